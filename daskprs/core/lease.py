@@ -1,0 +1,97 @@
+"""One lease: the mini-batches that one slot works on without asking again, and its return.
+
+A Dask task costs milliseconds and a mini-batch may cost microseconds, so a task carries a run of
+mini-batches. What a lease has finished never waits for a straggler: the lease returns what is
+done, and names what is still running and what is free for others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from daskprs.core.mini_batch import Assigned
+from daskprs.core.outcomes import Failure, Outcome, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """An order to one slot of a worker."""
+
+    id: int
+    job_id: str
+    work: tuple[Assigned, ...]
+    prefetch: bool = True
+    """False for what runs alone: after a death that may be its doing."""
+    continues: int | None = None
+    """The id of an earlier lease whose running mini-batches this one waits for."""
+    avoid: frozenset[str] = frozenset()
+    """Names of processes that had their try at this work already."""
+
+
+class AgentStarted(NamedTuple):
+    """An agent process is there; its script has not been imported yet."""
+
+    process: str
+    pid: int
+
+
+class AgentReady(NamedTuple):
+    """`init` came back."""
+
+    process: str
+    elapsed_s: float
+
+
+class InitFailed(NamedTuple):
+    """Import or `init` of the entry script failed, timed out, or ended the process."""
+
+    process: str
+    failure: Failure
+    elapsed_s: float
+
+
+class AgentExited(NamedTuple):
+    """An agent process has ended."""
+
+    process: str
+    returncode: int
+    """Negative: the signal that ended it."""
+    reason: str
+    """What ended it, for a person: ``run() exceeded 60 s``, ``stopped``."""
+    expected: bool
+    """True when it ended on its own order."""
+    warning: Failure | None = None
+    """An error in `shutdown`."""
+
+
+AgentEvent = AgentStarted | AgentReady | InitFailed | AgentExited
+
+
+class Death(NamedTuple):
+    """An agent died, and any of these mini-batches may be why."""
+
+    suspects: tuple[int, ...]
+    """Indexes that were running or being prefetched, the running one first."""
+    status: Status
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseReturned:
+    """What a lease came back with: every mini-batch of it is in exactly one of these places.
+
+    `outcomes` (success, or a failure that is its own fault), `death.suspects`, `running` (goes on
+    in its agent; wait for it with a lease that continues this one), `untouched` (not begun, or
+    finished but lost with the agent before it could be told: to be run, uncharged).
+    """
+
+    lease_id: int
+    process: str
+    outcomes: tuple[Outcome, ...] = ()
+    payload: tuple[bytes, ...] = ()
+    """Bytes of the outcomes' extents without a file, concatenated in order: text, then typed."""
+    running: tuple[int, ...] = ()
+    untouched: tuple[int, ...] = ()
+    death: Death | None = None
+    agent_events: tuple[AgentEvent, ...] = field(default=())

@@ -1,0 +1,76 @@
+"""What became of attempts: the words that agents, workers and the driver share."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Status(StrEnum):
+    """How one attempt at a mini-batch ended."""
+
+    RUN_DONE = "RUN_DONE"
+    LOAD_TIMEOUT = "LOAD_TIMEOUT"
+    LOAD_EXCEPTION = "LOAD_EXCEPTION"
+    RUN_TIMEOUT = "RUN_TIMEOUT"
+    RUN_EXCEPTION = "RUN_EXCEPTION"
+    RUN_NULL_RETURN = "RUN_NULL_RETURN"
+    PROCESS_DIED = "PROCESS_DIED"
+    NODE_LOST = "NODE_LOST"
+    CANCELED = "CANCELED"
+
+
+class Failure(NamedTuple):
+    """An error as data: it crosses processes as text, never as a pickle of itself."""
+
+    kind: str
+    """The class of the exception (``ValueError``), or a status for what is none."""
+    message: str
+    traceback: str = ""
+    """The whole traceback as Python prints it, with the user's own paths."""
+    retryable: bool = True
+    """False where no further attempt can mend it."""
+
+
+class Extent(NamedTuple):
+    """Bytes that one attempt made, somewhere."""
+
+    length: int
+    checksum: int
+    """CRC-32 of the bytes."""
+    file: str | None = None
+    """The node-local file that holds them; None when they travel with the outcome."""
+
+
+class Outcome(NamedTuple):
+    """How one attempt ended, with what it made."""
+
+    index: int
+    attempt: int
+    status: Status
+    total: int
+    """Items in the mini-batch (rows or files)."""
+    succeeded: int
+    """``len(result)``; may exceed `total`."""
+    started: float
+    """Wall clock, seconds since the epoch."""
+    elapsed_s: float
+    """From the start of loading (waiting only) to the end of formatting."""
+    run_s: float
+    """Seconds in `run`, iterating what it returned and formatting it included."""
+    cpu_s: float
+    """CPU seconds of the agent process in that time."""
+    text: Extent | None = None
+    """The rows as append_row writes them."""
+    typed: Extent | None = None
+    """The rows with their types."""
+    header: str | None = None
+    """The header line of its frames, when one is asked for."""
+    failure: Failure | None = None
+
+    @property
+    def failed(self) -> int:
+        """Items that did not succeed: all of them unless the attempt did."""
+        if self.status is not Status.RUN_DONE:
+            return self.total
+        return max(0, self.total - self.succeeded)

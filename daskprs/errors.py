@@ -1,0 +1,105 @@
+"""Every error that daskprs raises.
+
+::
+
+    DaskprsError
+    ├── UsageError (ValueError)          refused before anything starts
+    │   ├── OptionError                  an option out of range, unknown, or at odds with another
+    │   ├── ScriptError                  no such script, a syntax error in it, no run() in it
+    │   ├── InputError                   no match, unreadable, or files that disagree
+    │   └── OutputError                  an output that exists, cannot be written, or has no space
+    ├── JobFolderError                   the job folder cannot be used
+    │   ├── JobFolderLocked              another driver is at work in it
+    │   ├── JobChanged                   a resume whose inputs, script or options differ
+    │   └── JournalError                 the journal or the spool is not what it should be
+    ├── LoadError                        a mini-batch cannot be read; no retry mends it
+    ├── ReturnTypeError                  run() returned what cannot be written; no retry mends it
+    ├── AgentError                       an agent or its zygote could not be started or reached
+    └── ParallelRunFailed                the job ended as Failed; carries the result
+
+All are plain classes with positional arguments, so that they survive a pickle round trip.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from daskprs.result import ParallelRunResult
+
+
+class DaskprsError(Exception):
+    """The root of all errors of daskprs."""
+
+
+class UsageError(DaskprsError, ValueError):
+    """Something given to daskprs cannot be used; nothing was started."""
+
+
+class OptionError(UsageError):
+    """An option is unknown, out of range, or contradicts another one."""
+
+
+class ScriptError(UsageError):
+    """The entry script is missing, cannot be compiled, or has no `run`."""
+
+
+class InputError(UsageError):
+    """The input matches nothing, cannot be read, or its files disagree."""
+
+
+class OutputError(UsageError):
+    """The output exists already, cannot be written, or does not fit on the disk."""
+
+
+class JobFolderError(DaskprsError):
+    """The job folder cannot be used."""
+
+
+class JobFolderLocked(JobFolderError):
+    """Another driver is at work in this job folder or on this output file."""
+
+
+class JobChanged(JobFolderError):
+    """What a resumed job would do differs from what its journal was written for."""
+
+
+class JournalError(JobFolderError):
+    """The journal or the spool does not say what it should."""
+
+
+class LoadError(DaskprsError):
+    """A mini-batch cannot be read, and reading it again would not help.
+
+    Raised by readers for a value that does not fit its column, bytes that are not the encoding,
+    and files that are cut short. The message names file, line, column and value where known.
+    """
+
+
+class ReturnTypeError(DaskprsError):
+    """`run` returned something that daskprs does not take."""
+
+
+class AgentError(DaskprsError):
+    """An agent process or its zygote could not be started or reached."""
+
+
+class ParallelRunFailed(DaskprsError):  # noqa: N818 - the public name reads as what happened
+    """The job ended as Failed.
+
+    Parameters
+    ----------
+    message
+        What happened: it begins with the first error of the entry script, where there is one.
+    result
+        What was done until then; ``None`` only after unpickling in another process.
+
+    """
+
+    def __init__(self, message: str, result: ParallelRunResult | None = None) -> None:
+        super().__init__(message, result)
+        self.result = result
+
+    def __str__(self) -> str:
+        """Return the message alone."""
+        return str(self.args[0])

@@ -1,0 +1,62 @@
+"""The two protocols that stand between data and work.
+
+A *source* lives in the driver: it knows what there is and cuts it, lazily. Its *reader* travels
+to the agents: it loads one mini-batch at a time, on a single thread, and may keep what the next
+ones need (an open file, a decoded row group).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+    import pyarrow as pa
+
+    from daskprs.core.mini_batch import MiniBatch
+
+Unit = Literal["row", "file"]
+
+
+class Reader(Protocol):
+    """Loads mini-batches in an agent; picklable before its first use."""
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame | list[str]:
+        """Return what `run` gets. Raises `LoadError` for what no retry can mend."""
+        ...
+
+    def close(self) -> None:
+        """Let go of open files."""
+        ...
+
+
+class TableReader(Reader, Protocol):
+    """A reader of tabular input."""
+
+    def load_table(self, mini_batch: MiniBatch) -> pa.Table:
+        """Return the same rows as an Arrow table, with the schema of the whole input."""
+        ...
+
+
+class Source(Protocol):
+    """Cuts an input into mini-batches."""
+
+    unit: Unit
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield the plan from the start, each time the same; cheap, and never a list."""
+        ...
+
+    def count(self) -> int | None:
+        """Return the number of mini-batches where it is known without making them."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return, as JSON values, what the plan and its contents depend on."""
+        ...
+
+    def reader(self) -> Reader:
+        """Return the reader for the agents."""
+        ...

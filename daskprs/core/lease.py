@@ -26,7 +26,11 @@ class Lease:
     continues: int | None = None
     """The id of an earlier lease whose running mini-batches this one waits for."""
     avoid: frozenset[str] = frozenset()
-    """Names of processes that had their try at this work already."""
+    """Names of processes of this slot that had their try at this work and should not again."""
+    node: int = 0
+    """The number of the node that its slot is on."""
+    slot: int = 0
+    """The number of the slot on its worker: one slot, one agent at a time."""
 
 
 class AgentStarted(NamedTuple):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import pandas as pd
     import pyarrow as pa
@@ -44,6 +45,15 @@ class Source(Protocol):
     """Cuts an input into mini-batches."""
 
     unit: Unit
+
+    def prepare(self, scratch: Path) -> None:
+        """Write to the folder `scratch` what agents will read (a frame of the caller, say).
+
+        Called once, after every check and before `mini_batches` and `reader`. Sources whose data
+        lies in files already do nothing. `scratch` is inside the job folder and stays for a
+        resume; what a source finds there from an earlier run it writes anew, whole or not at all.
+        """
+        ...
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the plan from the start, each time the same; cheap, and never a list."""

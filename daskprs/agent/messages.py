@@ -1,0 +1,160 @@
+"""The wire protocol between an agent and its supervisor, and what an agent is told at its start.
+
+Pickled named tuples over a socket pair (`multiprocessing.connection.Connection`):
+
+======================  =========================================================================
+supervisor → agent
+`Start`                 once, first: the job and the process
+`RunLease`              work; one at a time
+`Keep`                  after a recall: go on up to this position, drop what is beyond
+`Stop`                  call `shutdown` and exit with 0
+agent → supervisor
+`Started`               interpreter up, protocol understood, script not imported yet
+`InitDone`              the script is imported and `init` came back
+`InitRaised`            import or `init` failed; the agent exits with 41
+`Outcomes`              some mini-batches of the lease are finished; ``finished`` with the last
+`Stopped`               `shutdown` came back; the agent exits with 0
+======================  =========================================================================
+
+What an agent is doing between two messages stands in its shared page (`daskprs.agent.page`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.outcomes import Failure, Outcome
+
+PROTOCOL = 1
+
+
+class ScriptSpec(NamedTuple):
+    """Where the entry script is: a file of the snapshot, or an object by value."""
+
+    name: str
+    """For people and for ``argv[0]``: ``score.py`` or ``digits.score``."""
+    file: str | None = None
+    """Absolute path of the script inside the snapshot."""
+    module: str | None = None
+    """The dotted name under which it is imported from `source_directory`, if it has one."""
+    source_directory: str | None = None
+    """The snapshot of the source directory: first on ``sys.path``."""
+    original_directory: str | None = None
+    """Where the snapshot was taken from: shown in tracebacks in place of it."""
+    pickled: bytes | None = None
+    """cloudpickle of a callable, an object or a class, for scripts that are no file."""
+
+
+class OutputSpec(NamedTuple):
+    """What becomes of what `run` returns."""
+
+    text: bool
+    """Format rows as lines for the append_row file."""
+    typed: bool
+    """Keep rows with their types for `to_pandas`."""
+    header: bool = False
+    separator: str = " "
+
+
+class JobSpec(NamedTuple):
+    """Everything that is the same for all agents of a job; pickled once."""
+
+    job_id: str
+    script: ScriptSpec
+    arguments: tuple[str, ...]
+    """System flags and the user's arguments: ``sys.argv[1:]``."""
+    environment: dict[str, str]
+    """The complete environment of the zygote and so of every agent."""
+    reader: bytes
+    """The pickled reader of the source."""
+    unit: str
+    """``row`` or ``file``."""
+    output: OutputSpec
+    job_dir: str
+    output_dir: str
+    logging_level: str
+    start_method: str
+    """``fork`` (from a zygote with pandas imported) or ``spawn``."""
+
+
+class ProcessSpec(NamedTuple):
+    """What is particular to one agent process."""
+
+    name: str
+    """``process000``, …"""
+    node: int
+    working_dir: str
+    stdout: str
+    stderr: str
+    entry_script_log: str
+    """File of `EntryScript().logger`; its folder is `log_dir`."""
+    spill_dir: str
+    """Where results too large for a message are put."""
+    environment: dict[str, str]
+    """Set after the fork: devices and names."""
+
+
+class Start(NamedTuple):
+    """The first message to an agent."""
+
+    protocol: int
+    job: JobSpec
+    process: ProcessSpec
+
+
+class RunLease(NamedTuple):
+    """Run these, in order."""
+
+    lease_id: int
+    work: tuple[tuple[MiniBatch, int], ...]
+    """Mini-batches with the number of the attempt."""
+    prefetch: bool
+
+
+class Keep(NamedTuple):
+    """The supervisor's answer to an agent that saw the recall: the last position that is its."""
+
+    lease_id: int
+    last: int
+
+
+class Stop(NamedTuple):
+    """Shut down in an orderly way."""
+
+
+class Started(NamedTuple):
+    """The agent is alive."""
+
+    pid: int
+    protocol: int
+
+
+class InitDone(NamedTuple):
+    """The script is ready."""
+
+    elapsed_s: float
+
+
+class InitRaised(NamedTuple):
+    """The script could not be made ready."""
+
+    failure: Failure
+
+
+class Outcomes(NamedTuple):
+    """Finished mini-batches of a lease, in order."""
+
+    lease_id: int
+    outcomes: tuple[Outcome, ...]
+    payload: bytes
+    """Bytes of the outcomes' extents without a file: text then typed, one after the other."""
+    finished: bool
+    """Nothing of the lease is left."""
+
+
+class Stopped(NamedTuple):
+    """`shutdown` is over."""
+
+    failure: Failure | None

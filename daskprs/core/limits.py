@@ -1,0 +1,29 @@
+"""What a job may spend: tries, failures and seconds, as numbers and nothing else.
+
+The words and defaults that a user sees are in `daskprs.options`; this is what is left of them
+once they have been checked, for the ledger in the driver and for the agents' supervisors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Checked limits of one job; ``None`` means no limit, and -1 ignores a threshold."""
+
+    run_max_try: int = 3
+    error_threshold: int = -1
+    allowed_failed_count: int = 0
+    allowed_failed_percent: float = 100.0
+    max_node_losses: int = 3
+
+    run_timeout_s: float = 60.0
+    load_timeout_s: float = 600.0
+    init_timeout_s: float = 210.0
+    shutdown_timeout_s: float = 30.0
+    first_task_creation_timeout_s: float = 600.0
+    progress_update_timeout_s: float = 1530.0
+    no_workers_timeout_s: float | None = None
+    agent_memory_bytes: int | None = None

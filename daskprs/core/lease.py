@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from daskprs.core.mini_batch import Assigned
-from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.outcomes import Failure, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +73,15 @@ AgentEvent = AgentStarted | AgentReady | InitFailed | AgentExited
 
 
 class Death(NamedTuple):
-    """An agent died, and any of these mini-batches may be why."""
+    """An agent died, and any of these attempts may be why."""
 
-    suspects: tuple[int, ...]
-    """Indexes that were running or being prefetched, the running one first."""
-    status: Status
-    failure: Failure
+    suspects: tuple[Outcome, ...]
+    """What was running and what was being loaded ahead, as they are charged if they are: the
+    running one first. One alone is to blame; of several nobody knows."""
+    alone: tuple[int, ...] = ()
+    """Indexes that are not to blame but are to run by themselves next time: what had finished
+    last, when its outcome was lost with the agent. Were it the cause of a later crash, it would
+    take one neighbour after the other with it, and never be found out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ class LeaseReturned:
 
     `outcomes` (success, or a failure that is its own fault), `death.suspects`, `running` (goes on
     in its agent; wait for it with a lease that continues this one), `untouched` (not begun, or
-    finished but lost with the agent before it could be told: to be run, uncharged).
+    finished but lost with the agent before it could be told: to be run, uncharged). Only what is
+    in `death.alone` is in `untouched` as well.
     """
 
     lease_id: int

@@ -67,6 +67,8 @@ class Outcome(NamedTuple):
     header: str | None = None
     """The header line of its frames, when one is asked for."""
     failure: Failure | None = None
+    empty: bool = False
+    """True for a range in which no row starts: `run` was not called, and it counts nowhere."""
 
     @property
     def failed(self) -> int:

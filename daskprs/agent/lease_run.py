@@ -1,0 +1,171 @@
+"""One lease on its way through an agent: what has come back, what has begun, what has not."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs.agent.page import Activity, Phase
+from daskprs.core.lease import Death
+from daskprs.core.outcomes import Failure, Outcome, Status
+
+if TYPE_CHECKING:
+    from daskprs.agent.messages import Outcomes
+    from daskprs.core.mini_batch import Assigned
+
+RETURN_AFTER_S = 1.0
+"""What has finished is handed back so long after the first of it came, whatever else goes on."""
+RETURN_BYTES = 8 << 20
+"""So many bytes of results are handed back at once."""
+HOLD_BACK_S = 2.0
+"""What has not begun after so long is given to others."""
+
+
+class Share(NamedTuple):
+    """What a return of the lease hands over."""
+
+    outcomes: tuple[Outcome, ...]
+    payload: tuple[bytes, ...]
+
+
+class LeaseRun:
+    """The books of one lease, kept by the supervisor of its agent.
+
+    Outcomes come in the order of the work, so that two numbers say it all: positions below
+    `received` are done, those up to `kept` are the agent's.
+    """
+
+    def __init__(self, order: int, work: tuple[Assigned, ...]) -> None:
+        self.order = order
+        """The number of this lease between supervisor and agent."""
+        self.work = work
+        self.received = 0
+        self.kept = len(work) - 1
+        self.finished = False
+        self._begun_s = time.monotonic()
+        self._first_s: float | None = None
+        self._outcomes: list[Outcome] = []
+        self._payload: list[bytes] = []
+        self._payload_bytes = 0
+
+    def receive(self, message: Outcomes) -> None:
+        """Enter what the agent sent."""
+        if message.outcomes and self._first_s is None:
+            self._first_s = time.monotonic()
+        self.received += len(message.outcomes)
+        self._outcomes.extend(message.outcomes)
+        if message.payload:
+            self._payload.append(message.payload)
+            self._payload_bytes += len(message.payload)
+        self.finished = message.finished
+
+    def due_in_s(self) -> float | None:
+        """Seconds until something of the lease ought to be handed back; None: not by itself."""
+        now = time.monotonic()
+        if self._payload_bytes >= RETURN_BYTES:
+            return 0.0
+        if self._first_s is not None:
+            return max(0.0, self._first_s + RETURN_AFTER_S - now)
+        if self.kept > 0 and self.kept == len(self.work) - 1:
+            return max(0.0, self._begun_s + HOLD_BACK_S - now)
+        return None
+
+    def keep(self, last: int) -> tuple[int, ...]:
+        """Give up what lies beyond a position, and return the indexes of it."""
+        given_back = self.indexes(last + 1, self.kept + 1)
+        self.kept = last
+        self._begun_s = time.monotonic()
+        return given_back
+
+    def share(self) -> Share:
+        """Take out what has come back and not been handed over yet."""
+        share = Share(tuple(self._outcomes), tuple(self._payload))
+        self._outcomes.clear()
+        self._payload.clear()
+        self._payload_bytes = 0
+        self._first_s = None
+        return share
+
+    def indexes(self, first: int, beyond: int) -> tuple[int, ...]:
+        """Return the indexes of the mini-batches at these positions."""
+        return tuple(assigned.mini_batch.index for assigned in self.work[first:beyond])
+
+    @property
+    def left(self) -> tuple[int, ...]:
+        """Indexes of what is the agent's and has not come back."""
+        return self.indexes(self.received, self.kept + 1)
+
+
+class Blame(NamedTuple):
+    """Who pays for the end of an agent: at most one of the first two is there."""
+
+    outcome: Outcome | None
+    """A timeout: the attempt that exceeded it."""
+    death: Death | None
+    untouched: tuple[int, ...]
+
+
+def blame_timeout(run: LeaseRun, last: Activity, judged: Activity, failure: Failure) -> Blame:
+    """Charge the attempt that was over its time, and nobody else.
+
+    `last` is what the page said once the agent was dead. Where it differs from what was judged,
+    the attempt came to its end in the moment before the kill: nobody is charged, and what was
+    lost with the agent runs again.
+    """
+    same = (last.lease_id, last.position, last.since_ns) == (
+        judged.lease_id,
+        judged.position,
+        judged.since_ns,
+    )
+    if not same or last.position < run.received:
+        return Blame(None, None, run.left)
+    status = Status.LOAD_TIMEOUT if judged.phase is Phase.LOADING else Status.RUN_TIMEOUT
+    outcome = _outcome(run, last, last.position, status, failure)
+    others = tuple(index for index in run.left if index != outcome.index)
+    return Blame(outcome, None, others)
+
+
+def blame_death(run: LeaseRun, last: Activity, failure: Failure) -> Blame:
+    """Name those that may have ended their agent: what ran, and what was being loaded ahead."""
+    if last.lease_id != run.order:
+        return Blame(None, None, run.left)
+    lost = [position for position in range(run.received, last.done)]
+    suspects = _at_hand(run, last) or lost[-1:]
+    alone = () if not lost or lost[-1] in suspects else run.indexes(lost[-1], lost[-1] + 1)
+    if not suspects:
+        return Blame(None, None, run.left)
+    outcomes = tuple(
+        _outcome(run, last, position, Status.PROCESS_DIED, failure) for position in suspects
+    )
+    blamed = {outcome.index for outcome in outcomes}
+    untouched = tuple(index for index in run.left if index not in blamed)
+    return Blame(None, Death(outcomes, alone), untouched)
+
+
+def _at_hand(run: LeaseRun, last: Activity) -> list[int]:
+    positions = []
+    if last.phase in (Phase.LOADING, Phase.RUNNING):
+        positions.append(last.position)
+    positions.append(last.loading)
+    mine = [position for position in positions if max(run.received, last.done) <= position]
+    return list(dict.fromkeys(position for position in mine if position <= run.kept))
+
+
+def _outcome(
+    run: LeaseRun, last: Activity, position: int, status: Status, failure: Failure
+) -> Outcome:
+    mini_batch, attempt = run.work[position]
+    at_hand = position == last.position
+    seconds = last.age_s() if at_hand else 0.0
+    return Outcome(
+        index=mini_batch.index,
+        attempt=attempt,
+        status=status,
+        total=(last.total if at_hand else 0) or mini_batch.items or 0,
+        succeeded=0,
+        started=time.time() - seconds,
+        elapsed_s=seconds,
+        run_s=seconds if at_hand and last.phase is Phase.RUNNING else 0.0,
+        cpu_s=0.0,
+        failure=failure,
+    )

@@ -1,0 +1,74 @@
+"""Loading mini-batches: on the spot, or one ahead while `run` works."""
+
+from __future__ import annotations
+
+import threading
+import time
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.agent.page import NOTHING
+
+if TYPE_CHECKING:
+    from daskprs.agent.page import SharedPage
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.source import Reader
+
+WORTH_A_THREAD_S = 0.001
+"""Loads quicker than this are done on the spot: handing one over costs about a tenth of it."""
+
+
+class Loaded(NamedTuple):
+    """What loading one mini-batch gave: the data, or the error in its place."""
+
+    data: Any
+    error: BaseException | None
+    seconds: float
+
+
+class Loader:
+    """Loads one mini-batch at a time; at most one ahead of the one that runs."""
+
+    def __init__(self, reader: Reader, page: SharedPage) -> None:
+        self._reader = reader
+        self._page = page
+        self._ahead = NOTHING
+        self._orders: SimpleQueue[MiniBatch] = SimpleQueue()
+        self._results: SimpleQueue[Loaded] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self.pays = False
+        """Whether the last load took long enough to be worth doing ahead."""
+
+    def take(self, position: int, mini_batch: MiniBatch) -> Loaded:
+        """Return this mini-batch: wait for it where it was begun ahead, else load it now."""
+        if self._ahead == position:
+            loaded = self._results.get()
+            self._ahead = NOTHING
+        else:
+            loaded = self._load(mini_batch)
+        self.pays = loaded.seconds > WORTH_A_THREAD_S
+        return loaded
+
+    def begin(self, position: int, mini_batch: MiniBatch) -> None:
+        """Start to load this one on the loader's thread."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name="loader", daemon=True)
+            self._thread.start()
+        self._ahead = position
+        self._page.loading(position)
+        self._orders.put(mini_batch)
+
+    def _serve(self) -> None:
+        while True:
+            mini_batch = self._orders.get()
+            loaded = self._load(mini_batch)
+            self._page.loading(NOTHING)
+            self._results.put(loaded)
+
+    def _load(self, mini_batch: MiniBatch) -> Loaded:
+        begun = time.perf_counter()
+        try:
+            data, error = self._reader.load(mini_batch), None
+        except BaseException as caught:  # noqa: BLE001 - whatever a reader raises fails this one only
+            data, error = None, caught
+        return Loaded(data, error, time.perf_counter() - begun)

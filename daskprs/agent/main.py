@@ -1,0 +1,232 @@
+"""The agent: the process that runs a person's entry script, and nothing else.
+
+It speaks the protocol of `daskprs.agent.messages` with its supervisor (`daskprs.agent.pool`)::
+
+    supervisor                      agent
+    Start            ──────────>
+                     <──────────    Started            before anything of the script is touched
+                     <──────────    InitDone           or InitRaised, and exit 41
+    RunLease         ──────────>                       ┐
+                     <──────────    Outcomes (…)       │ any number of times
+    Keep             ──────────>                       │ only after a recall
+                     <──────────    Outcomes, finished ┘
+    Stop             ──────────>
+                     <──────────    Stopped            and exit 0
+
+An agent acknowledges before it works: what it is at stands in the shared page first. Everything
+is caught, `BaseException` too; a person's exception crosses as class name, message and traceback
+text, never as a pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from typing import TYPE_CHECKING, Any
+
+from daskprs.agent.entry_script import Entry, failure_of, load_entry_script
+from daskprs.agent.loader import Loader
+from daskprs.agent.messages import (
+    PROTOCOL,
+    InitDone,
+    InitRaised,
+    Keep,
+    RunLease,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+)
+from daskprs.agent.outbox import Outbox
+from daskprs.agent.page import NOTHING, Phase, SharedPage
+from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.output.formats import format_result
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from daskprs.core.mini_batch import MiniBatch
+
+EXIT_ORDERLY = 0
+EXIT_INIT_FAILED = 41
+
+
+def main(connection: Connection, page_fd: int) -> int:
+    """Serve one supervisor until it says `Stop` or is gone, and return the exit code."""
+    page = SharedPage(page_fd)
+    start = connection.recv()
+    connection.send(Started(os.getpid(), PROTOCOL))
+    page.enter(Phase.INIT)
+    begun = time.perf_counter()
+    try:
+        agent = Agent(start, connection, page)
+        agent.entry.init()
+    except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+        connection.send(InitRaised(failure_of(error, start.job)))
+        return EXIT_INIT_FAILED
+    page.enter(Phase.IDLE)
+    connection.send(InitDone(time.perf_counter() - begun))
+    return agent.serve()
+
+
+class Agent:
+    """A script that is ready, and the loop that gives it work."""
+
+    def __init__(self, start: Start, connection: Connection, page: SharedPage) -> None:
+        self.entry: Entry = load_entry_script(start.job, start.process)
+        self._job = start.job
+        self._spill_dir = start.process.spill_dir
+        self._name = start.process.name
+        self._connection = connection
+        self._page = page
+        self._outbox = Outbox(connection)
+        self._loader = Loader(pickle.loads(start.job.reader), page)
+
+    def serve(self) -> int:
+        """Take leases until told to stop."""
+        while True:
+            try:
+                message = self._connection.recv()
+            except EOFError:
+                return EXIT_INIT_FAILED
+            match message:
+                case RunLease():
+                    self._run_lease(message)
+                case Stop():
+                    self._connection.send(Stopped(self._shut_down()))
+                    return EXIT_ORDERLY
+                case Keep():
+                    pass  # the answer to a recall that this lease had outrun
+
+    def _shut_down(self) -> Failure | None:
+        self._page.enter(Phase.SHUTDOWN)
+        try:
+            self.entry.shutdown()
+        except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+            return failure_of(error, self._job)
+        return None
+
+    def _run_lease(self, lease: RunLease) -> None:
+        """Work through a lease, one position after the other, as far as it is ours."""
+        self._page.begin_lease(lease.lease_id)
+        self._outbox.open(lease.lease_id)
+        last = len(lease.work) - 1
+        claimed = NOTHING
+        position = 0
+        while position <= last:
+            if claimed < position:
+                last = self._claim(position, lease.lease_id, last)
+                if position > last:
+                    break
+                claimed = position
+            mini_batch, number = lease.work[position]
+            attempt = Attempt(mini_batch, number)
+            self._load(attempt, position)
+            if lease.prefetch and self._loader.pays and position < last:
+                last = self._claim(position + 1, lease.lease_id, last)
+                if position < last:
+                    claimed = position + 1
+                    self._loader.begin(claimed, lease.work[claimed][0])
+            self._outbox.add(*self._run(attempt, position))
+            position += 1
+            self._page.done(position)
+        self._page.enter(Phase.IDLE)
+        self._outbox.finish()
+
+    def _claim(self, position: int, lease_id: int, last: int) -> int:
+        """Claim a position and return the last one that is still ours."""
+        if self._page.claim(position):
+            return last
+        while True:
+            match self._connection.recv():
+                case Keep(lease_id=answered, last=kept) if answered == lease_id:
+                    return min(last, kept)
+                case Keep():
+                    pass  # of an earlier lease
+
+    def _load(self, attempt: Attempt, position: int) -> None:
+        self._page.enter(Phase.LOADING, position)
+        attempt.begin()
+        loaded = self._loader.take(position, attempt.mini_batch)
+        attempt.data, attempt.load_error = loaded.data, loaded.error
+
+    def _run(self, attempt: Attempt, position: int) -> tuple[Outcome, bytes]:
+        if attempt.load_error is not None:
+            failure = failure_of(attempt.load_error, self._job)
+            return attempt.failed(Status.LOAD_EXCEPTION, failure), b""
+        attempt.total = len(attempt.data)
+        self._page.enter(Phase.RUNNING, position, attempt.total)
+        if attempt.total == 0 and self._job.unit == "row":
+            return attempt.nothing_to_do(), b""
+        attempt.run_begun = time.perf_counter()
+        try:
+            return self._call(attempt)
+        except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+            return attempt.failed(Status.RUN_EXCEPTION, failure_of(error, self._job)), b""
+
+    def _call(self, attempt: Attempt) -> tuple[Outcome, bytes]:
+        """Call `run` and format what it returns; iterating a generator is part of it."""
+        data, attempt.data = attempt.data, None
+        result = self.entry.run(data, self.entry.context(attempt.mini_batch))
+        del data
+        if result is None:
+            return attempt.failed(Status.RUN_NULL_RETURN, NULL_RETURN), b""
+        prefix = f"{self._spill_dir}/{self._name}-{attempt.mini_batch.index}-{attempt.number}"
+        rows = format_result(result, self._job.output, self._job.unit, prefix)
+        outcome = attempt.finished(
+            Status.RUN_DONE,
+            succeeded=rows.succeeded,
+            text=rows.text,
+            typed=rows.typed,
+            header=rows.header,
+        )
+        return outcome, rows.payload
+
+
+NULL_RETURN = Failure(
+    "RUN_NULL_RETURN",
+    "run() returned None. Return a DataFrame, a list, a tuple, an array, a Series, an Arrow table "
+    "or a generator; an empty list says that nothing succeeded.",
+)
+
+
+class Attempt:
+    """One attempt while it is being made: its clock, its data, its outcome."""
+
+    def __init__(self, mini_batch: MiniBatch, number: int) -> None:
+        self.mini_batch = mini_batch
+        self.number = number
+        self.data: Any = None
+        self.load_error: BaseException | None = None
+        self.total = mini_batch.items or 0
+        self.run_begun: float | None = None
+
+    def begin(self) -> None:
+        """Start the clocks."""
+        self._wall = time.time()
+        self._begun = time.perf_counter()
+        self._cpu = time.process_time()
+
+    def finished(self, status: Status, **what: Any) -> Outcome:
+        """Return the outcome of an attempt that ends now."""
+        now = time.perf_counter()
+        return Outcome(
+            index=self.mini_batch.index,
+            attempt=self.number,
+            status=status,
+            total=self.total,
+            started=self._wall,
+            elapsed_s=now - self._begun,
+            run_s=0.0 if self.run_begun is None else now - self.run_begun,
+            cpu_s=time.process_time() - self._cpu,
+            **({"succeeded": 0} | what),
+        )
+
+    def failed(self, status: Status, failure: Failure) -> Outcome:
+        """Return the outcome of a failed attempt."""
+        return self.finished(status, failure=failure)
+
+    def nothing_to_do(self) -> Outcome:
+        """Return the outcome of a range without rows."""
+        return self.finished(Status.RUN_DONE, empty=True)

@@ -1,0 +1,86 @@
+"""Outcomes on their way to the supervisor, sent in groups."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from daskprs.agent.messages import Outcomes
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+    from daskprs.core.outcomes import Outcome
+
+FLUSH_AFTER_S = 0.5
+"""An outcome waits this long at most for others to travel with."""
+FLUSH_BYTES = 4 << 20
+"""A group with so much payload goes at once."""
+
+
+class Outbox:
+    """Groups outcomes; a thread sends a group whose first one has waited long enough.
+
+    The thread is there for the mini-batch after: while `run` works for a minute on one, what was
+    finished before it must not wait.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Condition()
+        self._lease_id = 0
+        self._outcomes: list[Outcome] = []
+        self._payload: list[bytes] = []
+        self._payload_bytes = 0
+        self._thread: threading.Thread | None = None
+
+    def open(self, lease_id: int) -> None:
+        """Take outcomes of this lease from now on."""
+        with self._lock:
+            self._lease_id = lease_id
+
+    def add(self, outcome: Outcome, payload: bytes) -> None:
+        """Put one more outcome with its bytes into the group."""
+        with self._lock:
+            first = not self._outcomes
+            self._outcomes.append(outcome)
+            if payload:
+                self._payload.append(payload)
+                self._payload_bytes += len(payload)
+            if self._payload_bytes >= FLUSH_BYTES:
+                self._send(finished=False)
+            elif first:
+                self._wake_the_thread()
+
+    def finish(self) -> None:
+        """Send what is left, as the end of the lease."""
+        with self._lock:
+            self._send(finished=True)
+
+    def _wake_the_thread(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._flush_late, name="outbox", daemon=True)
+            self._thread.start()
+        self._lock.notify()
+
+    def _flush_late(self) -> None:
+        while True:
+            with self._lock:
+                self._lock.wait_for(lambda: self._outcomes)
+                lease_id, first = self._lease_id, self._outcomes[0]
+                # Woken early only when the group has gone meanwhile.
+                self._lock.wait_for(lambda: self._gone(lease_id, first), FLUSH_AFTER_S)
+                if not self._gone(lease_id, first):
+                    self._send(finished=False)
+
+    def _gone(self, lease_id: int, first: Outcome) -> bool:
+        return (
+            self._lease_id != lease_id or not self._outcomes or self._outcomes[0] is not first
+        )
+
+    def _send(self, *, finished: bool) -> None:
+        outcomes, payload = tuple(self._outcomes), b"".join(self._payload)
+        self._outcomes.clear()
+        self._payload.clear()
+        self._payload_bytes = 0
+        self._connection.send(Outcomes(self._lease_id, outcomes, payload, finished))

@@ -17,6 +17,9 @@
     ├── AgentError                       an agent or its zygote could not be started or reached
     └── ParallelRunFailed                the job ended as Failed; carries the result
 
+    KeyboardInterrupt
+    └── ParallelRunCanceled              Ctrl-C ended the job; carries the result
+
 All are plain classes with positional arguments, so that they survive a pickle round trip.
 """
 
@@ -93,6 +96,29 @@ class ParallelRunFailed(DaskprsError):  # noqa: N818 - the public name reads as 
         What happened: it begins with the first error of the entry script, where there is one.
     result
         What was done until then; ``None`` only after unpickling in another process.
+
+    """
+
+    def __init__(self, message: str, result: ParallelRunResult | None = None) -> None:
+        super().__init__(message, result)
+        self.result = result
+
+    def __str__(self) -> str:
+        """Return the message alone."""
+        return str(self.args[0])
+
+
+class ParallelRunCanceled(KeyboardInterrupt):  # noqa: N818 - the public name reads as what happened
+    """Ctrl-C ended the job as Canceled; nothing was published, and its journal is kept.
+
+    It is a `KeyboardInterrupt`, not a `DaskprsError`, so that Ctrl-C goes on to end the program.
+
+    Parameters
+    ----------
+    message
+        What was done until then, and how to resume.
+    result
+        The same as data; ``None`` only after unpickling in another process.
 
     """
 

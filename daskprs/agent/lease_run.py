@@ -42,6 +42,8 @@ class LeaseRun:
         self.received = 0
         self.kept = len(work) - 1
         self.finished = False
+        self.recalled = False
+        """What had not begun was taken back already."""
         self._begun_s = time.monotonic()
         self._first_s: float | None = None
         self._outcomes: list[Outcome] = []
@@ -66,7 +68,7 @@ class LeaseRun:
             return 0.0
         if self._first_s is not None:
             return max(0.0, self._first_s + RETURN_AFTER_S - now)
-        if self.kept > 0 and self.kept == len(self.work) - 1:
+        if not self.recalled and self.kept > 0:
             return max(0.0, self._begun_s + HOLD_BACK_S - now)
         return None
 
@@ -74,7 +76,7 @@ class LeaseRun:
         """Give up what lies beyond a position, and return the indexes of it."""
         given_back = self.indexes(last + 1, self.kept + 1)
         self.kept = last
-        self._begun_s = time.monotonic()
+        self.recalled = True
         return given_back
 
     def share(self) -> Share:
@@ -117,7 +119,7 @@ def blame_timeout(run: LeaseRun, last: Activity, judged: Activity, failure: Fail
         judged.position,
         judged.since_ns,
     )
-    if not same or last.position < run.received:
+    if not same or last.position < max(run.received, last.done):
         return Blame(None, None, run.left)
     status = Status.LOAD_TIMEOUT if judged.phase is Phase.LOADING else Status.RUN_TIMEOUT
     outcome = _outcome(run, last, last.position, status, failure)
@@ -129,7 +131,7 @@ def blame_death(run: LeaseRun, last: Activity, failure: Failure) -> Blame:
     """Name those that may have ended their agent: what ran, and what was being loaded ahead."""
     if last.lease_id != run.order:
         return Blame(None, None, run.left)
-    lost = [position for position in range(run.received, last.done)]
+    lost = list(range(run.received, last.done))
     suspects = _at_hand(run, last) or lost[-1:]
     alone = () if not lost or lost[-1] in suspects else run.indexes(lost[-1], lost[-1] + 1)
     if not suspects:

@@ -7,7 +7,7 @@ done, and names what is still running and what is free for others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from daskprs.core.mini_batch import Assigned
@@ -102,4 +102,6 @@ class LeaseReturned:
     running: tuple[int, ...] = ()
     untouched: tuple[int, ...] = ()
     death: Death | None = None
-    agent_events: tuple[AgentEvent, ...] = field(default=())
+    agent_events: tuple[AgentEvent, ...] = ()
+    pid: int = 0
+    host: str = ""

@@ -1,0 +1,71 @@
+"""Run a Python script over a table or a list of files, in parallel, on Dask.
+
+`parallel_run` cuts the input into mini-batches and runs the entry script over them in agent
+processes, with timeouts, retries, error budgets, and output that is exactly once. `plan` shows
+the mini-batches beforehand.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from daskprs.agent.public import EntryScript
+    from daskprs.api import parallel_run
+    from daskprs.errors import (
+        DaskprsError,
+        OptionError,
+        ParallelRunCanceled,
+        ParallelRunFailed,
+        UsageError,
+    )
+    from daskprs.options import RunOptions
+    from daskprs.plan import Plan, plan
+    from daskprs.result import ParallelRunResult
+
+__version__ = "0.1.0"
+
+# Imported when they are asked for: `import daskprs` costs milliseconds, pandas most of a second.
+_HOMES = {
+    "DaskprsError": "daskprs.errors",
+    "EntryScript": "daskprs.agent.public",
+    "OptionError": "daskprs.errors",
+    "ParallelRunCanceled": "daskprs.errors",
+    "ParallelRunFailed": "daskprs.errors",
+    "ParallelRunResult": "daskprs.result",
+    "Plan": "daskprs.plan",
+    "RunOptions": "daskprs.options",
+    "UsageError": "daskprs.errors",
+    "parallel_run": "daskprs.api",
+    "plan": "daskprs.plan",
+}
+
+__all__ = [
+    "DaskprsError",
+    "EntryScript",
+    "OptionError",
+    "ParallelRunCanceled",
+    "ParallelRunFailed",
+    "ParallelRunResult",
+    "Plan",
+    "RunOptions",
+    "UsageError",
+    "parallel_run",
+    "plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from where it lives."""
+    if name not in _HOMES:
+        msg = f"module 'daskprs' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Show the public names to completion, imported or not."""
+    return sorted({*globals(), *__all__})

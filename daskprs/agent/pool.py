@@ -1,0 +1,86 @@
+"""The agents of one worker: its slots, and the zygote that they are forked from."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from daskprs.agent import warm
+from daskprs.agent.messages import ProcessSpec
+from daskprs.agent.slot import Slot
+from daskprs.agent.supervisor import Supervisor
+from daskprs.job_folder import JobFolder
+
+if TYPE_CHECKING:
+    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.zygote import Zygote
+    from daskprs.core.events import SlotState
+    from daskprs.core.lease import AgentEvent, Lease, LeaseReturned
+    from daskprs.core.limits import Limits
+
+
+class AgentPool:
+    """Gives each slot of a worker its agent, and ends them all.
+
+    Leases of different slots run at the same time, each in a thread of its own.
+    """
+
+    def __init__(self, job: JobSpec, limits: Limits) -> None:
+        self._job = job
+        self._limits = limits
+        self._folder = JobFolder(job.job_dir)
+        self._slots: dict[int, Slot] = {}
+        self._lock = threading.Lock()
+        self._zygote: Zygote | None = warm.take(job.environment, job.start_method)
+        self._closed = False
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Work on a lease in the slot that it names."""
+        with self._lock:
+            slot = self._slots.setdefault(lease.slot, Slot(self._employ))
+        return slot.run(lease)
+
+    def states(self) -> tuple[SlotState, ...]:
+        """Return what each slot is doing; may be called by any thread."""
+        return tuple(slot.state() for slot in list(self._slots.values()))
+
+    def stop(self) -> tuple[AgentEvent, ...]:
+        """Let all agents shut down at the same time, and return what there is to tell."""
+        slots = list(self._slots.values())
+        if not slots:
+            return ()
+        with ThreadPoolExecutor(len(slots), "daskprs-stop") as threads:
+            told = threads.map(Slot.stop, slots)
+        return tuple(event for events in told for event in events)
+
+    def kill(self, slot: int) -> None:
+        """End the agent of a slot at once."""
+        if slot in self._slots:
+            self._slots[slot].kill()
+
+    def close(self) -> None:
+        """Kill what is left; a lease that is at work sees the death of its agent."""
+        with self._lock:
+            self._closed = True
+            zygote, self._zygote = self._zygote, None
+        if zygote is not None:
+            zygote.close()
+
+    def _employ(self, node: int) -> Supervisor:
+        """Start an agent; it has a number, and log files, of its own."""
+        zygote = self._living_zygote()
+        folder = self._folder
+        name = folder.claim_process(node)
+        spec = ProcessSpec(
+            name=name,
+            node=node,
+            working_dir=str(folder.work(node, name)),
+            stdout=str(folder.stdout(node, name)),
+            stderr=str(folder.stderr(node, name)),
+            entry_script_log=str(folder.entry_script_log(node, name)),
+            spill_dir=str(folder.spill),
+            environment={},
+        )
+        return Supervisor(zygote, self._job, spec, self._limits)

@@ -1,0 +1,217 @@
+"""One slot of a worker: at most one agent at a time, and the lease that it works on."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from daskprs.agent.lease_run import Blame, LeaseRun, blame_death, blame_timeout
+from daskprs.agent.messages import Keep, Outcomes, RunLease
+from daskprs.agent.supervisor import EXIT_GRACE_S, LOOK_EVERY_S, Overdue, Supervisor
+from daskprs.core.events import Place, SlotState
+from daskprs.core.lease import (
+    AgentEvent,
+    AgentExited,
+    AgentReady,
+    AgentStarted,
+    Death,
+    InitFailed,
+    Lease,
+    LeaseReturned,
+)
+
+if TYPE_CHECKING:
+    from daskprs.core.outcomes import Failure, Outcome
+
+HOST = socket.gethostname()
+Employ = Callable[[int], Supervisor]
+"""Starts an agent on a node, by its number."""
+
+
+class Slot:
+    """Runs leases one after the other, each in the agent that is there or in a new one.
+
+    All methods but `state` and `kill` are called by the thread of the lease.
+    """
+
+    def __init__(self, employ: Employ) -> None:
+        self._employ = employ
+        self._agent: Supervisor | None = None
+        self._node = 0
+        self._run: LeaseRun | None = None
+        self._orders = 0
+        self._events: list[AgentEvent] = []
+        self._served = AgentStarted("", 0)
+        """The agent that the lease is or was with; it may have ended since."""
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Work on a lease until it is done, or something of it should be handed back."""
+        if lease.continues is None:
+            self._node = lease.node
+            agent = self._ready_agent()
+            self._orders += 1
+            self._run = LeaseRun(self._orders, lease.work)
+            if agent is None:
+                return self._returned(lease, untouched=self._run.left)
+            agent.send(RunLease(self._orders, lease.work, lease.prefetch))
+        return self._watch(lease)
+
+    def stop(self) -> tuple[AgentEvent, ...]:
+        """Let the agent shut down, and return what there is to tell."""
+        if self._agent is not None:
+            self._dismiss(self._agent.stop())
+        return self._told()
+
+    def kill(self) -> None:
+        """End the agent at once; the thread of the lease sees it as a death."""
+        agent = self._agent
+        if agent is not None:
+            agent.end()
+
+    def state(self) -> SlotState:
+        """Return what the slot is doing; may be called by any thread."""
+        agent, run = self._agent, self._run
+        nobody = SlotState(Place(self._node, "", HOST), "starting", 0.0, None)
+        if agent is None:
+            return nobody
+        try:
+            activity = agent.activity()
+        except ValueError:  # the agent has ended and its page is closed
+            return nobody
+        at_hand = None
+        if run is not None and 0 <= activity.position < len(run.work):
+            at_hand = run.work[activity.position].mini_batch.index
+        place = Place(self._node, agent.spec.name, HOST, agent.pid)
+        return SlotState(place, activity.phase.name.lower(), activity.age_s(), at_hand)
+
+    # ---- the agent ----
+
+    def _ready_agent(self) -> Supervisor | None:
+        """Return the agent, a new one if there is none; None when `init` failed."""
+        if self._agent is not None and self._agent.alive():
+            return self._agent
+        if self._agent is not None:
+            self._dismiss(self._exited(self._agent, "while it was idle"))
+        begun = time.monotonic()
+        self._agent = agent = self._employ(self._node)
+        name = agent.spec.name
+        self._served = AgentStarted(name, agent.pid)
+        self._events.append(self._served)
+        failure = agent.make_ready()
+        elapsed = time.monotonic() - begun
+        if failure is None:
+            self._events.append(AgentReady(name, elapsed))
+            return agent
+        self._events.append(InitFailed(name, failure, elapsed))
+        self._dismiss(self._exited(agent, "during init()"))
+        return None
+
+    def _exited(self, agent: Supervisor, when: str) -> AgentExited:
+        returncode = agent.end(grace_s=EXIT_GRACE_S)
+        reason = agent.death(returncode, when).message
+        return AgentExited(agent.spec.name, returncode, reason, expected=False)
+
+    def _dismiss(self, exited: AgentExited) -> None:
+        if self._agent is None:
+            return
+        self._events.append(exited)
+        self._agent.close()
+        shutil.rmtree(self._agent.spec.working_dir, ignore_errors=True)
+        self._agent = None
+
+    def _told(self) -> tuple[AgentEvent, ...]:
+        events = tuple(self._events)
+        self._events.clear()
+        return events
+
+    # ---- the lease ----
+
+    def _watch(self, lease: Lease) -> LeaseReturned:
+        agent, run = self._agent, self._run
+        if agent is None or run is None:
+            return self._returned(lease)
+        while True:
+            due_in_s = run.due_in_s()
+            wait_s = LOOK_EVERY_S if due_in_s is None else min(LOOK_EVERY_S, due_in_s)
+            self._receive(agent.receive(wait_s), run)
+            if run.finished:
+                return self._returned(lease)
+            if agent.gone:
+                return self._died(lease, agent, run)
+            overdue = agent.overdue()
+            if overdue is not None:
+                return self._timed_out(lease, agent, run, overdue)
+            too_big = agent.too_big()
+            if too_big is not None:
+                return self._died(lease, agent, run, too_big)
+            if run.due_in_s() == 0.0:
+                return self._hand_back(lease, agent, run)
+
+    def _receive(self, messages: list[object], run: LeaseRun) -> None:
+        for message in messages:
+            # What an agent still says about a lease that was taken back before it began is stale.
+            if isinstance(message, Outcomes) and message.lease_id == run.order:
+                run.receive(message)
+
+    def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned:
+        """Return what is done; what has begun goes on, and what has not is free for others."""
+        untouched: tuple[int, ...] = ()
+        if not run.recalled:
+            kept = agent.page.recall(run.order)
+            agent.send(Keep(run.order, kept))
+            untouched = run.keep(max(kept, run.received - 1))
+        return self._returned(lease, running=run.left, untouched=untouched)
+
+    def _died(
+        self, lease: Lease, agent: Supervisor, run: LeaseRun, why: Failure | None = None
+    ) -> LeaseReturned:
+        returncode = agent.end(grace_s=0.0 if why else EXIT_GRACE_S)
+        self._receive(agent.drain(), run)
+        failure = why or agent.death(returncode, "while it was at work")
+        blame = blame_death(run, agent.page.look(), failure)
+        reason = failure.message
+        self._dismiss(AgentExited(agent.spec.name, returncode, reason, expected=False))
+        return self._blamed(lease, blame)
+
+    def _timed_out(
+        self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Overdue
+    ) -> LeaseReturned:
+        returncode = agent.end(dump=True)
+        self._receive(agent.drain(), run)
+        blame = blame_timeout(run, agent.page.look(), overdue.activity, overdue.failure)
+        reason = overdue.failure.message
+        self._dismiss(AgentExited(agent.spec.name, returncode, reason, expected=False))
+        return self._blamed(lease, blame)
+
+    def _blamed(self, lease: Lease, blame: Blame) -> LeaseReturned:
+        more = () if blame.outcome is None else (blame.outcome,)
+        return self._returned(lease, untouched=blame.untouched, death=blame.death, more=more)
+
+    def _returned(
+        self,
+        lease: Lease,
+        *,
+        running: tuple[int, ...] = (),
+        untouched: tuple[int, ...] = (),
+        death: Death | None = None,
+        more: tuple[Outcome, ...] = (),
+    ) -> LeaseReturned:
+        run = self._run
+        outcomes, payload = ((), ()) if run is None else run.share()
+        if not running:
+            self._run = None
+        return LeaseReturned(
+            lease_id=lease.id,
+            process=self._served.name,
+            pid=self._served.pid,
+            host=HOST,
+            outcomes=(*outcomes, *more),
+            payload=payload,
+            running=running,
+            untouched=untouched,
+            death=death,
+            agent_events=self._told(),
+        )

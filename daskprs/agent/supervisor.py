@@ -1,0 +1,270 @@
+"""The supervisor of one agent: its start, its messages, its deadlines, its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Started, Stop, Stopped
+from daskprs.agent.page import Activity, Phase, SharedPage, new_page
+from daskprs.core.lease import AgentExited
+from daskprs.core.outcomes import Failure
+from daskprs.errors import AgentError
+
+if TYPE_CHECKING:
+    from daskprs.agent.messages import JobSpec, ProcessSpec
+    from daskprs.agent.nursery import Zygote
+    from daskprs.core.limits import Limits
+
+START_TIMEOUT_S = 120.0
+"""For an interpreter with pandas to come up, on a machine that is busy with other things."""
+EXIT_GRACE_S = 1.0
+"""A process that has closed its socket is given so long to end by itself."""
+LOOK_EVERY_S = 1.0
+"""How often the page and the memory are looked at when nothing else happens."""
+TAIL_BYTES = 2000
+"""So much of the end of the stderr log goes into a message about a death."""
+
+
+class Overdue(NamedTuple):
+    """An agent that has been at one thing for too long."""
+
+    activity: Activity
+    failure: Failure
+
+
+class _Deadline(NamedTuple):
+    seconds: float
+    what: str
+    option: str
+
+
+class Supervisor:
+    """One agent process, from its fork to its end.
+
+    Parameters
+    ----------
+    zygote
+        What forks it.
+    job, process
+        What the agent is told.
+    limits
+        How long it may take for what.
+
+    """
+
+    def __init__(
+        self, zygote: Zygote, job: JobSpec, process: ProcessSpec, limits: Limits
+    ) -> None:
+        self.spec = process
+        self.gone = False
+        """The agent has closed its end, or ended."""
+        self._limits = limits
+        self._deadlines = _deadlines(limits)
+        self._asked_s = time.monotonic()
+        page_fd = new_page()
+        try:
+            self._process = zygote.start_agent(process, page_fd)
+            self.page = SharedPage(page_fd)
+        finally:
+            os.close(page_fd)
+        self.pid = self._process.pid
+        self.send(Start(PROTOCOL, job, process))
+
+    # ---- start ----
+
+    def make_ready(self) -> Failure | None:
+        """Wait until `init` came back; return why it did not."""
+        while True:
+            for message in self.receive():
+                match message:
+                    case InitDone():
+                        return None
+                    case InitRaised(failure=failure):
+                        self.end(grace_s=EXIT_GRACE_S)
+                        return failure
+                    case Started(protocol=protocol) if protocol != PROTOCOL:
+                        self.end()
+                        raise AgentError(_other_version(protocol))
+            if self.gone:
+                return self.death(self.end(grace_s=EXIT_GRACE_S), "during init()")
+            overdue = self.overdue()
+            if overdue is not None:
+                self.end(dump=True)
+                return overdue.failure
+
+    # ---- messages ----
+
+    def send(self, message: Any) -> None:
+        """Send a message; an agent that does not take it is `gone`."""
+        self._asked_s = time.monotonic()
+        try:
+            self._process.connection.send(message)
+        except OSError:
+            self.gone = True
+
+    def receive(self, within_s: float = LOOK_EVERY_S) -> list[Any]:
+        """Return the messages that are there, waiting for the first one."""
+        if self.gone:
+            return []
+        connection, sentinel = self._process.connection, self._process.sentinel
+        within_s = min(within_s, self._seconds_left())
+        ready = wait([connection, sentinel], timeout=max(0.0, within_s))
+        messages = []
+        try:
+            while connection.poll():
+                messages.append(connection.recv())
+        except (EOFError, OSError):
+            self.gone = True
+        self.gone = self.gone or sentinel in ready
+        return messages
+
+    def drain(self) -> list[Any]:
+        """Return what a dead agent had sent before its end."""
+        messages = []
+        try:
+            while self._process.connection.poll():
+                messages.append(self._process.connection.recv())
+        except (EOFError, OSError):
+            pass  # a message that was cut off by the death is no message
+        return messages
+
+    # ---- what it is at ----
+
+    def alive(self) -> bool:
+        """Say whether the process is there and listens."""
+        return not self.gone and self._process.returncode(0.0) is None
+
+    def activity(self) -> Activity:
+        """Return what the agent is doing."""
+        return self.page.look()
+
+    # ---- deadlines ----
+
+    def overdue(self) -> Overdue | None:
+        """Say whether the agent has been at one thing for too long, or has grown too big."""
+        activity = self.page.look()
+        if self._age_s(activity) < self._deadlines[activity.phase].seconds:
+            return None
+        return Overdue(activity, self._overdue_at(activity.phase))
+
+    def _overdue_at(self, phase: Phase) -> Failure:
+        deadline = self._deadlines[phase]
+        message = (
+            f"{deadline.what} exceeded {deadline.seconds:g} s on {self.spec.name}. Its stacks are "
+            f"in {self.spec.stderr}."
+        )
+        if deadline.option:
+            message += f" Raise {deadline.option} if it needs longer."
+        return Failure("TimeoutError", message)
+
+    def too_big(self) -> Failure | None:
+        """Say whether the agent and its children take more memory than they may."""
+        limit = self._limits.agent_memory_bytes
+        if limit is None:
+            return None
+        used = self._process.rss_bytes()
+        if used <= limit:
+            return None
+        message = (
+            f"{self.spec.name} was killed: it held {used >> 20} MiB, and agent_memory_limit is "
+            f"{limit >> 20} MiB. Use smaller mini-batches, or raise the limit."
+        )
+        return Failure("MemoryError", message)
+
+    def _seconds_left(self) -> float:
+        activity = self.page.look()
+        return self._deadlines[activity.phase].seconds - self._age_s(activity)
+
+    def _age_s(self, activity: Activity) -> float:
+        """For how long it has been at this, counted from our last word where that came later."""
+        asked = time.monotonic() - self._asked_s
+        if activity.phase is Phase.STARTING:
+            return asked
+        if activity.phase is Phase.IDLE:
+            return min(asked, activity.age_s())
+        return activity.age_s()
+
+    # ---- end ----
+
+    def stop(self) -> AgentExited:
+        """Let the agent call `shutdown` and end."""
+        until = time.monotonic() + self._limits.shutdown_timeout_s
+        self.send(Stop())
+        warning = None
+        while not self.gone and time.monotonic() < until:
+            for message in self.receive(until - time.monotonic()):
+                if isinstance(message, Stopped):
+                    warning = message.failure
+        late = self._process.returncode(max(0.0, until - time.monotonic())) is None
+        returncode = self.end(dump=late)
+        if late:
+            warning = self._overdue_at(Phase.SHUTDOWN)
+        elif returncode != 0 and warning is None:
+            warning = self.death(returncode, "during shutdown()")
+        return AgentExited(self.spec.name, returncode, "stopped", returncode == 0, warning)
+
+    def end(self, *, dump: bool = False, grace_s: float = 0.0) -> int:
+        """Kill the agent with all its descendants, and return its return code.
+
+        `grace_s` is for one that is ending by itself: its return code says why, ours would not.
+        """
+        self.gone = True
+        if dump:
+            self._process.dump_stacks()
+        if grace_s:
+            self._process.returncode(grace_s)
+        return self._process.kill()
+
+    def close(self) -> None:
+        """Let go of the page and the connection of an agent that has ended."""
+        self.page.close()
+        self._process.close()
+
+    def death(self, returncode: int, when: str) -> Failure:
+        """Describe a death, with the tail of what the process last said."""
+        message = f"{self.spec.name} exits with returncode {returncode}{_signal(returncode)} {when}"
+        tail = self._stderr_tail()
+        if tail:
+            message += f". Its stderr ends with:\n{tail}"
+        return Failure("PROCESS_DIED", message)
+
+    def _stderr_tail(self) -> str:
+        try:
+            with Path(self.spec.stderr).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                return file.read().decode("utf-8", "replace").strip()
+        except OSError:
+            return ""
+
+
+def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
+    load = _Deadline(limits.load_timeout_s, "loading", "task_overhead_timeout")
+    return {
+        Phase.STARTING: _Deadline(START_TIMEOUT_S, "the start of the process", ""),
+        Phase.INIT: _Deadline(limits.init_timeout_s, "init()", "init_timeout"),
+        Phase.IDLE: load,
+        Phase.LOADING: load,
+        Phase.RUNNING: _Deadline(limits.run_timeout_s, "run()", "run_invocation_timeout"),
+        Phase.SHUTDOWN: _Deadline(limits.shutdown_timeout_s, "shutdown()", "shutdown_timeout"),
+    }
+
+
+def _signal(returncode: int) -> str:
+    if returncode >= 0:
+        return ""
+    try:
+        return f" ({signal.Signals(-returncode).name})"
+    except ValueError:
+        return f" (signal {-returncode})"
+
+
+def _other_version(protocol: int) -> str:
+    return (
+        f"an agent speaks protocol {protocol} and its supervisor {PROTOCOL}: another daskprs is "
+        "installed where the agents run. Install the same version on every node."
+    )

@@ -1,0 +1,73 @@
+"""The cluster that a job runs on: the one given, the current one, or one in this process."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import dask
+from distributed import Client, LocalCluster, default_client
+
+from daskprs.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+IN_PROCESS = {
+    # A worker that holds no data needs no limit; with one, it would pause when the caller holds
+    # a big frame, since they are one process.
+    "memory_limit": 0,
+    "dashboard_address": None,
+    "processes": False,
+    "n_workers": 1,
+    "silence_logs": logging.ERROR,
+}
+QUIET = {"distributed.worker.memory.pause": False, "distributed.admin.tick.limit": "1h"}
+
+
+@contextmanager
+def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
+    """Yield a client; what was started here is closed again.
+
+    Parameters
+    ----------
+    client
+        A client, the address of a scheduler, or None: the current client if there is one, else
+        an in-process cluster that is not made the default.
+    threads
+        How many threads the in-process cluster declares.
+
+    """
+    if isinstance(client, Client):
+        yield client
+    elif isinstance(client, str):
+        with Client(client, set_as_default=False) as own:
+            yield own
+    elif client is not None:
+        msg = f"client: a distributed.Client or an address such as tcp://host:8786, not {client!r}."
+        raise OptionError(msg)
+    else:
+        current = _current()
+        if current is not None:
+            yield current
+        else:
+            with _in_process(threads) as own:
+                yield own
+
+
+def _current() -> Client | None:
+    try:
+        return default_client()
+    except ValueError:
+        return None
+
+
+@contextmanager
+def _in_process(threads: int) -> Iterator[Client]:
+    with (
+        dask.config.set(QUIET),
+        LocalCluster(threads_per_worker=threads, **IN_PROCESS) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client

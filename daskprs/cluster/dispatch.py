@@ -1,0 +1,229 @@
+"""The driver's one loop: events into the ledger, its actions out to the cluster and the disk."""
+
+from __future__ import annotations
+
+import time
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+
+from daskprs.cluster.lease import lease_key, plugin_name, run_lease, states_topic, stop_agents
+from daskprs.cluster.worker_plugin import AgentsPlugin
+from daskprs.core.actions import (
+    Abort,
+    Commit,
+    FailAttempt,
+    Finish,
+    LeaseFailed,
+    SlotAdded,
+    SlotLost,
+    Submit,
+    Ticked,
+)
+from daskprs.core.events import AgentChanged, AttemptEnded, Place, SlotsChanged, Stood
+from daskprs.core.lease import Lease, LeaseReturned
+from daskprs.core.outcomes import Failure
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    from daskprs.agent.messages import JobSpec
+    from daskprs.cluster.slots import Nodes
+    from daskprs.core.actions import Action, SlotId
+    from daskprs.core.events import SlotState
+    from daskprs.core.ledger import Ledger
+    from daskprs.core.limits import Limits
+    from daskprs.output.store import ResultStore
+    from daskprs.report.listeners import Listeners
+
+TICK_S = 0.25
+"""How often the loop turns when nothing comes in."""
+SLOTS_EVERY_S = 1.0
+"""How often the cluster is asked for its workers."""
+
+
+class Ending(NamedTuple):
+    """How the work came to its end."""
+
+    completed: bool
+    reason: str = ""
+    failure: Failure | None = None
+
+
+class Dispatcher:
+    """Feeds the slots of a cluster from a ledger, and a store from what comes back.
+
+    Everything happens in the thread that calls `run`; threads of Dask only put finished futures
+    into the inbox.
+    """
+
+    def __init__(  # noqa: PLR0913 - it ties these together, and nothing else does
+        self,
+        client: Client,
+        ledger: Ledger,
+        store: ResultStore,
+        listeners: Listeners,
+        nodes: Nodes,
+        job: JobSpec,
+        limits: Limits,
+    ) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._store = store
+        self._listeners = listeners
+        self._nodes = nodes
+        self._job = job
+        self._limits = limits
+        self._inbox: SimpleQueue[tuple[int, Future]] = SimpleQueue()
+        self._futures: dict[int, tuple[SlotId, Future]] = {}
+        self._slots: dict[SlotId, None] = {}
+        self._states: dict[str, tuple[SlotState, ...]] = {}
+        self._ending: Ending | None = None
+        self._started_s = self._settled_s = self._asked_s = time.monotonic()
+
+    def run(self) -> Ending:
+        """Work until everything is settled or the ledger gives up."""
+        job_id = self._job.job_id
+        self._client.register_plugin(AgentsPlugin(self._job, self._limits))
+        self._client.subscribe_topic(states_topic(job_id), self._slots_told)
+        try:
+            self._look_for_slots()
+            while self._ending is None:
+                self._turn()
+            if self._ending.completed:
+                self._stop_agents()
+        finally:
+            self._client.unsubscribe_topic(states_topic(job_id))
+            self._client.unregister_worker_plugin(plugin_name(job_id))
+        return self._ending
+
+    # ---- one turn of the loop ----
+
+    def _turn(self) -> None:
+        try:
+            self._lease_ended(*self._inbox.get(timeout=TICK_S))
+            while self._ending is None:
+                self._lease_ended(*self._inbox.get_nowait())
+        except Empty:
+            pass
+        now = time.monotonic()
+        if now - self._asked_s >= SLOTS_EVERY_S:
+            self._look_for_slots()
+        self._tell_ledger(Ticked())
+        self._store.sync_if_due(now)
+        self._listeners.tell(
+            Stood(
+                self._ledger.standing(),
+                tuple(state for states in self._states.values() for state in states),
+                now - self._started_s,
+                now - self._settled_s,
+            )
+        )
+
+    def _lease_ended(self, lease_id: int, future: Future) -> None:
+        """Take what a lease came back with."""
+        if lease_id not in self._futures:
+            return
+        slot, _ = self._futures.pop(lease_id)
+        if future.status == "finished":
+            returned: LeaseReturned = future.result()
+            future.release()
+            self._agents_told(slot, returned)
+            self._tell_ledger(returned, returned)
+        elif future.status == "error":
+            failure = _failure_of_lease(future)
+            self._tell_ledger(LeaseFailed(lease_id, failure))
+        else:
+            self._drop_slot(slot)
+
+    def _agents_told(self, slot: SlotId, returned: LeaseReturned) -> None:
+        for event in returned.agent_events:
+            place = Place(slot.node, event.process, returned.host, returned.pid)
+            self._listeners.tell(AgentChanged(place, event))
+
+    # ---- slots ----
+
+    def _look_for_slots(self) -> None:
+        self._asked_s = time.monotonic()
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        offered = dict.fromkeys(self._nodes.slots(workers))
+        gone = [slot for slot in self._slots if slot not in offered]
+        new = [slot for slot in offered if slot not in self._slots]
+        for slot in gone:
+            self._drop_slot(slot)
+        for slot in new:
+            self._slots[slot] = None
+            self._tell_ledger(SlotAdded(slot))
+        if gone or new:
+            nodes = {slot.node for slot in self._slots}
+            self._listeners.tell(SlotsChanged(len(nodes), len(self._slots)))
+
+    def _drop_slot(self, slot: SlotId) -> None:
+        self._slots.pop(slot, None)
+        self._states.pop(slot.worker, None)
+        self._tell_ledger(SlotLost(slot))
+
+    def _slots_told(self, event: tuple[float, Any]) -> None:
+        """Take what a worker tells of its slots (called by Dask's loop)."""
+        _, states = event
+        for state in states:
+            self._states[f"{state.place.host}/{state.place.process}"] = (state,)
+
+    # ---- actions ----
+
+    def _tell_ledger(self, event: Any, returned: LeaseReturned | None = None) -> None:
+        payload = _Payload(returned)
+        place = _place(returned, self._slots)
+        for action in self._ledger.handle(event, time.monotonic()):
+            if self._ending is None:
+                self._act(action, payload, place)
+
+    def _act(self, action: Action, payload: _Payload, place: Place) -> None:
+        match action:
+            case Submit(lease, slot):
+                self._submit(lease, slot)
+            case Commit(mini_batch, outcome):
+                self._store.commit(mini_batch, outcome, payload.of(outcome))
+                self._settled_s = time.monotonic()
+                self._listeners.tell(AttemptEnded(place, mini_batch, outcome, True, True))
+            case FailAttempt(mini_batch, outcome, final, charged):
+                self._store.attempt_failed(mini_batch, outcome, final=final)
+                if final:
+                    self._settled_s = time.monotonic()
+                self._listeners.tell(AttemptEnded(place, mini_batch, outcome, final, charged))
+            case Abort(reason, failure):
+                self._ending = Ending(False, reason, failure)
+            case Finish():
+                self._ending = Ending(True)
+            case _:
+                assert_never(action)
+
+    def _submit(self, lease: Lease, slot: SlotId) -> None:
+        future = self._client.submit(
+            run_lease,
+            lease,
+            key=lease_key(lease),
+            workers=[slot.worker],
+            retries=0,
+            pure=False,
+        )
+        self._futures[lease.id] = (slot, future)
+        future.add_done_callback(lambda done: self._inbox.put((lease.id, done)))
+
+    def _stop_agents(self) -> None:
+        """Let the agents shut down, on all workers at the same time."""
+        workers = {slot.worker: slot.node for slot in self._slots}
+        futures = {
+            worker: self._client.submit(
+                stop_agents,
+                self._job.job_id,
+                key=(plugin_name(self._job.job_id), "stop", number),
+                workers=[worker],
+                retries=0,
+                pure=False,
+            )
+            for number, worker in enumerate(workers)
+        }
+        for worker, future in futures.items():
+            for event in future.result():
+                place = Place(workers[worker], event.process)
+                self._listeners.tell(AgentChanged(place, event))

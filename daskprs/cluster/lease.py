@@ -1,0 +1,49 @@
+"""The Dask task: one lease, worked on in the worker that it was sent to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distributed import get_worker, secede
+
+if TYPE_CHECKING:
+    from daskprs.core.lease import AgentEvent, Lease, LeaseReturned
+
+
+def run_lease(lease: Lease) -> LeaseReturned:
+    """Run a lease in an agent of this worker, outside of the worker's own thread pool.
+
+    Slots are the dispatcher's: neither the worker's thread count nor another job's tasks hold a
+    lease up, so it leaves the pool at once.
+    """
+    pool = get_worker().plugins[plugin_name(lease.job_id)].pool
+    secede()
+    returned: LeaseReturned = pool.run(lease)
+    return returned
+
+
+def stop_agents(job_id: str) -> tuple[AgentEvent, ...]:
+    """Let this worker's agents of a job shut down, and return what they have to tell."""
+    pool = get_worker().plugins[plugin_name(job_id)].pool
+    secede()
+    told: tuple[AgentEvent, ...] = pool.stop()
+    return told
+
+
+def lease_key(lease: Lease) -> tuple[str, int, int]:
+    """Return the key of the task: the job, the lease, and the slot that it occupies.
+
+    A tuple, since Dask groups tasks by the first part of the key, and a group for each task would
+    defeat its queuing.
+    """
+    return plugin_name(lease.job_id), lease.id, lease.slot
+
+
+def plugin_name(job_id: str) -> str:
+    """Return the name under which a job's agents are registered with the workers."""
+    return f"daskprs-{job_id}"
+
+
+def states_topic(job_id: str) -> str:
+    """Return the topic on which workers tell what their slots are doing."""
+    return f"daskprs-{job_id}-slots"

@@ -1,0 +1,132 @@
+"""What a job came to."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs.core.events import Counts
+from daskprs.errors import OptionError
+from daskprs.job_folder import JobFolder
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Counts", "ParallelRunResult"]
+
+
+@dataclass(frozen=True, repr=False)
+class ParallelRunResult:
+    """What a job did, and where everything is.
+
+    Attributes
+    ----------
+    status : str
+        ``"Completed"``, ``"Failed"`` or ``"Canceled"``.
+    mini_batches : Counts
+        How many mini-batches there are (`total`), and how many `succeeded` and `failed`. Of a job
+        that ended early, those that had been planned until then.
+    items : Counts
+        The same in rows (tables) or files: `succeeded` is the sum of ``len(result)``, and a
+        mini-batch that returned fewer than it was given adds the difference to `failed`.
+    output_file : Path or None
+        The published append_row file; None where no text was written or nothing was published.
+    output_dir : Path
+        Where the output file is, and where the script may write its own.
+    logs_dir : Path
+        The log folder.
+    job_dir : Path
+        The job folder: logs, journal and, for an unfinished job, what ``resume=True`` needs.
+    elapsed_s : float
+        Seconds from the call to the result.
+
+    """
+
+    status: str
+    mini_batches: Counts
+    items: Counts
+    output_file: Path | None
+    output_dir: Path
+    logs_dir: Path
+    job_dir: Path
+    elapsed_s: float
+    unit: str = "row"
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The mini-batches that failed in the end.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row for each, in the order in which they were given up, with the columns
+            ``mini_batch`` (int), ``items`` (int), ``error`` (str) and ``log`` (str, the file with
+            the traceback). Read from the log folder each time.
+
+        """
+        import pandas as pd  # noqa: PLC0415 - heavy, and most results are never asked for it
+
+        from daskprs.report.attempts import failed_rows  # noqa: PLC0415 - needs only the logs
+
+        columns = ["mini_batch", "items", "error", "log"]
+        return pd.DataFrame(list(failed_rows(JobFolder(self.job_dir))), columns=columns)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return what `run` returned, in input order, with its types.
+
+        Frames are put together, with a new index. Elements of lists, tuples and arrays make one
+        column called ``result``.
+
+        Returns
+        -------
+        pandas.DataFrame
+            All rows; it has to fit into memory.
+
+        Raises
+        ------
+        OptionError
+            When typed rows were not kept: with an `output_dir` they are only with
+            ``keep_rows=True``, since text that is read back would turn ``"007"`` into 7.
+
+        """
+        from daskprs.output.typed_rows import read_rows  # noqa: PLC0415 - imports pandas
+
+        rows = read_rows(JobFolder(self.job_dir))
+        if rows is None:
+            msg = (
+                "to_pandas: this job kept no typed rows. Call parallel_run without output_dir, or "
+                "with keep_rows=True."
+            )
+            raise OptionError(msg)
+        return rows
+
+    def __repr__(self) -> str:
+        """Return a few lines that say it all."""
+        return "\n".join(
+            [f"<daskprs job {self.status}>", *(f"  {name:<13}{text}" for name, text in self._rows())]
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the same as a table, for notebooks."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{name}</th>"
+            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+            for name, text in self._rows()
+        )
+        return f"<table><caption>daskprs job {self.status}</caption>{rows}</table>"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        rows = [
+            ("mini-batches", _counted(self.mini_batches)),
+            (f"{self.unit}s", _counted(self.items)),
+            ("elapsed", f"{self.elapsed_s:.1f} s"),
+        ]
+        if self.output_file is not None:
+            rows.append(("output", str(self.output_file)))
+        return [*rows, ("logs", str(self.logs_dir)), ("job", str(self.job_dir))]
+
+
+def _counted(counts: Counts) -> str:
+    return f"{counts.total:,} total, {counts.succeeded:,} succeeded, {counts.failed:,} failed"

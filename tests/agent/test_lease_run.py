@@ -1,0 +1,117 @@
+"""Who pays for the end of an agent, and what of a lease is handed back."""
+
+from __future__ import annotations
+
+from daskprs.agent.lease_run import LeaseRun, blame_death, blame_timeout
+from daskprs.agent.messages import Outcomes
+from daskprs.agent.page import NOTHING, Activity, Phase
+from daskprs.core.mini_batch import Assigned, MiniBatch
+from daskprs.core.outcomes import Failure, Outcome, Status
+
+WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")
+
+
+def lease_of(count: int, received: int = 0) -> LeaseRun:
+    """Return a lease of mini-batches 100, 101, … of which the first have come back."""
+    work = tuple(Assigned(MiniBatch(100 + i, None, f"{i}", items=5), 1) for i in range(count))
+    run = LeaseRun(7, work)
+    done = tuple(
+        Outcome(100 + i, 1, Status.RUN_DONE, 5, 5, 0.0, 0.0, 0.0, 0.0) for i in range(received)
+    )
+    run.receive(Outcomes(7, done, b"", finished=False))
+    return run
+
+
+def at(phase: Phase, position: int, *, loading: int = NOTHING, done: int = 0) -> Activity:
+    """Return what the page says of the lease."""
+    return Activity(phase, position, 1, 7, loading, done, 4)
+
+
+def test_a_death_while_one_runs_charges_that_one() -> None:
+    """Nothing else was at hand: the one that ran is to blame, the rest is free."""
+    blame = blame_death(lease_of(3), at(Phase.RUNNING, 1, done=1), WHY)
+    assert blame.death is not None
+    assert [suspect.index for suspect in blame.death.suspects] == [101]
+    assert blame.death.suspects[0].total == 4
+    assert blame.untouched == (100, 102)
+
+
+def test_what_finished_last_but_was_lost_runs_alone_next_time() -> None:
+    """It is not charged, and is not with a neighbour when the same happens again."""
+    blame = blame_death(lease_of(3), at(Phase.RUNNING, 1, done=1), WHY)
+    assert blame.death is not None
+    assert blame.death.alone == (100,)
+
+
+def test_a_death_while_another_was_loaded_ahead_suspects_both() -> None:
+    """Nobody knows which of the two it was."""
+    run = lease_of(3, received=1)
+    blame = blame_death(run, at(Phase.RUNNING, 1, loading=2, done=1), WHY)
+    assert blame.death is not None
+    assert [suspect.index for suspect in blame.death.suspects] == [101, 102]
+    assert blame.untouched == ()
+
+
+def test_a_death_after_everything_had_finished_suspects_the_last() -> None:
+    """Something that it left behind ended the process."""
+    blame = blame_death(lease_of(2), at(Phase.IDLE, NOTHING, done=2), WHY)
+    assert blame.death is not None
+    assert [suspect.index for suspect in blame.death.suspects] == [101]
+    assert blame.untouched == (100,)
+
+
+def test_a_death_before_the_lease_was_picked_up_blames_nobody() -> None:
+    """The page still tells of the lease before."""
+    other = at(Phase.RUNNING, 1)._replace(lease_id=6)
+    blame = blame_death(lease_of(2), other, WHY)
+    assert (blame.death, blame.untouched) == (None, (100, 101))
+
+
+def test_a_timeout_charges_the_running_one_alone() -> None:
+    """What was being loaded ahead is innocent."""
+    now = at(Phase.RUNNING, 0, loading=1)
+    blame = blame_timeout(lease_of(2), now, now, WHY)
+    assert blame.outcome is not None
+    assert (blame.outcome.index, blame.outcome.status) == (100, Status.RUN_TIMEOUT)
+    assert blame.untouched == (101,)
+
+
+def test_a_timeout_of_loading_is_a_load_timeout() -> None:
+    """The phase that was judged says which it is."""
+    now = at(Phase.LOADING, 0, loading=0)
+    blame = blame_timeout(lease_of(1), now, now, WHY)
+    assert blame.outcome is not None
+    assert blame.outcome.status is Status.LOAD_TIMEOUT
+
+
+def test_an_attempt_that_ended_just_before_the_kill_is_not_charged() -> None:
+    """The page of the dead agent says something newer than what was judged."""
+    blame = blame_timeout(
+        lease_of(2), at(Phase.RUNNING, 1, done=1), at(Phase.RUNNING, 0), WHY
+    )
+    assert blame.outcome is None
+    assert blame.untouched == (100, 101)
+
+
+def test_an_outcome_that_came_before_the_kill_counts() -> None:
+    """It was in the socket when the agent was killed: it is done, not over its time."""
+    now = at(Phase.RUNNING, 0)
+    blame = blame_timeout(lease_of(2, received=1), now, now, WHY)
+    assert (blame.outcome, blame.untouched) == (None, (101,))
+
+
+def test_handing_back_keeps_what_has_begun() -> None:
+    """Positions beyond the last one that began are free."""
+    run = lease_of(5, received=2)
+    assert run.keep(2) == (103, 104)
+    assert run.left == (102,)
+    assert len(run.share().outcomes) == 2
+    assert run.share().outcomes == ()
+
+
+def test_a_lease_with_nothing_back_gives_away_what_waits_behind() -> None:
+    """A slow first one does not hold the others hostage; it does so once."""
+    run = lease_of(3)
+    assert run.due_in_s() is not None
+    run.keep(0)
+    assert run.due_in_s() is None

@@ -1,0 +1,97 @@
+"""The shared page: what is read is consistent, and a recall never loses or doubles a position."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from daskprs.agent.page import NOTHING, Phase, SharedPage, new_page
+
+
+@contextmanager
+def both_sides() -> Iterator[tuple[SharedPage, SharedPage]]:
+    """Return two mappings of one page: the agent's and the supervisor's."""
+    fd = new_page()
+    agent, supervisor = SharedPage(fd), SharedPage(fd)
+    os.close(fd)
+    try:
+        yield agent, supervisor
+    finally:
+        agent.close()
+        supervisor.close()
+
+
+def test_the_supervisor_sees_what_the_agent_enters() -> None:
+    """Phase, position and items come across."""
+    with both_sides() as (agent, supervisor):
+        agent.begin_lease(3)
+        agent.enter(Phase.RUNNING, 2, 17)
+        seen = supervisor.look()
+        assert (seen.phase, seen.position, seen.total, seen.lease_id) == (Phase.RUNNING, 2, 17, 3)
+        assert seen.age_s() >= 0
+
+
+def test_a_recall_before_the_lease_is_picked_up_takes_all_of_it() -> None:
+    """The agent hears of it at its first claim."""
+    with both_sides() as (agent, supervisor):
+        agent.begin_lease(1)
+        assert supervisor.recall(2) == NOTHING
+        agent.begin_lease(2)
+        assert not agent.claim(0)
+
+
+def test_a_recall_of_an_earlier_lease_does_not_touch_the_next() -> None:
+    """It names the lease that it means."""
+    with both_sides() as (agent, supervisor):
+        agent.begin_lease(1)
+        assert agent.claim(0)
+        assert supervisor.recall(1) == 0
+        agent.begin_lease(2)
+        assert agent.claim(0)
+
+
+def test_at_least_one_side_sees_the_other() -> None:
+    """Whenever the agent does not see the recall, the supervisor counts its last claim."""
+    with both_sides() as (agent, supervisor):
+        for lease_id in range(1, 200):
+            agent.begin_lease(lease_id)
+            claimed: list[int] = []
+            go = threading.Barrier(2)
+
+            def work(claimed: list[int] = claimed, go: threading.Barrier = go) -> None:
+                go.wait()
+                for position in range(50):
+                    if not agent.claim(position):
+                        return
+                    claimed.append(position)
+
+            thread = threading.Thread(target=work)
+            thread.start()
+            go.wait()
+            kept = supervisor.recall(lease_id)
+            thread.join()
+            assert max(claimed, default=NOTHING) <= kept
+
+
+def test_reading_never_mixes_two_entries() -> None:
+    """Position and items are entered equal, and are read equal."""
+    with both_sides() as (agent, supervisor):
+        stop = threading.Event()
+
+        def work() -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                agent.enter(Phase.RUNNING, number, number)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            for _ in range(2000):
+                seen = supervisor.look()
+                assert seen.position == seen.total or seen.phase is Phase.STARTING
+        finally:
+            stop.set()
+            thread.join()

@@ -25,7 +25,8 @@ import pickle
 import time
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.entry_script import Entry, failure_of, load_entry_script
+from daskprs.agent.entry_script import Entry, load_entry_script
+from daskprs.agent.failure import failure_of
 from daskprs.agent.loader import Loader
 from daskprs.agent.messages import (
     PROTOCOL,

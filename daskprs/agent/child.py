@@ -1,0 +1,72 @@
+"""How a fork of the zygote becomes an agent: its session, its descriptors, its environment."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs.agent import linux
+
+if TYPE_CHECKING:
+    from daskprs.agent.messages import ProcessSpec
+
+DUMP_SIGNAL = signal.SIGRTMIN + 7
+"""Makes an agent write the stacks of all its threads to its stderr log."""
+
+
+def settle(spec: ProcessSpec, keep: tuple[int, ...]) -> None:
+    """Do what belongs to the process: it survives an exec.
+
+    The agent leads a session of its own (Ctrl-C in the terminal does not reach it), dies with the
+    zygote, adopts its orphans, and has no descriptor but its logs and those of `keep`.
+    """
+    os.setsid()
+    linux.die_with_parent()
+    linux.adopt_orphans()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    Path(spec.working_dir).mkdir(parents=True, exist_ok=True)
+    os.chdir(spec.working_dir)
+    os.environ.update(spec.environment)
+    _redirect(os.devnull, 0, os.O_RDONLY)
+    _redirect(spec.stdout, 1, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    _redirect(spec.stderr, 2, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    _close_all_but(keep)
+
+
+def run(connection_fd: int, page_fd: int) -> int:
+    """Do what belongs to the interpreter, and be an agent until the end."""
+    from daskprs.agent.main import main  # noqa: PLC0415 - in a spawned agent, pandas and all
+
+    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115, PTH123
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115, PTH123
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+    faulthandler.enable(2)
+    faulthandler.register(DUMP_SIGNAL, 2, all_threads=True, chain=False)
+    if "numpy" in sys.modules:  # Python's own generator reseeds itself after a fork
+        sys.modules["numpy"].random.seed()
+    return main(Connection(connection_fd), page_fd)
+
+
+def _redirect(path: str, fd: int, flags: int) -> None:
+    opened = os.open(path, flags, 0o644)
+    if opened != fd:
+        os.dup2(opened, fd)
+        os.close(opened)
+    else:
+        os.set_inheritable(fd, True)  # noqa: FBT003 - positional-only
+
+
+def _close_all_but(keep: tuple[int, ...]) -> None:
+    kept = {0, 1, 2, *keep}
+    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:  # noqa: PTH208 - numbers
+        if fd not in kept:
+            with contextlib.suppress(OSError):
+                os.close(fd)

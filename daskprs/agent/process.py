@@ -1,0 +1,111 @@
+"""One agent process, as its supervisor sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs.agent import linux
+from daskprs.agent.child import DUMP_SIGNAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from multiprocessing.connection import Connection
+
+    from daskprs.agent.messages import ProcessSpec
+
+KILL_TIMEOUT_S = 10.0
+"""The kernel ends a killed process within milliseconds, unless it waits for a device."""
+DUMP_POLL_S = 0.02
+
+
+class AgentProcess:
+    """The handle of a process that a zygote has forked.
+
+    Attributes
+    ----------
+    connection
+        The supervisor's end of the agent's socket.
+    sentinel
+        A descriptor that is readable once the process has ended.
+
+    """
+
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        pid: int,
+        connection: Connection,
+        order_kill: Callable[[int], None],
+    ) -> None:
+        self.name = spec.name
+        self.pid = pid
+        self.connection = connection
+        self.sentinel, self._ended_writer = os.pipe()
+        self._stderr = Path(spec.stderr)
+        self._order_kill = order_kill
+        self._returncode: int | None = None
+        self._over = threading.Event()
+
+    def ended(self, returncode: int) -> None:
+        """Take note of the end (called by the zygote's listener, once)."""
+        self._returncode = returncode
+        self._over.set()
+        os.close(self._ended_writer)
+
+    def returncode(self, timeout_s: float) -> int | None:
+        """Return the return code once the process has ended; negative: the signal."""
+        self._over.wait(timeout_s)
+        return self._returncode
+
+    def kill(self) -> int:
+        """Kill the process, its group and every descendant, and return its return code."""
+        if not self._over.is_set():
+            self._order_kill(self.pid)
+        returncode = self.returncode(KILL_TIMEOUT_S)
+        return -signal.SIGKILL if returncode is None else returncode
+
+    def dump_stacks(self, wait_s: float = 0.5) -> None:
+        """Have the stacks of all threads written to the stderr log, as far as it goes quickly.
+
+        The handler is in C and needs no GIL; a stopped process cannot run it.
+        """
+        before = self._stderr_bytes()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, DUMP_SIGNAL)
+        until = time.monotonic() + wait_s
+        seen = before
+        while time.monotonic() < until:
+            time.sleep(DUMP_POLL_S)
+            now = self._stderr_bytes()
+            if now > before and now == seen:
+                return
+            seen = now
+
+    def rss_bytes(self) -> int:
+        """Return the resident memory of the process and all its descendants."""
+        return sum(_rss_bytes(pid) for pid in [self.pid, *linux.descendants(self.pid)])
+
+    def close(self) -> None:
+        """Close the descriptors of a process that has ended."""
+        self.connection.close()
+        os.close(self.sentinel)
+
+    def _stderr_bytes(self) -> int:
+        try:
+            return self._stderr.stat().st_size
+        except OSError:
+            return 0
+
+
+def _rss_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,161 @@
+"""A zygote, as its owner sees it: it starts agents, and takes them all with it when it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import threading
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from daskprs.agent.process import AgentProcess
+from daskprs.agent.zygote_main import PACKET_BYTES, boot_command
+from daskprs.errors import AgentError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daskprs.agent.messages import ProcessSpec
+
+FORK_TIMEOUT_S = 120.0
+"""A zygote has so long to import pandas and fork, on a machine that is busy."""
+CLOSE_TIMEOUT_S = 5.0
+
+
+class Zygote:
+    """Starts agent processes in one environment.
+
+    It returns at once; the first `start_agent` waits for it to be up. All methods may be called
+    from any thread.
+
+    Parameters
+    ----------
+    environment
+        The complete environment of the zygote and its agents, in force before any import.
+    start_method
+        ``"fork"``, or ``"spawn"`` for a fresh interpreter for each agent.
+
+    """
+
+    def __init__(self, environment: Mapping[str, str], start_method: str) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
+                boot_command("zygote", str(theirs.fileno()), start_method),
+                env=dict(environment),
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        self._agents: dict[int, AgentProcess] = {}
+        self._fork_lock = threading.Lock()
+        self._replies: list[tuple[str, object]] = []
+        self._news = threading.Condition()
+        self._early: dict[int, int] = {}
+        self._gone = False
+        self._listener = threading.Thread(target=self._listen, name="daskprs-zygote", daemon=True)
+        self._listener.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can start agents."""
+        return not self._gone
+
+    def start_agent(self, spec: ProcessSpec, page_fd: int) -> AgentProcess:
+        """Start an agent process and return its handle.
+
+        Raises
+        ------
+        AgentError
+            When the zygote is gone, does not answer, or cannot fork.
+
+        """
+        ours, theirs = socket.socketpair()
+        with self._fork_lock:
+            with theirs:
+                self._send(("fork", spec), [theirs.fileno(), page_fd])
+            match self._reply():
+                case ("forked", int(pid)):
+                    connection = Connection(ours.detach())
+                    agent = AgentProcess(spec, pid, connection, self._order_kill)
+                    with self._news:
+                        self._agents[pid] = agent
+                        # Gone, or reaped before we knew of it: nobody else will say so.
+                        if self._gone or pid in self._early:
+                            agent.ended(self._early.pop(pid, -signal.SIGKILL))
+                    return agent
+                case (_, why):
+                    ours.close()
+                    msg = f"an agent process could not be started: {why}."
+                    raise AgentError(msg)
+
+    def close(self) -> None:
+        """Kill all agents with their descendants, and the zygote; may be called twice."""
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)
+        try:
+            self._process.wait(CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._listener.join()
+        self._control.close()
+
+    # ---- messages ----
+
+    def _send(self, order: tuple[str, object], fds: list[int]) -> None:
+        try:
+            socket.send_fds(self._control, [pickle.dumps(order)], fds)
+        except OSError as error:
+            raise AgentError(self._obituary()) from error
+
+    def _order_kill(self, pid: int) -> None:
+        try:
+            self._send(("kill", pid), [])
+        except AgentError:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+    def _reply(self) -> tuple[str, object]:
+        with self._news:
+            if not self._news.wait_for(lambda: self._replies or self._gone, FORK_TIMEOUT_S):
+                return ("refused", f"no answer within {FORK_TIMEOUT_S:g} s")
+            return self._replies.pop() if self._replies else ("refused", self._obituary())
+
+    def _listen(self) -> None:
+        with contextlib.suppress(OSError):
+            while packet := self._control.recv(PACKET_BYTES):
+                self._hear(pickle.loads(packet))  # noqa: S301 - from our own process
+        with self._news:
+            self._gone = True
+            for pid, agent in self._agents.items():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+                agent.ended(-signal.SIGKILL)
+            self._agents.clear()
+            self._news.notify_all()
+
+    def _hear(self, message: tuple[str, object]) -> None:
+        with self._news:
+            match message:
+                case ("exited", int(pid), int(returncode)):
+                    agent = self._agents.pop(pid, None)
+                    if agent is None:
+                        self._early[pid] = returncode
+                    else:
+                        agent.ended(returncode)
+                case _:
+                    self._replies.append(message)
+                    self._news.notify_all()
+
+    def _obituary(self) -> str:
+        code = self._process.poll()
+        return (
+            f"the process that agents are forked from (pid {self._process.pid}) is gone, with "
+            f"returncode {code}. Look above for what it wrote to stderr; environment_variables "
+            "and the memory of the machine are the usual causes"
+        )

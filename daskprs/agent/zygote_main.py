@@ -1,0 +1,212 @@
+"""What runs in a zygote: it forks agents, reaps them, and leaves nothing behind.
+
+Started with the final environment (thread counts, ``LD_*``, ``PYTHON*``) before its first import;
+for ``fork`` it imports pandas and pyarrow once, which takes longer than everything else at an
+agent's start. It is single-threaded, forks from its main thread, and is a child subreaper: what
+an agent leaves behind becomes its child, and is killed. The control socket (packets, so that each
+message is whole) carries::
+
+    ("fork", spec) + 2 descriptors  ──>      the agent's socket and its page
+                                    <──      ("forked", pid) or ("refused", message)
+    ("kill", pid)                   ──>      the agent, its group, and every descendant
+                                    <──      ("exited", pid, returncode)
+
+At end-of-file, or when its parent is gone, it kills them all and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs.agent import child, linux
+
+if TYPE_CHECKING:
+    from daskprs.agent.messages import ProcessSpec
+
+PARENT_CHECK_S = 1.0
+"""How often it looks whether its parent is still there, besides waiting for end-of-file: another
+process may hold a copy of the parent's end."""
+PURGE_LIMIT_S = 5.0
+"""A script that forks faster than it can be killed is given up after so long."""
+PACKET_BYTES = 1 << 17
+IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs.agent.main")
+
+
+_BOOT = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from daskprs.agent.zygote_main import boot; sys.path.pop(); "
+    "sys.exit(boot(*sys.argv[2:]))"
+)
+
+
+def boot_command(*words: str) -> list[str]:
+    """Return a command line that calls `boot` in a fresh interpreter.
+
+    The folder of the package is on the path for a moment only, at its end: the entry script may
+    have modules of any name, and `-P` keeps the caller's working directory out.
+    """
+    home = str(Path(__file__).parents[2])
+    return [sys.executable, "-P", "-c", _BOOT, home, *words]
+
+
+class Inherited:
+    """What a fork takes along on its way out of the zygote's loop."""
+
+    def __init__(self, spec: ProcessSpec, connection_fd: int, page_fd: int) -> None:
+        self.spec = spec
+        self.connection_fd = connection_fd
+        self.page_fd = page_fd
+
+
+class Nursery:
+    """The zygote's one loop."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._parent = os.getppid()
+        self._agents: set[int] = set()
+        self._wake, wake = socket.socketpair()
+        for end in (self._wake, wake):
+            end.setblocking(False)
+        self._wake_writer = wake
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+
+    def serve(self) -> Inherited | None:
+        """Fork and reap; return None at the end, and in each fork what it has inherited."""
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        while os.getppid() == self._parent:
+            ready = {fd for fd, _ in poll.poll(PARENT_CHECK_S * 1000)}
+            if self._wake.fileno() in ready:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake.recv(4096)
+                self._reap()
+            if self._control.fileno() in ready:
+                packet, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, 2)
+                if not packet:
+                    break
+                inherited = self._obey(pickle.loads(packet), fds)
+                if inherited is not None:
+                    return inherited
+        self._agents.clear()
+        self._purge()
+        return None
+
+    def _obey(self, order: tuple[str, object], fds: list[int]) -> Inherited | None:
+        match order:
+            case ("fork", spec):
+                return self._fork(spec, *fds)  # type: ignore[arg-type]
+            case ("kill", int(pid)):
+                self._kill(pid)
+        return None
+
+    def _fork(self, spec: ProcessSpec, connection_fd: int, page_fd: int) -> Inherited | None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            pid = -1
+            self._tell(("refused", str(error)))
+        if pid == 0:
+            self._let_go()
+            return Inherited(spec, connection_fd, page_fd)
+        os.close(connection_fd)
+        os.close(page_fd)
+        if pid > 0:
+            self._agents.add(pid)
+            self._tell(("forked", pid))
+        return None
+
+    def _let_go(self) -> None:
+        signal.set_wakeup_fd(-1)
+        for end in (self._control, self._wake, self._wake_writer):
+            end.close()
+
+    def _kill(self, pid: int) -> None:
+        """Kill an agent that is still there; what it leaves behind goes when it is reaped."""
+        if pid in self._agents:
+            for call in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    call(pid, signal.SIGKILL)
+
+    def _reap(self) -> None:
+        """Report agents that have ended, when nothing of them is left."""
+        ended = []
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                if pid in self._agents:
+                    self._agents.discard(pid)
+                    ended.append((pid, os.waitstatus_to_exitcode(status)))
+        if ended or self._strangers():
+            ended += self._purge()
+        for pid, returncode in ended:
+            self._tell(("exited", pid, returncode))
+
+    def _strangers(self) -> list[int]:
+        return [pid for pid in linux.children(os.getpid()) if pid not in self._agents]
+
+    def _purge(self) -> list[tuple[int, int]]:
+        """Kill every child that is no agent until there is none; return agents that ended so."""
+        ended = []
+        until = time.monotonic() + PURGE_LIMIT_S
+        while (strangers := self._strangers()) and time.monotonic() < until:
+            for pid in strangers:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            # One of them ends, or has ended: its own children are ours in the next round.
+            pid, status = os.waitpid(-1, 0)
+            if pid in self._agents:
+                self._agents.discard(pid)
+                ended.append((pid, os.waitstatus_to_exitcode(status)))
+        return ended
+
+    def _tell(self, message: tuple[object, ...]) -> None:
+        with contextlib.suppress(OSError):  # nobody listens any more: the next read says so
+            self._control.send(pickle.dumps(message))
+
+
+def boot(role: str, *words: str) -> int:
+    """Be what the command line says: a zygote, or an agent in an interpreter of its own."""
+    if role == "zygote":
+        control_fd, start_method = words
+        return main(int(control_fd), start_method)
+    connection_fd, page_fd = words
+    return child.run(int(connection_fd), int(page_fd))
+
+
+def main(control_fd: int, start_method: str) -> int:
+    """Be a zygote, and in the forks of it be an agent."""
+    linux.adopt_orphans()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if start_method == "fork":
+        for name in IMPORTED_ONCE:
+            importlib.import_module(name)
+        gc.collect()
+        gc.freeze()
+    inherited = Nursery(socket.socket(fileno=control_fd)).serve()
+    if inherited is None:
+        return 0
+    keep = (inherited.connection_fd, inherited.page_fd)
+    child.settle(inherited.spec, keep)
+    if start_method == "fork":
+        return child.run(*keep)
+    for fd in keep:
+        os.set_inheritable(fd, True)  # noqa: FBT003 - positional-only
+    command = boot_command("agent", *map(str, keep))
+    os.execv(command[0], command)  # noqa: S606 - our own interpreter
+    return 0

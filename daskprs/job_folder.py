@@ -1,0 +1,205 @@
+"""The job folder: every path of a job, and files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+
+
+class JobFolder:
+    """Knows every path of a job; no other module spells one.
+
+    Parameters
+    ----------
+    path
+        The job folder itself. It need not exist.
+
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+
+    def __str__(self) -> str:
+        """Return the path."""
+        return str(self.path)
+
+    def create(self) -> None:
+        """Make the folder and those that everything else is put into."""
+        for folder in (self.logs, self.scratch, self.spill):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    # ---- the job ----
+
+    @property
+    def output(self) -> Path:
+        """The output folder of a job that was given none."""
+        return self.path / "output"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the driver that is at work."""
+        return self.path / "lock"
+
+    def epoch(self, number: int) -> Path:
+        """Return the file that claims an epoch: one driver's time in the folder."""
+        return self.path / f"epoch.{number}"
+
+    def journal(self, epoch: int) -> Path:
+        """Return what happened in an epoch."""
+        return self.path / f"journal.{epoch}"
+
+    def spool(self, epoch: int) -> Path:
+        """Return the lines that came back in an epoch, in the order in which they came."""
+        return self.path / f"spool.{epoch}"
+
+    def typed_spool(self, epoch: int) -> Path:
+        """Return the typed rows that came back in an epoch."""
+        return self.path / f"typed.{epoch}"
+
+    @property
+    def snapshot(self) -> Path:
+        """The folder of snapshots of the source directory."""
+        return self.path / "snapshot"
+
+    @property
+    def scratch(self) -> Path:
+        """The folder of inputs that were written for the agents."""
+        return self.path / "scratch"
+
+    @property
+    def spill(self) -> Path:
+        """The folder of results too large for a message."""
+        return self.path / "spill"
+
+    def work(self, node: int, process: str) -> Path:
+        """Return the private working directory of an agent."""
+        return self.path / "work" / str(node) / process
+
+    # ---- logs ----
+
+    @property
+    def logs(self) -> Path:
+        """The log folder."""
+        return self.path / "logs"
+
+    @property
+    def readme(self) -> Path:
+        """What is where."""
+        return self.logs / "readme.txt"
+
+    @property
+    def job_result(self) -> Path:
+        """The result; on failure the cause and where to look first."""
+        return self.logs / "job_result.txt"
+
+    @property
+    def job_error(self) -> Path:
+        """Summary of the script's errors."""
+        return self.logs / "job_error.txt"
+
+    def progress_overview(self, timestamp: str) -> Path:
+        """Return the counts over time, of one day."""
+        return self.logs / f"job_progress_overview.{timestamp}.txt"
+
+    @property
+    def master_log(self) -> Path:
+        """What the driver did."""
+        return self.logs / "sys" / "master_role.txt"
+
+    @property
+    def own_errors(self) -> Path:
+        """The folder of errors of daskprs itself."""
+        return self.logs / "sys" / "error"
+
+    @property
+    def attempts(self) -> Path:
+        """One row for each attempt."""
+        return self.logs / "sys" / "job_report" / "processed_mini-batches.csv"
+
+    @property
+    def process_summary(self) -> Path:
+        """One row for each agent process."""
+        return self.logs / "sys" / "job_report" / "process_summary.csv"
+
+    @property
+    def node_summary(self) -> Path:
+        """One row for each node."""
+        return self.logs / "sys" / "job_report" / "node_summary.csv"
+
+    @property
+    def progress_table(self) -> Path:
+        """The counts over time, for programs."""
+        return self.logs / "sys" / "metrics" / "progress.csv"
+
+    def node_log(self, node: int) -> Path:
+        """Return the log of a node: starts, and exits with return codes."""
+        return self.logs / "sys" / "node" / str(node) / "_main.txt"
+
+    def process_log(self, node: int, process: str) -> Path:
+        """Return the log of an agent: a line for each mini-batch."""
+        return self.logs / "sys" / "node" / str(node) / f"{process}.txt"
+
+    def stdout(self, node: int, process: str) -> Path:
+        """Return what an agent, and whatever it started, wrote to stdout."""
+        return self.logs / "user" / "stdout" / str(node) / f"{process}.stdout.txt"
+
+    def stderr(self, node: int, process: str) -> Path:
+        """Return the same for stderr; stacks of what was killed for its time are here too."""
+        return self.logs / "user" / "stderr" / str(node) / f"{process}.stderr.txt"
+
+    def entry_script_log(self, node: int, process: str) -> Path:
+        """Return what a script wrote by `EntryScript().logger`."""
+        return self.logs / "user" / "entry_script_log" / str(node) / f"{process}.log.txt"
+
+    def tracebacks(self, node: int, process: str) -> Path:
+        """Return the full tracebacks of a script."""
+        return self.logs / "user" / "error" / str(node) / f"{process}.txt"
+
+    def claim_process(self, node: int) -> str:
+        """Claim the next free process name of a node, by creating its stdout log.
+
+        Creation is exclusive, so that several Dask workers on a host, and a resumed job, never
+        share a name.
+        """
+        folder = self.stdout(node, "").parent
+        folder.mkdir(parents=True, exist_ok=True)
+        self.stderr(node, "").parent.mkdir(parents=True, exist_ok=True)
+        number = sum(1 for _ in folder.iterdir())
+        while True:
+            name = f"process{number:03d}"
+            try:
+                self.stdout(node, name).touch(exist_ok=False)
+            except FileExistsError:
+                number += 1
+            else:
+                return name
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing that appears under its name whole, or not at all."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,141 @@
+"""Where a script may die, and how; what is left of the job, and what its user reads."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+import daskprs
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+import deeds  # noqa: E402 - the agents import it under this name, and so does its pickle
+
+AGENTS = {"PYTHONPATH": str(SCRIPTS), "DASKPRS_TEST_AGENT": "1"}
+HANGS = ("hang", "hang with the GIL", "SIGSTOP")
+TIMEOUT_S = 2
+
+WHAT_IS_READ = {
+    "raise": "ValueError: the deed was done",
+    "exit 0": "exits with returncode 0",
+    "exit 3": "exits with returncode 3",
+    "sys.exit": "SystemExit: 4",
+    "SIGSEGV": "exits with returncode -11 (SIGSEGV)",
+    "SIGKILL": "exits with returncode -9 (SIGKILL)",
+    "hang": f"exceeded {TIMEOUT_S} s",
+    "hang with the GIL": f"exceeded {TIMEOUT_S} s",
+    "SIGSTOP": f"exceeded {TIMEOUT_S} s",
+    "leave a grandchild": "exits with returncode 5",
+    "close descriptors": "exits with returncode",
+    "flood stdout": "exits with returncode 6",
+}
+
+
+def test_the_table_covers_every_deed() -> None:
+    """A new way to die has to say what its user reads."""
+    assert WHAT_IS_READ.keys() == deeds.DEEDS.keys()
+
+
+def job(frame: pd.DataFrame, folder: Path, *arguments: str, **options: Any) -> Any:
+    """Run the dying script over one row at a time."""
+    given: dict[str, Any] = {
+        "mini_batch_size": 1,
+        "job_dir": folder / "job",
+        "output_dir": folder / "out",
+        "arguments": arguments,
+        "environment_variables": AGENTS,
+        "process_count_per_node": 2,
+        "run_invocation_timeout": TIMEOUT_S,
+        "task_overhead_timeout": TIMEOUT_S,
+        "init_timeout": TIMEOUT_S,
+        "shutdown_timeout": TIMEOUT_S,
+        "allowed_failed_count": -1,
+        "run_max_try": 2,
+        "progress": False,
+    }
+    return daskprs.parallel_run(frame, SCRIPTS / "dying.py", **given | options)
+
+
+def rows_between(column: str, of_deeds: list[str]) -> pd.DataFrame:
+    """Return a frame with innocent rows around each row that does a deed."""
+    cells = [cell for deed in of_deeds for cell in ("", deed, "")]
+    return pd.DataFrame({"number": range(len(cells)), column: cells})
+
+
+def serial(frame: pd.DataFrame, column: str) -> str:
+    """Return what a serial run over the innocent rows would have written."""
+    innocent = frame.loc[frame[column] == "", "number"]
+    return "".join(f"{number} begins\n{number} ends\n" for number in innocent)
+
+
+@pytest.mark.parametrize("column", ["run", "return"])
+def test_a_death_in_run_costs_its_own_mini_batch_and_nothing_else(
+    tmp_path: Path, column: str
+) -> None:
+    """Every way to die in one job, each between two neighbours that must not suffer."""
+    frame = rows_between(column, list(deeds.DEEDS))
+    result = job(frame, tmp_path)
+    assert result.output_file.read_text() == serial(frame, column)
+    failed = dict(zip(result.failed["mini_batch"], result.failed["error"], strict=True))
+    guilty = frame.index[frame[column] != ""]
+    assert sorted(failed) == list(guilty)
+    for number in guilty:
+        assert WHAT_IS_READ[frame.loc[number, column]] in failed[number]
+
+
+def test_a_death_while_loading_costs_its_own_mini_batch_and_nothing_else(tmp_path: Path) -> None:
+    """The same for objects that end the process in the moment in which they are unpickled."""
+    frame = rows_between("load", list(deeds.DEEDS))
+    with_bombs = frame.assign(load=[deeds.Bomb(deed) for deed in frame["load"]])
+    result = job(with_bombs, tmp_path)
+    assert result.output_file.read_text() == serial(frame, "load")
+    failed = dict(zip(result.failed["mini_batch"], result.failed["error"], strict=True))
+    assert sorted(failed) == list(frame.index[frame["load"] != ""])
+    for number, error in failed.items():
+        assert WHAT_IS_READ[frame.loc[number, "load"]] in error
+
+
+@pytest.mark.parametrize("how", list(deeds.DEEDS))
+@pytest.mark.parametrize("where", ["import", "init"])
+def test_a_death_before_the_first_mini_batch_costs_an_agent(
+    tmp_path: Path, where: str, how: str
+) -> None:
+    """One agent does not come up, another one takes its place, and the job completes."""
+    frame = pd.DataFrame({"number": range(4), "run": ""})
+    told = ("--where", where, "--how", how, "--marker", str(tmp_path / "marker"))
+    result = job(frame, tmp_path, *told)
+    assert result.status == "Completed"
+    assert result.output_file.read_text() == serial(frame, "run")
+    main_log = (result.logs_dir / "sys" / "node" / "0" / "_main.txt").read_text()
+    assert WHAT_IS_READ[how] in main_log
+
+
+@pytest.mark.parametrize("how", list(deeds.DEEDS))
+def test_a_death_in_shutdown_is_a_warning(tmp_path: Path, how: str) -> None:
+    """The output is complete, the log says what happened."""
+    frame = pd.DataFrame({"number": range(4), "run": ""})
+    told = ("--where", "shutdown", "--how", how, "--marker", str(tmp_path / "marker"))
+    result = job(frame, tmp_path, *told)
+    assert result.status == "Completed"
+    assert result.output_file.read_text() == serial(frame, "run")
+    main_log = (result.logs_dir / "sys" / "node" / "0" / "_main.txt").read_text()
+    if how != "exit 0":
+        assert WHAT_IS_READ[how] in main_log
+
+
+def test_no_grandchild_is_left(tmp_path: Path) -> None:
+    """What a script started dies with its agent, in a session of its own or not."""
+    frame = rows_between("run", ["leave a grandchild"])
+    job(frame, tmp_path)
+    left = [
+        process.pid
+        for process in psutil.process_iter(["cmdline"])
+        if f"time.sleep({deeds.FOR_EVER_S})" in " ".join(process.info["cmdline"] or [])
+    ]
+    assert left == []

@@ -1,0 +1,94 @@
+"""What goes into the ledger and what comes out: events, past tense, and actions, imperative."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from daskprs.core.lease import Lease, LeaseReturned
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.outcomes import Failure, Outcome
+
+
+class SlotId(NamedTuple):
+    """A place for one agent at a time."""
+
+    worker: str
+    """Address of the Dask worker."""
+    number: int
+    """Its number on that worker."""
+    node: int
+
+
+# ---- events ----
+
+
+class SlotAdded(NamedTuple):
+    """A slot is there to be used."""
+
+    slot: SlotId
+
+
+class SlotLost(NamedTuple):
+    """A slot has gone, with its worker, and so has what it was working on."""
+
+    slot: SlotId
+
+
+class LeaseFailed(NamedTuple):
+    """The task of a lease raised an error of daskprs itself: no agent could be had."""
+
+    lease_id: int
+    failure: Failure
+
+
+class Ticked(NamedTuple):
+    """Time has gone by."""
+
+
+Event = SlotAdded | SlotLost | LeaseFailed | Ticked  # and LeaseReturned
+
+
+# ---- actions ----
+
+
+class Submit(NamedTuple):
+    """Send a lease to its slot."""
+
+    lease: Lease
+    slot: SlotId
+
+
+class Commit(NamedTuple):
+    """Write what an attempt made: it is the one that counts."""
+
+    mini_batch: MiniBatch
+    outcome: Outcome
+
+
+class FailAttempt(NamedTuple):
+    """Record a failed attempt."""
+
+    mini_batch: MiniBatch
+    outcome: Outcome
+    final: bool
+    """The mini-batch is given up."""
+    charged: bool
+    """It counts as a try."""
+
+
+class Abort(NamedTuple):
+    """End the job as failed."""
+
+    reason: str
+    failure: Failure | None
+
+
+class Finish(NamedTuple):
+    """Everything is settled."""
+
+
+Action = Submit | Commit | FailAttempt | Abort | Finish
+
+if TYPE_CHECKING:
+    LedgerEvent = Event | LeaseReturned

@@ -1,0 +1,73 @@
+"""The counts of a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from daskprs.core.events import Counts, Standing
+
+if TYPE_CHECKING:
+    from daskprs.core.outcomes import Outcome
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts mini-batches and items; empty ranges count nowhere."""
+
+    planned: int = 0
+    """Mini-batches drawn from the plan, without the empty ones that are known as such."""
+    succeeded: int = 0
+    given_up: int = 0
+    items: int = 0
+    items_succeeded: int = 0
+    items_failed: int = 0
+    recovered: int = 0
+    drawn: int = 0
+    """All that were drawn from the plan."""
+
+    def plan(self) -> None:
+        """Count a new mini-batch."""
+        self.drawn += 1
+        self.planned += 1
+
+    def commit(self, outcome: Outcome) -> None:
+        """Count a successful attempt."""
+        if outcome.empty:
+            self.planned -= 1
+            return
+        self.succeeded += 1
+        self._count_items(outcome.total, outcome.succeeded, outcome.failed)
+
+    def give_up(self, items: int) -> None:
+        """Count a mini-batch whose tries are spent."""
+        self.given_up += 1
+        self._count_items(items, 0, items)
+
+    def recover(self, total: int, succeeded: int, *, empty: bool) -> None:
+        """Count a mini-batch that an earlier run has committed."""
+        self.drawn += 1
+        if not empty:
+            self.planned += 1
+            self.recovered += 1
+            self.succeeded += 1
+            self._count_items(total, succeeded, max(0, total - succeeded))
+
+    def standing(
+        self, *, plan_complete: bool, expected: int | None, running: int, waiting: int
+    ) -> Standing:
+        """Return the counts together with what is under way."""
+        return Standing(
+            mini_batches=Counts(self.planned, self.succeeded, self.given_up),
+            items=Counts(self.items, self.items_succeeded, self.items_failed),
+            plan_complete=plan_complete,
+            expected=expected,
+            running=running,
+            waiting=waiting,
+            recovered=self.recovered,
+        )
+
+    def _count_items(self, total: int, succeeded: int, failed: int) -> None:
+        self.items += total
+        self.items_succeeded += succeeded
+        self.items_failed += failed

@@ -91,7 +91,7 @@ class ParallelRunResult:
             ``keep_rows=True``, since text that is read back would turn ``"007"`` into 7.
 
         """
-        from daskprs.output.typed_rows import read_rows  # noqa: PLC0415 - imports pandas
+        from daskprs.output.read_rows import read_rows  # noqa: PLC0415 - imports pandas
 
         rows = read_rows(JobFolder(self.job_dir))
         if rows is None:

@@ -19,8 +19,8 @@ class Reading:
     """Names and defaults are those of `daskprs.parallel_run`."""
 
     input_type: InputType = "auto"
-    mini_batch_size: int | None = None
-    """Bytes for tables (None: 1 MB), files for file input (None: 10); checked, so positive."""
+    mini_batch_size: int | str | None = None
+    """Bytes for tables (None: 1 MB), files for file input (None: 10); `sizes` resolves it."""
     partition_keys: tuple[str, ...] = ()
     partition_format: str | None = None
     columns: tuple[str, ...] | None = None

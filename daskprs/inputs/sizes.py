@@ -1,0 +1,59 @@
+"""Sizes of mini-batches and of memory, as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from daskprs.errors import OptionError
+
+UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
+DEFAULT_BYTES = 1 << 20
+DEFAULT_FILES = 10
+_FORM = re.compile(r"(\d+)\s*(b|kb|mb|gb)?", re.IGNORECASE)
+RULE = "a whole number above 0, with or without a unit of 1024: B, KB, MB or GB"
+
+
+def parse_bytes(value: int | str, option: str) -> int:
+    """Return a size in bytes.
+
+    Parameters
+    ----------
+    value
+        A number of bytes, or text such as ``"10 MB"``: digits and a unit, in any case.
+    option
+        The name of the option, for the message.
+
+    Raises
+    ------
+    OptionError
+        For anything else, with the rule and the value.
+
+    """
+    match = _FORM.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is not None:
+        size = int(match[1]) * UNITS[(match[2] or "").lower()]
+    elif isinstance(value, int) and not isinstance(value, bool):
+        size = value
+    else:
+        size = 0
+    if size <= 0:
+        msg = f"{option}={value!r}: must be {RULE}."
+        raise OptionError(msg)
+    return size
+
+
+def files_per_mini_batch(value: int | str | None) -> int:
+    """Return how many files make a mini-batch (default 10)."""
+    if value is None:
+        return DEFAULT_FILES
+    if isinstance(value, str) and value.strip().isdigit():
+        value = int(value)
+    if isinstance(value, str):
+        msg = f"mini_batch_size={value!r}: for files it is a count, such as 10."
+        raise OptionError(msg)
+    return parse_bytes(value, "mini_batch_size")
+
+
+def bytes_per_mini_batch(value: int | str | None) -> int:
+    """Return how many bytes of a table make a mini-batch (default 1 MB)."""
+    return DEFAULT_BYTES if value is None else parse_bytes(value, "mini_batch_size")

@@ -1,0 +1,262 @@
+"""The options of a job: every name, default and rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from daskprs.core.limits import Limits
+from daskprs.errors import OptionError
+from daskprs.inputs.reading import Reading
+from daskprs.inputs.sizes import parse_bytes
+from daskprs.option_rules import (
+    check_file_name,
+    check_number,
+    check_one_of,
+    check_percent,
+    check_seconds,
+    check_separator,
+    names,
+    strings,
+    variables,
+)
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+HEADERS = (
+    "no_header",
+    "from_first_file",
+    "all_files_different_headers",
+    "all_files_same_headers",
+)
+NEVER_IN_RESULTS = {
+    "node_count",
+    "process_count_per_node",
+    "start_method",
+    "error_threshold",
+    "allowed_failed_count",
+    "allowed_failed_percent",
+    "run_invocation_timeout",
+    "run_max_try",
+    "task_overhead_timeout",
+    "first_task_creation_timeout",
+    "progress_update_timeout",
+    "init_timeout",
+    "shutdown_timeout",
+    "no_workers_timeout",
+    "agent_memory_limit",
+    "max_node_losses",
+    "logging_level",
+    "source_directory",
+    "overwrite",
+    "resume",
+    "progress",
+}
+"""Options that change how a job runs, not what comes out: a resume may change them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """All options of `daskprs.parallel_run`, checked, for use more than once.
+
+    It is a mapping, so that ``parallel_run(data, script, **options)`` takes it, and
+    ``RunOptions(**options, run_max_try=1)`` or `replace` changes it. Names, meanings and defaults
+    are those of `daskprs.parallel_run`.
+
+    Raises
+    ------
+    OptionError
+        For a value out of range; it names the option, the rule and the value.
+
+    Examples
+    --------
+    >>> options = RunOptions(mini_batch_size="10 MB", run_max_try=1)
+    >>> options["run_max_try"]
+    1
+
+    """
+
+    source_directory: str | PathLike[str] | None = None
+    arguments: Sequence[str] = ()
+    environment_variables: Mapping[str, str] | None = None
+    logging_level: str = "INFO"
+    input_type: Literal["auto", "files", "table"] = "auto"
+    mini_batch_size: int | str | None = None
+    partition_keys: Sequence[str] | str | None = None
+    partition_format: str | None = None
+    columns: Sequence[str] | None = None
+    dtypes: Mapping[str, Any] | None = None
+    delimiter: str | None = None
+    header: str | None = None
+    encoding: str = "utf-8"
+    support_multi_line: bool = True
+    include_path_column: bool = False
+    node_count: int | None = None
+    process_count_per_node: int | None = None
+    start_method: Literal["fork", "spawn"] = "fork"
+    error_threshold: int = -1
+    allowed_failed_count: int = 0
+    allowed_failed_percent: float = 100
+    run_invocation_timeout: float = 60
+    run_max_try: int = 3
+    task_overhead_timeout: float = 600
+    first_task_creation_timeout: float = 600
+    progress_update_timeout: float | None = None
+    init_timeout: float | None = None
+    shutdown_timeout: float = 30
+    no_workers_timeout: float | None = None
+    agent_memory_limit: int | str | None = None
+    max_node_losses: int = 3
+    output_action: Literal["append_row", "summary_only"] = "append_row"
+    append_row_file_name: str = "parallel_run_step.txt"
+    append_row_dataframe_header: bool = False
+    append_row_dataframe_sep: str = " "
+    keep_rows: bool = False
+    overwrite: bool = False
+    resume: bool = False
+    progress: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check every value, and bring names and lists into one form."""
+        for name, rule in _RULES.items():
+            object.__setattr__(self, name, rule(name, getattr(self, name)))
+        if self.partition_keys and self.mini_batch_size is not None:
+            msg = (
+                f"mini_batch_size={self.mini_batch_size!r}: not together with partition_keys, which "
+                "make one mini-batch for each combination of values."
+            )
+            raise OptionError(msg)
+
+    @classmethod
+    def from_names(cls, **given: Any) -> RunOptions:
+        """Return options by name; an unknown name is an error with the nearest known one."""
+        known = [field.name for field in dataclasses.fields(cls)]
+        for name in given:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                hint = f" Did you mean {near[0]}?" if near else ""
+                msg = f"{name}: there is no such option.{hint}"
+                raise OptionError(msg)
+        return cls(**given)
+
+    def replace(self, **changes: Any) -> RunOptions:
+        """Return the same options with some of them changed."""
+        return self.from_names(**{**self, **changes})
+
+    def keys(self) -> Iterator[str]:
+        """Return the names of all options."""
+        return (field.name for field in dataclasses.fields(self))
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the value of an option."""
+        return getattr(self, name)
+
+    def changed(self) -> dict[str, Any]:
+        """Return the options that are not at their defaults."""
+        fields = dataclasses.fields(self)
+        return {
+            field.name: value
+            for field in fields
+            if (value := getattr(self, field.name)) not in (field.default, None)
+        }
+
+    def of_results(self) -> dict[str, Any]:
+        """Return, as JSON values, the options that change what comes out."""
+        return {
+            name: value if isinstance(value, (int, float, str, type(None))) else repr(value)
+            for name in self.keys()  # noqa: SIM118 - not a dict
+            if name not in NEVER_IN_RESULTS
+            for value in [self[name]]
+        }
+
+    def limits(self) -> Limits:
+        """Return what the job may spend."""
+        run, load = float(self.run_invocation_timeout), float(self.task_overhead_timeout)
+        init = 3 * run + 30 if self.init_timeout is None else self.init_timeout
+        stall = self.progress_update_timeout
+        memory = self.agent_memory_limit
+        return Limits(
+            run_max_try=self.run_max_try,
+            error_threshold=self.error_threshold,
+            allowed_failed_count=self.allowed_failed_count,
+            allowed_failed_percent=self.allowed_failed_percent,
+            max_node_losses=self.max_node_losses,
+            run_timeout_s=run,
+            load_timeout_s=load,
+            init_timeout_s=init,
+            shutdown_timeout_s=self.shutdown_timeout,
+            first_task_creation_timeout_s=self.first_task_creation_timeout,
+            progress_update_timeout_s=2 * (load + run) + init if stall is None else stall,
+            no_workers_timeout_s=self.no_workers_timeout,
+            agent_memory_bytes=None if memory is None else parse_bytes(memory, "agent_memory_limit"),
+        )
+
+    def reading(self) -> Reading:
+        """Return how the input is read and cut."""
+        return Reading(
+            input_type=self.input_type,
+            mini_batch_size=self.mini_batch_size,
+            partition_keys=tuple(self.partition_keys or ()),
+            partition_format=self.partition_format,
+            columns=None if self.columns is None else tuple(self.columns),
+            dtypes=self.dtypes or {},
+            include_path_column=self.include_path_column,
+            delimiter=self.delimiter,
+            header=self.header,  # type: ignore[arg-type] # checked above
+            encoding=self.encoding,
+            support_multi_line=self.support_multi_line,
+        )
+
+
+Rule = Callable[[str, Any], Any]
+_RULES: dict[str, Rule] = {
+    "arguments": strings,
+    "environment_variables": variables,
+    "logging_level": check_one_of(*LEVELS, any_case=True),
+    "input_type": check_one_of("auto", "files", "table"),
+    "mini_batch_size": lambda name, value: (
+        value if value is None else value if parse_bytes(value, name) else value
+    ),
+    "partition_keys": names,
+    "columns": names,
+    "delimiter": check_separator,
+    "header": check_one_of(*HEADERS, None),
+    "node_count": check_number(1, optional=True),
+    "process_count_per_node": check_number(1, optional=True),
+    "start_method": check_one_of("fork", "spawn"),
+    "error_threshold": check_number(-1),
+    "allowed_failed_count": check_number(-1),
+    "allowed_failed_percent": check_percent,
+    "run_invocation_timeout": check_seconds(),
+    "run_max_try": check_number(1),
+    "task_overhead_timeout": check_seconds(),
+    "first_task_creation_timeout": check_seconds(),
+    "progress_update_timeout": check_seconds(optional=True),
+    "init_timeout": check_seconds(optional=True),
+    "shutdown_timeout": check_seconds(),
+    "no_workers_timeout": check_seconds(optional=True),
+    "agent_memory_limit": lambda name, value: (
+        value if value is None else value if parse_bytes(value, name) else value
+    ),
+    "max_node_losses": check_number(1),
+    "output_action": check_one_of("append_row", "summary_only"),
+    "append_row_file_name": check_file_name,
+    "append_row_dataframe_sep": check_separator,
+    **{
+        name: check_one_of(True, False)
+        for name in (
+            "support_multi_line",
+            "include_path_column",
+            "append_row_dataframe_header",
+            "keep_rows",
+            "overwrite",
+            "resume",
+        )
+    },
+    "progress": check_one_of(True, False, None),
+}

@@ -68,6 +68,17 @@ def takes_two(run: Callable[..., Any]) -> bool:
     return True
 
 
+def takes_one(run: Callable[..., Any]) -> bool:
+    """Say whether a function can be called with the mini-batch, alone or with its context."""
+    try:
+        inspect.signature(run).bind(None)
+    except TypeError:
+        return takes_two(run)
+    except ValueError:  # a builtin without a signature
+        return True
+    return True
+
+
 def load_entry_script(job: JobSpec, process: ProcessSpec) -> Entry:
     """Make this process one that runs the script, and import it."""
     script = job.script

@@ -1,0 +1,211 @@
+"""The entry script as the caller gives it: checked before anything starts, then made to travel."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import hashlib
+import importlib.util
+import inspect
+import os
+import re
+import traceback
+import types
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from daskprs.agent.entry_script import takes_one
+from daskprs.agent.messages import ScriptSpec
+from daskprs.agent.pickled import pickled_object
+from daskprs.agent.snapshot import SourceFile, content_hash, copy_snapshot, source_files
+from daskprs.errors import ScriptError
+
+DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+@dataclass
+class CheckedScript:
+    """An entry script that can be run."""
+
+    name: str
+    """``score.py``, ``src.score``, or the name of the object."""
+    root: Path | None = None
+    """The source directory."""
+    file: str | None = None
+    """The script in it, relative to it."""
+    module: str | None = None
+    pickled: bytes | None = None
+    _files: list[SourceFile] = field(default_factory=list)
+    _digest: str = ""
+
+    def look(self, exclude: Collection[Path]) -> None:
+        """Find and hash the files that travel."""
+        if self.root is not None:
+            self._files = source_files(self.root, exclude)
+            self._digest = content_hash(self.root, self._files)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return what the script is, by content (after `look`)."""
+        pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
+        return {"name": self.name, "source": self._digest, "object": pickled}
+
+    def travel(self, folder: Path) -> ScriptSpec:
+        """Copy the source directory to a snapshot, and return what agents need (after `look`)."""
+        if self.root is None:
+            return ScriptSpec(self.name, module=self.module, pickled=self.pickled)
+        snapshot = copy_snapshot(self.root, self._files, folder, self._digest)
+        return ScriptSpec(
+            self.name,
+            file=None if self.file is None else str(snapshot / self.file),
+            module=self.module,
+            source_directory=str(snapshot),
+            original_directory=str(self.root),
+            pickled=self.pickled,
+        )
+
+
+def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -> CheckedScript:
+    """Return the script, or say what is wrong with it.
+
+    Raises
+    ------
+    ScriptError
+        When there is no such script, it cannot be compiled, or has no `run`.
+
+    """
+    root = None if source_directory is None else _folder(Path(source_directory))
+    if isinstance(script, types.ModuleType):
+        script = script.__file__ or script.__name__
+    if isinstance(script, (str, os.PathLike)):
+        text = os.fspath(script)
+        if not text.endswith(".py") and DOTTED.fullmatch(text):
+            return _from_module(text, root)
+        return _from_file(Path(text), root)
+    return _from_object(script, root)
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        msg = f"source_directory={str(path)!r}: there is no such folder."
+        raise ScriptError(msg)
+    return path.resolve()
+
+
+def _from_file(path: Path, root: Path | None) -> CheckedScript:
+    if not path.exists() and root is not None and (root / path).exists():
+        path = root / path
+    if not path.is_file():
+        near = difflib.get_close_matches(path.name, _names(path.parent), n=3)
+        hint = f" The folder has: {', '.join(near)}." if near else ""
+        msg = f"there is no entry script {str(path)!r}.{hint}"
+        raise ScriptError(msg)
+    path = path.resolve()
+    _check_source(path)
+    root = root or path.parent
+    if not path.is_relative_to(root):
+        msg = f"the entry script {path} does not lie in source_directory={str(root)!r}."
+        raise ScriptError(msg)
+    return CheckedScript(path.name, root, file=str(path.relative_to(root)))
+
+
+def _from_module(name: str, root: Path | None) -> CheckedScript:
+    """Find a dotted module in the source directory, the working directory, or what is installed."""
+    relative = Path(*name.split("."))
+    for folder in (root,) if root else (Path.cwd(),):
+        for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
+            if (folder / candidate).is_file():
+                _check_source(folder / candidate)
+                return CheckedScript(name, folder, file=str(candidate), module=name)
+    try:
+        installed = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        installed = None
+    if installed is None or not installed.origin or not installed.origin.endswith(".py"):
+        msg = (
+            f"there is no module {name!r} in {root or Path.cwd()}, and none is installed. Give the "
+            "path of the script, or source_directory=."
+        )
+        raise ScriptError(msg)
+    _check_source(Path(installed.origin))
+    return CheckedScript(name, module=name)
+
+
+def _from_object(script: Any, root: Path | None) -> CheckedScript:
+    run = script if inspect.isroutine(script) else getattr(script, "run", None)
+    if run is None and callable(script) and not inspect.isclass(script):
+        run = script
+    name = getattr(script, "__qualname__", None) or type(script).__qualname__
+    if not callable(run):
+        msg = (
+            f"{name}: the entry script is a path, a module name, a callable, or an object or class "
+            "with a method run(mini_batch)."
+        )
+        raise ScriptError(msg)
+    if inspect.iscoroutinefunction(run):
+        msg = f"{name}: run() is an async function, which nobody would await. Make it a plain one."
+        raise ScriptError(msg)
+    bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
+    if not takes_one(bound):
+        msg = f"{name}: run() must take the mini-batch as its one positional argument."
+        raise ScriptError(msg)
+    return CheckedScript(name, root, pickled=pickled_object(script, name))
+
+
+def _check_source(path: Path) -> None:
+    """Compile a script without running it, and look for its `run`."""
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+        compile(tree, str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        shown = "".join(traceback.format_exception_only(error)).rstrip()
+        msg = f"the entry script cannot be compiled.\n{shown}"
+        raise ScriptError(msg) from None
+    except OSError as error:
+        msg = f"the entry script cannot be read: {error}."
+        raise ScriptError(msg) from error
+    run = _find_run(tree)
+    if run is None:
+        msg = f"the entry script {path} has no function run(mini_batch)."
+        raise ScriptError(msg)
+    if isinstance(run, ast.AsyncFunctionDef):
+        msg = f"{path}, line {run.lineno}: run() is an async function, which nobody would await."
+        raise ScriptError(msg)
+    if isinstance(run, ast.FunctionDef) and not _takes_one(run.args):
+        msg = (
+            f"{path}, line {run.lineno}: run() must take the mini-batch as its one positional "
+            "argument."
+        )
+        raise ScriptError(msg)
+
+
+def _find_run(tree: ast.Module) -> ast.AST | None:
+    """Return what binds `run` at the top level; a star import, or code that runs, may."""
+    found: ast.AST | None = None
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name="run") | ast.AsyncFunctionDef(name="run"):
+                if node in tree.body:
+                    return node
+            case ast.Name(id="run", ctx=ast.Store()):
+                found = node
+            case ast.alias(name="*") | ast.alias(asname="run"):
+                found = node
+            case ast.alias(name="run", asname=None):
+                found = node
+    return found
+
+
+def _takes_one(arguments: ast.arguments) -> bool:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    required = len(positional) - len(arguments.defaults)
+    keywords = [default for default in arguments.kw_defaults if default is None]
+    return required <= 2 and (bool(positional) or arguments.vararg is not None) and not keywords  # noqa: PLR2004
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)  # noqa: PTH208 - names are what is compared
+    except OSError:
+        return []

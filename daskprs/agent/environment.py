@@ -1,0 +1,101 @@
+"""The environment and the arguments of agents."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+THREAD_COUNTS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+)
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def usable_cores(cgroup: Path = CGROUP) -> int:
+    """Return how many cores this process may use, by affinity and by the quota of its cgroup."""
+    cores = len(os.sched_getaffinity(0))
+    quota = _quota(cgroup)
+    return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+def _quota(cgroup: Path) -> float | None:
+    """Return the quota in cores, of version 2 or 1; None without one."""
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+    except (OSError, ValueError):
+        try:
+            quota = (cgroup / "cpu/cpu.cfs_quota_us").read_text().strip()
+            period = (cgroup / "cpu/cpu.cfs_period_us").read_text().strip()
+        except OSError:
+            return None
+    if quota in ("max", "-1"):
+        return None
+    return int(quota) / int(period)
+
+
+def agent_environment(
+    base: Mapping[str, str], user: Mapping[str, str] | None, *, threads: int, output_dir: str
+) -> dict[str, str]:
+    """Return the complete environment of the agents of a node.
+
+    Parameters
+    ----------
+    base
+        What the caller's process has.
+    user
+        The option `environment_variables`, which wins.
+    threads
+        An agent's share of the cores. It is set for all thread pools, over what `base` says: Dask
+        workers carry ``OMP_NUM_THREADS=1`` for themselves, and nobody can tell it from a wish.
+    output_dir
+        Told as ``AZUREML_BI_OUTPUT_PATH``.
+
+    """
+    counts = dict.fromkeys(THREAD_COUNTS, str(max(1, threads)))
+    system = {"AZUREML_BI_OUTPUT_PATH": output_dir}
+    return {**base, **counts, **system, **(user or {})}
+
+
+def system_arguments(  # noqa: PLR0913 - one for each flag that scripts read
+    arguments: Sequence[str],
+    *,
+    logging_level: str,
+    output_dir: str,
+    mini_batch_size: int | str | None,
+    error_threshold: int,
+    run_invocation_timeout: float,
+    run_max_try: int,
+    process_count_per_node: int | None,
+    partition_keys: Sequence[str] | None,
+) -> tuple[str, ...]:
+    """Return what a script finds after ``argv[0]``: the flags that scripts read, then the user's.
+
+    A flag that the user gives too is left out, so that his is the only one.
+    """
+    flags = {
+        "--logging_level": logging_level,
+        "--output": output_dir,
+        "--mini_batch_size": mini_batch_size,
+        "--error_threshold": error_threshold,
+        "--run_invocation_timeout": run_invocation_timeout,
+        "--run_max_try": run_max_try,
+        "--process_count_per_node": process_count_per_node,
+        "--partition_keys": json.dumps(list(partition_keys)) if partition_keys else None,
+    }
+    given = {word.partition("=")[0] for word in arguments}
+    system = [
+        word
+        for flag, value in flags.items()
+        if value is not None and flag not in given
+        for word in (flag, str(value))
+    ]
+    return (*system, *arguments)

@@ -1,0 +1,114 @@
+"""The snapshot of a source directory: every agent of a job imports the same files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs.agent.ignore_rules import IgnoreRules
+from daskprs.errors import ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+LARGEST_BYTES = 300 << 20
+LARGEST_COUNT = 50_000
+SHOWN = 5
+
+
+class SourceFile(NamedTuple):
+    """One file of the source directory."""
+
+    path: str
+    """Relative to the directory, with ``/``."""
+    size_bytes: int
+
+
+def source_files(root: Path, exclude: Collection[Path] = ()) -> list[SourceFile]:
+    """Return the files that a snapshot takes, in order of path.
+
+    Parameters
+    ----------
+    root
+        The source directory.
+    exclude
+        Folders that are left out besides what the ignore rules say: job folders, the output.
+
+    Raises
+    ------
+    ScriptError
+        When they are too many or too large to travel; it names the largest.
+
+    """
+    rules = IgnoreRules(root)
+    left_out = {path.resolve() for path in exclude}
+    found: list[SourceFile] = []
+    size = 0
+    for path in _walk(root, "", rules, left_out, set()):
+        found.append(SourceFile(path, (root / path).stat().st_size))
+        size += found[-1].size_bytes
+        if size > LARGEST_BYTES or len(found) > LARGEST_COUNT:
+            raise ScriptError(_too_large(root, found))
+    return sorted(found)
+
+
+def content_hash(root: Path, files: list[SourceFile]) -> str:
+    """Return a hash of names and contents."""
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.path}\0{file.size_bytes}\0".encode("utf-8", "surrogateescape"))
+        digest.update((root / file.path).read_bytes())
+    return digest.hexdigest()[:24]
+
+
+def copy_snapshot(root: Path, files: list[SourceFile], folder: Path, digest: str) -> Path:
+    """Copy the files to a folder named by their hash, and return it.
+
+    It appears under its name when it is complete; one that is there already is the same.
+    """
+    target = folder / digest
+    if target.exists():
+        return target
+    part = folder / f".{digest}.{os.getpid()}.part"
+    part.mkdir(parents=True)
+    for file in files:
+        place = part / file.path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / file.path, place)
+    try:
+        part.rename(target)
+    except OSError:  # another driver was first
+        shutil.rmtree(part)
+    return target
+
+
+def _walk(
+    root: Path, below: str, rules: IgnoreRules, left_out: set[Path], seen: set[Path]
+) -> Iterator[str]:
+    """Yield files below a folder; links are followed, a loop of them is not."""
+    here = (root / below).resolve()
+    if here in seen or here in left_out:
+        return
+    seen.add(here)
+    for entry in sorted(os.scandir(root / below), key=lambda entry: entry.name):
+        path = f"{below}/{entry.name}" if below else entry.name
+        is_folder = entry.is_dir()
+        if rules.ignores(path, is_folder=is_folder):
+            continue
+        if is_folder:
+            yield from _walk(root, path, rules, left_out, seen)
+        elif entry.is_file():
+            yield path
+
+
+def _too_large(root: Path, found: list[SourceFile]) -> str:
+    largest = sorted(found, key=lambda file: -file.size_bytes)[:SHOWN]
+    shown = ", ".join(f"{file.path} ({file.size_bytes / (1 << 20):.1f} MiB)" for file in largest)
+    return (
+        f"the source directory {root} is too large to travel to the agents: more than "
+        f"{LARGEST_BYTES >> 20} MiB or {LARGEST_COUNT} files. The largest so far: {shown}. Give a "
+        "smaller source_directory, or list what is not source in a .amlignore file."
+    )

@@ -123,14 +123,6 @@ class JobFolder:
         return self.logs / "sys" / "job_report" / "processed_mini-batches.csv"
 
     @property
-    def process_summary(self) -> Path:
-        """One row for each agent process."""
-        return self.logs / "sys" / "job_report" / "process_summary.csv"
-
-    @property
-    def node_summary(self) -> Path:
-        """One row for each node."""
-        return self.logs / "sys" / "job_report" / "node_summary.csv"
 
     @property
     def progress_table(self) -> Path:

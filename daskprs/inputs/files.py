@@ -1,0 +1,165 @@
+"""File input: mini-batches are lists of paths."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.errors import LoadError, OptionError
+from daskprs.inputs.input_file import InputFile, is_url
+from daskprs.inputs.partition_format import PartitionFormat, Values, check_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from daskprs.inputs.source import Unit
+
+
+class FilesSource:
+    """Cuts lists of files by count, or by what their paths carry.
+
+    Parameters
+    ----------
+    inputs
+        The files of each input; a mini-batch never mixes two.
+    count
+        Files in a mini-batch.
+    partition_format, partition_keys
+        With keys: one mini-batch for each combination of values that exists, in order of first
+        appearance.
+
+    """
+
+    unit: Unit = "file"
+
+    def __init__(
+        self,
+        inputs: Sequence[Sequence[InputFile]],
+        count: int,
+        partition_format: str | None = None,
+        partition_keys: Sequence[str] = (),
+    ) -> None:
+        self._inputs = inputs
+        self._count = count
+        self._keys = tuple(partition_keys)
+        self._format = None if partition_format is None else PartitionFormat(partition_format)
+        self._values: dict[str, Values] = {}
+        if self._format is not None:
+            self._values = {file.path: self._format.values(file) for file in self._files()}
+        if self._keys:
+            if self._format is None:
+                msg = (
+                    "partition_keys: files have keys by partition_format only, such as "
+                    "partition_format='{user}/{season}.wav'."
+                )
+                raise OptionError(msg)
+            check_keys(self._keys, self._format.names)
+
+    def prepare(self, scratch: Path) -> None:
+        """Do nothing: the files are where they are."""
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield the plan."""
+        first = 0
+        for index, (key, files) in enumerate(self._groups()):
+            yield MiniBatch(
+                index=index,
+                piece=tuple(file.path for file in files),
+                identity=_identity(files),
+                items=len(files),
+                size_bytes=sum(file.size_bytes for file in files),
+                partition_key=key,
+                row_lower_bound=None if self._keys else first,
+                label=_label(files),
+            )
+            first += len(files)
+
+    def count(self) -> int | None:
+        """Return how many mini-batches there are."""
+        if self._keys:
+            return len(self._by_key())
+        return sum(-(-len(files) // self._count) for files in self._inputs)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on: every file, by path, size and version."""
+        digest = hashlib.sha256()
+        for file in self._files():
+            digest.update(file.identity.encode("utf-8", "surrogateescape") + b"\n")
+        return {"kind": "files", "files": digest.hexdigest()}
+
+    def reader(self) -> FilesReader:
+        """Return the reader for the agents."""
+        return FilesReader()
+
+    def _files(self) -> Iterator[InputFile]:
+        return (file for files in self._inputs for file in files)
+
+    def _groups(self) -> Iterator[tuple[Values, list[InputFile]]]:
+        if self._keys:
+            yield from self._by_key().items()
+            return
+        for files in self._inputs:
+            remaining = iter(files)
+            while group := list(islice(remaining, self._count)):
+                yield (), group
+
+    def _by_key(self) -> dict[Values, list[InputFile]]:
+        groups: dict[Values, list[InputFile]] = {}
+        for file in self._files():
+            values = dict(self._values[file.path])
+            groups.setdefault(tuple((key, values[key]) for key in self._keys), []).append(file)
+        return groups
+
+
+class FilesReader:
+    """Gives the paths; what is not on a disk is fetched for its mini-batch, and removed after."""
+
+    def __init__(self) -> None:
+        self._folders: list[tempfile.TemporaryDirectory[str]] = []
+        """One for each mini-batch that was fetched: the one that runs, and the one after it."""
+
+    def load(self, mini_batch: MiniBatch) -> list[str]:
+        """Return local paths."""
+        paths: tuple[str, ...] = mini_batch.piece
+        while len(self._folders) > 1:
+            self._folders.pop(0).cleanup()
+        if any(map(is_url, paths)):
+            self._folders.append(tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".input-"))
+        return [
+            self._fetch(path, f"{place}/") if is_url(path) else path
+            for place, path in enumerate(paths)
+        ]
+
+    def close(self) -> None:
+        """Remove what was fetched."""
+        while self._folders:
+            self._folders.pop().cleanup()
+
+    def _fetch(self, url: str, below: str) -> str:
+        import fsspec  # noqa: PLC0415 - only for what is not on a disk
+
+        target = Path(self._folders[-1].name, below, url.rpartition("/")[2])
+        target.parent.mkdir()
+        try:
+            filesystem, place = fsspec.core.url_to_fs(url)
+            filesystem.get_file(place, str(target))
+        except FileNotFoundError as error:
+            msg = f"{url} has gone since the job began."
+            raise LoadError(msg) from error
+        return str(target)
+
+
+def _identity(files: list[InputFile]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        digest.update(file.identity.encode("utf-8", "surrogateescape") + b"\n")
+    return digest.hexdigest()
+
+
+def _label(files: list[InputFile]) -> str:
+    first = files[0].name
+    return first if len(files) == 1 else f"{first} and {len(files) - 1} more"

@@ -1,0 +1,119 @@
+"""Frames with columns that Arrow would change (any Python objects): pickled, slice by slice."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from array import array
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.errors import LoadError
+from daskprs.job_folder import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas as pd
+
+    from daskprs.inputs.source import Unit
+
+SAMPLE_ROWS = 1_000
+
+
+class ObjectFrameSource:
+    """Cuts a frame by rows: size ÷ mean pickled bytes of its first rows.
+
+    Parameters
+    ----------
+    frame
+        Any frame whose cells can be pickled.
+    size_bytes
+        Bytes of a mini-batch.
+
+    """
+
+    unit: Unit = "row"
+
+    def __init__(self, frame: pd.DataFrame, size_bytes: int) -> None:
+        self._frame = frame
+        sample = frame.iloc[:SAMPLE_ROWS]
+        mean = len(pickle.dumps(sample, protocol=5)) / max(1, len(sample))
+        self._rows = max(1, int(size_bytes / mean))
+        self._total = len(frame)
+        self._offsets = array("q", [0])
+        self._digest = ""
+        self._path = ""
+
+    def prepare(self, scratch: Path) -> None:
+        """Write one pickle for each mini-batch, and let go of the frame."""
+        path = scratch / "frame.pickles"
+        digest = hashlib.blake2b()
+        with whole_file(path) as file:
+            for start in range(0, self._total, self._rows):
+                piece = self._frame.iloc[start : start + self._rows].reset_index(drop=True)
+                body = pickle.dumps(piece, protocol=5)
+                digest.update(body)
+                file.write(body)
+                self._offsets.append(file.tell())
+        self._path = str(path)
+        self._digest = digest.hexdigest()[:24]
+        self._frame = self._frame.iloc[:0]
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield slices of rows (after `prepare`)."""
+        for index, start in enumerate(range(0, self._total, self._rows)):
+            stop = min(start + self._rows, self._total)
+            begin, end = self._offsets[index], self._offsets[index + 1]
+            yield MiniBatch(
+                index=index,
+                piece=(begin, end - begin),
+                identity=f"{self._digest}:{start}-{stop}",
+                items=stop - start,
+                size_bytes=end - begin,
+                row_lower_bound=start,
+                label=f"rows {start}-{stop}",
+            )
+
+    def count(self) -> int:
+        """Return how many mini-batches there are."""
+        return -(-self._total // self._rows)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on (after `prepare`)."""
+        return {"kind": "object frame", "content": self._digest, "rows": self._rows}
+
+    def reader(self) -> ObjectFrameReader:
+        """Return the reader for the agents (after `prepare`)."""
+        return ObjectFrameReader(self._path)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame without rows."""
+        return self._frame.iloc[:0].reset_index(drop=True)
+
+
+class ObjectFrameReader:
+    """Loads one pickle for each mini-batch."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return the rows of a slice. What cannot be unpickled in an agent is not tried again."""
+        begin, length = mini_batch.piece
+        with Path(self._path).open("rb") as file:
+            file.seek(begin)
+            body = file.read(length)
+        try:
+            frame: pd.DataFrame = pickle.loads(body)  # noqa: S301 - the caller's own frame
+        except (AttributeError, ImportError) as error:
+            msg = (
+                f"an object of the frame cannot be loaded in an agent: {error}. Its class has to "
+                "be importable there: put its module into source_directory, or install it."
+            )
+            raise LoadError(msg) from error
+        return frame
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""

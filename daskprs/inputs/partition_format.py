@@ -1,0 +1,108 @@
+"""Values that paths carry: ``{user}/{season}/{genre}.wav``, and folders called ``key=value``."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from daskprs.errors import InputError, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs.inputs.input_file import InputFile
+
+Values = tuple[tuple[str, Any], ...]
+_FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")
+_DATE_PARTS = {
+    "yyyy": ("%Y", r"\d{4}"),
+    "MM": ("%m", r"\d{2}"),
+    "dd": ("%d", r"\d{2}"),
+    "HH": ("%H", r"\d{2}"),
+    "mm": ("%M", r"\d{2}"),
+    "ss": ("%S", r"\d{2}"),
+}
+_DATE_TOKEN = re.compile("|".join(_DATE_PARTS))
+
+
+class PartitionFormat:
+    """A pattern that each path must end with.
+
+    ``{name}`` stands for text without a slash, ``{name:yyyy/MM/dd}`` for a date.
+
+    Raises
+    ------
+    OptionError
+        For a pattern without a field, or with one twice.
+
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self._dates: dict[str, str] = {}
+        self.names: list[str] = []
+        expression, at = "", 0
+        for field in _FIELD.finditer(pattern):
+            expression += re.escape(pattern[at : field.start()]) + self._group(field)
+            at = field.end()
+        if not self.names or len(set(self.names)) != len(self.names):
+            msg = (
+                f"partition_format={pattern!r}: must hold one or more fields such as {{user}}, each "
+                "once."
+            )
+            raise OptionError(msg)
+        rest = re.escape(pattern[at:])
+        self._expression = re.compile(f"(?:.*/)?{expression.lstrip('/')}{rest}")
+
+    def values(self, file: InputFile) -> Values:
+        """Return the values that a path carries, in the order of the pattern.
+
+        Raises
+        ------
+        InputError
+            When the path does not match: it is never dropped.
+
+        """
+        match = self._expression.fullmatch(file.path)
+        if match is None:
+            msg = f"{file.path} does not match partition_format={self.pattern!r}."
+            raise InputError(msg)
+        return tuple(
+            (name, self._value(name, match[f"f{place}"], file))
+            for place, name in enumerate(self.names)
+        )
+
+    def _group(self, field: re.Match[str]) -> str:
+        name, date = field[1], field[2]
+        place = len(self.names)
+        self.names.append(name)
+        if date is None:
+            return f"(?P<f{place}>[^/]+)"
+        self._dates[name] = _DATE_TOKEN.sub(lambda part: _DATE_PARTS[part[0]][0], date)
+        expression = _DATE_TOKEN.sub(lambda part: _DATE_PARTS[part[0]][1], re.escape(date))
+        return f"(?P<f{place}>{expression})"
+
+    def _value(self, name: str, text: str, file: InputFile) -> Any:
+        if name not in self._dates:
+            return text
+        try:
+            return datetime.strptime(text, self._dates[name]).replace(tzinfo=UTC)
+        except ValueError as error:
+            msg = f"{file.path}: {text!r} is no date for {name} of {self.pattern!r}: {error}."
+            raise InputError(msg) from error
+
+
+def hive_values(file: InputFile) -> Values:
+    """Return the values of the folders called ``key=value`` above a file."""
+    folders = file.relative.split("/")[:-1]
+    pairs = (folder.partition("=") for folder in folders if "=" in folder)
+    return tuple((name, value) for name, _, value in pairs)
+
+
+def check_keys(keys: Sequence[str], names: Sequence[str]) -> None:
+    """Refuse partition keys that no path carries."""
+    for key in keys:
+        if key not in names:
+            msg = f"partition_keys: {key!r} is none of {', '.join(names)}."
+            raise OptionError(msg)

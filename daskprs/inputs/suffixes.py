@@ -1,0 +1,78 @@
+"""What the names of files say about them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from daskprs.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+COMPRESSED = (".gz", ".zst")
+
+
+class Kind(Enum):
+    """Kinds of tables."""
+
+    PARQUET = "parquet"
+    DELIMITED = "delimited"
+    JSON_LINES = "json_lines"
+
+
+SUFFIXES = {
+    ".parquet": Kind.PARQUET,
+    ".pq": Kind.PARQUET,
+    ".csv": Kind.DELIMITED,
+    ".tsv": Kind.DELIMITED,
+    ".jsonl": Kind.JSON_LINES,
+    ".ndjson": Kind.JSON_LINES,
+}
+
+
+def kind_of(path: str) -> Kind | None:
+    """Return the kind of table that a name says; None for any other file."""
+    name = path.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    for suffix, kind in SUFFIXES.items():
+        if name.endswith(suffix):
+            return kind
+    return None
+
+
+def compression_of(path: str) -> str | None:
+    """Return ``gzip`` or ``zstd``, as the name says, or None."""
+    if path.endswith(".gz"):
+        return "gzip"
+    return "zstd" if path.endswith(".zst") else None
+
+
+def kind_of_all(paths: Sequence[str], *, strict: bool) -> Kind | None:
+    """Return the kind that all files have; None when none is a table.
+
+    Raises
+    ------
+    InputError
+        For a mixture, with one example of each; with `strict`, when none is a table.
+
+    """
+    examples: dict[Kind | None, str] = {}
+    for path in paths:
+        examples.setdefault(kind_of(path), path)
+    if len(examples) > 1:
+        shown = " and ".join(repr(path) for path in examples.values())
+        msg = (
+            f"the input mixes kinds of files: {shown}. Say input_type='files' to get paths, or "
+            "name the files of one kind."
+        )
+        raise InputError(msg)
+    kind = next(iter(examples), None)
+    if kind is None and strict and paths:
+        msg = (
+            f"input_type='table': the suffix of {paths[0]!r} is none of {', '.join(SUFFIXES)}. "
+            "Give the delimiter of delimited text under another name."
+        )
+        raise InputError(msg)
+    return kind

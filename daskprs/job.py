@@ -13,29 +13,34 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent import warm
 from daskprs.agent.checked_script import check_script
-from daskprs.agent.environment import agent_environment, arguments, usable_cores
+from daskprs.agent.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.messages import JobSpec, OutputSpec
+from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import JobEnded, JobStarted, OutputPublished
 from daskprs.core.ledger import Ledger
 from daskprs.errors import (
     DaskprsError,
+    JobFolderError,
     OptionError,
     ParallelRunCanceled,
     ParallelRunFailed,
 )
 from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder
+from daskprs.job_lock import latest_epoch, locked
 from daskprs.output.store import ResultStore
-from daskprs.report.listeners import Listeners, listeners_for
+from daskprs.report.listeners import Listeners
+from daskprs.report.end_message import end_message
+from daskprs.report.listening import listeners_of
 from daskprs.result import ParallelRunResult
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from os import PathLike
 
     from distributed import Client
 
-    from daskprs.cluster.dispatch import Ending
-    from daskprs.core.outcomes import Failure
+    from daskprs.core.mini_batch import MiniBatch
     from daskprs.options import RunOptions
 
 
@@ -61,10 +66,10 @@ class Job:
         self._script = check_script(script, options.source_directory)
         self._source = open_source(data, options.reading())
         if options.resume and job_dir is None:
-            msg = "resume: name the job to continue with job_dir=."
+            msg = "resume=True: name the job to go on with by job_dir=."
             raise OptionError(msg)
-        self._id = new_job_id()
-        self._folder = JobFolder(Path(job_dir or default_job_dir(self._script.name, self._id)))
+        self._id = _new_id()
+        self._folder = JobFolder(job_dir or _default_folder(self._script.name, self._id))
         self._output_dir = Path(output_dir or self._folder.output).absolute()
         rows = options.output_action == "append_row"
         self._output = OutputSpec(
@@ -76,9 +81,197 @@ class Job:
         self._processes = options.process_count_per_node or usable_cores()
 
     def run(self) -> ParallelRunResult:
-        """Do the work, and return or raise the result."""
+        """Do the work, and return the result or raise it."""
+        self._refuse_an_old_folder()
+        self._folder.create()
+        self._script.look(exclude=(self._folder.path, self._output_dir))
         with ExitStack() as stack:
+            epoch = stack.enter_context(locked(self._folder))
             stack.callback(warm.close)
-            job = self._start(stack)
-            ending = self._work(job)
-        return self._end(ending)
+            environment = self._environment()
+            if self._client is None:
+                warm.start(environment, self._options.start_method)
+            self._output_dir.mkdir(parents=True, exist_ok=True)
+            self._source.prepare(self._folder.scratch)
+            store = self._store(epoch)
+            stack.callback(store.close)
+            listeners = Listeners(listeners_of(self._folder, self._options.progress), self._folder)
+            stack.callback(listeners.close)
+            return self._run(store, listeners, environment)
+
+    # ---- before ----
+
+    def _refuse_an_old_folder(self) -> None:
+        if not self._options.resume and latest_epoch(self._folder) > 0:
+            msg = (
+                f"job_dir: {self._folder} holds a job already. Go on with it by resume=True, or "
+                "use another folder."
+            )
+            raise JobFolderError(msg)
+
+    def _environment(self) -> dict[str, str]:
+        return agent_environment(
+            os.environ,
+            self._options.environment_variables,
+            threads=usable_cores() // self._processes,
+            output_dir=str(self._output_dir),
+        )
+
+    def _store(self, epoch: int) -> ResultStore:
+        options = self._options
+        fingerprint = {
+            "input": self._source.fingerprint(),
+            "script": self._script.fingerprint(),
+            "options": options.of_results(),
+            "output": list(self._output),
+        }
+        target = self._output_dir / options.append_row_file_name if self._output.text else None
+        return ResultStore(
+            self._folder,
+            epoch,
+            self._output,
+            target,
+            fingerprint,
+            resume=options.resume,
+            overwrite=options.overwrite,
+        )
+
+    def _spec(self, environment: dict[str, str]) -> JobSpec:
+        options = self._options
+        return JobSpec(
+            job_id=self._id,
+            script=self._script.travel(self._folder.snapshot),
+            arguments=system_arguments(
+                options.arguments,
+                logging_level=options.logging_level,
+                output_dir=str(self._output_dir),
+                mini_batch_size=options.mini_batch_size,
+                error_threshold=options.error_threshold,
+                run_invocation_timeout=options.run_invocation_timeout,
+                run_max_try=options.run_max_try,
+                process_count_per_node=options.process_count_per_node,
+                partition_keys=options.partition_keys,
+            ),
+            environment=environment,
+            reader=pickle.dumps(self._source.reader()),
+            unit=self._source.unit,
+            output=self._output,
+            job_dir=str(self._folder),
+            output_dir=str(self._output_dir),
+            logging_level=options.logging_level,
+            start_method=options.start_method,
+        )
+
+    # ---- the work ----
+
+    def _run(
+        self, store: ResultStore, listeners: Listeners, environment: dict[str, str]
+    ) -> ParallelRunResult:
+        expected = self._source.count()
+        listeners.tell(
+            JobStarted(
+                self._id,
+                self._script.name,
+                self._source.unit,
+                time.time(),
+                expected,
+                self._options.resume,
+                self._options.changed(),
+            )
+        )
+        ledger = Ledger(
+            self._id,
+            _first_within(self._source.mini_batches(), self._options.first_task_creation_timeout),
+            self._options.limits(),
+            recovered=store.recovered,
+            expected=expected,
+        )
+        try:
+            ending = self._work(ledger, store, listeners, environment)
+            if ending.status is JobStatus.COMPLETED:
+                ending = self._publish(ledger, store, listeners)
+        except KeyboardInterrupt:
+            ending = Ending(JobStatus.CANCELED, "it was interrupted", ledger.first_failure)
+        except DaskprsError as error:
+            ending = Ending(JobStatus.FAILED, str(error), ledger.first_failure)
+        return self._end(ending, ledger, store, listeners)
+
+    def _work(
+        self,
+        ledger: Ledger,
+        store: ResultStore,
+        listeners: Listeners,
+        environment: dict[str, str],
+    ) -> Ending:
+        """Settle every mini-batch, on the cluster that there is."""
+        # Dask takes a second to import: the zygote does as much at the same time.
+        from daskprs.cluster.connect import connected  # noqa: PLC0415
+        from daskprs.cluster.dispatch import Dispatcher  # noqa: PLC0415
+        from daskprs.cluster.slots import Nodes  # noqa: PLC0415
+
+        nodes = Nodes(self._options.node_count, self._options.process_count_per_node)
+        job = self._spec(environment)
+        limits = self._options.limits()
+        with connected(self._client, self._processes) as client:
+            return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()
+
+    def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
+        """Publish the output, unless there were items and not one of them succeeded."""
+        items = ledger.standing().items
+        rows = self._options.output_action == "append_row"
+        if rows and items.total > 0 and items.succeeded == 0:
+            reason = f"not one of {items.total} {self._source.unit}s succeeded"
+            return Ending(JobStatus.FAILED, reason, ledger.first_failure)
+        path = store.publish()
+        if path is not None:
+            listeners.tell(OutputPublished(str(path), path.stat().st_size))
+        return Ending(JobStatus.COMPLETED)
+
+    # ---- after ----
+
+    def _end(
+        self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners
+    ) -> ParallelRunResult:
+        standing = ledger.standing()
+        elapsed_s = time.monotonic() - self._begun_s
+        result = ParallelRunResult(
+            status=ending.status.value,
+            mini_batches=standing.mini_batches,
+            items=standing.items,
+            output_file=store.published,
+            output_dir=self._output_dir,
+            logs_dir=self._folder.logs,
+            job_dir=self._folder.path,
+            elapsed_s=elapsed_s,
+            unit=self._source.unit,
+        )
+        ended = JobEnded(ending, standing, elapsed_s, str(store.published or ""))
+        listeners.tell(ended)
+        if ending.status is JobStatus.COMPLETED:
+            return result
+        message = end_message(ended, self._folder)
+        if ending.status is JobStatus.CANCELED:
+            raise ParallelRunCanceled(message, result)
+        raise ParallelRunFailed(message, result)
+
+
+def _first_within(plan: Iterator[MiniBatch], timeout_s: float) -> Iterator[MiniBatch]:
+    """Pass a plan on, unless its first mini-batch took too long to make."""
+    begun = time.monotonic()
+    for place, mini_batch in enumerate(plan):
+        if place == 0 and time.monotonic() - begun > timeout_s:
+            msg = (
+                f"the first mini-batch took {time.monotonic() - begun:.0f} s to make, more than "
+                f"first_task_creation_timeout={timeout_s:g} s."
+            )
+            raise DaskprsError(msg)
+        yield mini_batch
+
+
+def _new_id() -> str:
+    return secrets.token_hex(4)
+
+
+def _default_folder(script: str, job_id: str) -> Path:
+    name = Path(script).stem.replace("<", "").replace(">", "")
+    return Path("daskprs-jobs") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{job_id}"

@@ -123,8 +123,6 @@ class JobFolder:
         return self.logs / "sys" / "job_report" / "processed_mini-batches.csv"
 
     @property
-
-    @property
     def progress_table(self) -> Path:
         """The counts over time, for programs."""
         return self.logs / "sys" / "metrics" / "progress.csv"
@@ -149,9 +147,14 @@ class JobFolder:
         """Return what a script wrote by `EntryScript().logger`."""
         return self.logs / "user" / "entry_script_log" / str(node) / f"{process}.log.txt"
 
+    @property
+    def tracebacks_of_all(self) -> Path:
+        """The folder of full tracebacks."""
+        return self.logs / "user" / "error"
+
     def tracebacks(self, node: int, process: str) -> Path:
         """Return the full tracebacks of a script."""
-        return self.logs / "user" / "error" / str(node) / f"{process}.txt"
+        return self.tracebacks_of_all / str(node) / f"{process}.txt"
 
     def claim_process(self, node: int) -> str:
         """Claim the next free process name of a node, by creating its stdout log.

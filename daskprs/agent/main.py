@@ -174,7 +174,7 @@ class Agent:
         if result is None:
             return attempt.failed(Status.RUN_NULL_RETURN, NULL_RETURN), b""
         prefix = f"{self._spill_dir}/{self._name}-{attempt.mini_batch.index}-{attempt.number}"
-        rows = format_result(result, self._job.output, self._job.unit, prefix)
+        rows = format_result(result, self._job.output, prefix)
         outcome = attempt.finished(
             Status.RUN_DONE,
             succeeded=rows.succeeded,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from daskprs.agent import warm
+from daskprs.agent import pools, warm
 from daskprs.agent.messages import ProcessSpec
 from daskprs.agent.slot import Slot
 from daskprs.agent.supervisor import Supervisor
+from daskprs.errors import AgentError
 from daskprs.job_folder import JobFolder
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class AgentPool:
         self._lock = threading.Lock()
         self._zygote: Zygote | None = warm.take(job.environment, job.start_method)
         self._closed = False
+        pools.enter(job.job_id, self)
 
     def run(self, lease: Lease) -> LeaseReturned:
         """Work on a lease in the slot that it names."""
@@ -67,6 +68,18 @@ class AgentPool:
             zygote, self._zygote = self._zygote, None
         if zygote is not None:
             zygote.close()
+
+    def _living_zygote(self) -> Zygote:
+        """Return the zygote; one that has died is replaced."""
+        with self._lock:
+            if self._closed:
+                msg = "the job is over: no more agents are started."
+                raise AgentError(msg)
+            if self._zygote is None or not self._zygote.alive:
+                if self._zygote is not None:
+                    self._zygote.close()
+                self._zygote = warm.take(self._job.environment, self._job.start_method)
+            return self._zygote
 
     def _employ(self, node: int) -> Supervisor:
         """Start an agent; it has a number, and log files, of its own."""

@@ -205,7 +205,7 @@ class Slot:
             self._run = None
         return LeaseReturned(
             lease_id=lease.id,
-            process=self._served.name,
+            process=self._served.process,
             pid=self._served.pid,
             host=HOST,
             outcomes=(*outcomes, *more),

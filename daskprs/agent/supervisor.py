@@ -17,7 +17,7 @@ from daskprs.errors import AgentError
 
 if TYPE_CHECKING:
     from daskprs.agent.messages import JobSpec, ProcessSpec
-    from daskprs.agent.nursery import Zygote
+    from daskprs.agent.zygote import Zygote
     from daskprs.core.limits import Limits
 
 START_TIMEOUT_S = 120.0

@@ -21,7 +21,7 @@ IN_PROCESS = {
     "dashboard_address": None,
     "processes": False,
     "n_workers": 1,
-    "silence_logs": logging.ERROR,
+    "silence_logs": logging.CRITICAL,
 }
 QUIET = {"distributed.worker.memory.pause": False, "distributed.admin.tick.limit": "1h"}
 

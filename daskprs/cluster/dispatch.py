@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
+from daskprs.agent import pools
 from daskprs.cluster.lease import lease_key, plugin_name, run_lease, states_topic, stop_agents
 from daskprs.cluster.worker_plugin import AgentsPlugin
 from daskprs.core.actions import (
@@ -19,6 +20,7 @@ from daskprs.core.actions import (
     Submit,
     Ticked,
 )
+from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import AgentChanged, AttemptEnded, Place, SlotsChanged, Stood
 from daskprs.core.lease import Lease, LeaseReturned
 from daskprs.core.outcomes import Failure
@@ -28,25 +30,19 @@ if TYPE_CHECKING:
 
     from daskprs.agent.messages import JobSpec
     from daskprs.cluster.slots import Nodes
-    from daskprs.core.actions import Action, SlotId
+    from daskprs.core.actions import Action, LedgerEvent, SlotId
     from daskprs.core.events import SlotState
     from daskprs.core.ledger import Ledger
     from daskprs.core.limits import Limits
+    from daskprs.core.outcomes import Outcome
     from daskprs.output.store import ResultStore
     from daskprs.report.listeners import Listeners
 
+NOWHERE = Place(0, "")
 TICK_S = 0.25
 """How often the loop turns when nothing comes in."""
 SLOTS_EVERY_S = 1.0
 """How often the cluster is asked for its workers."""
-
-
-class Ending(NamedTuple):
-    """How the work came to its end."""
-
-    completed: bool
-    reason: str = ""
-    failure: Failure | None = None
 
 
 class Dispatcher:
@@ -86,14 +82,20 @@ class Dispatcher:
         self._client.register_plugin(AgentsPlugin(self._job, self._limits))
         self._client.subscribe_topic(states_topic(job_id), self._slots_told)
         try:
-            self._look_for_slots()
-            while self._ending is None:
-                self._turn()
-            if self._ending.completed:
-                self._stop_agents()
+            return self._work()
+        except BaseException:
+            pools.close(job_id)  # at once, without asking Dask: this may be Ctrl-C
+            raise
         finally:
             self._client.unsubscribe_topic(states_topic(job_id))
             self._client.unregister_worker_plugin(plugin_name(job_id))
+
+    def _work(self) -> Ending:
+        self._look_for_slots()
+        while self._ending is None:
+            self._turn()
+        if self._ending.status is JobStatus.COMPLETED:
+            self._stop_agents()
         return self._ending
 
     # ---- one turn of the loop ----
@@ -127,18 +129,15 @@ class Dispatcher:
         if future.status == "finished":
             returned: LeaseReturned = future.result()
             future.release()
-            self._agents_told(slot, returned)
-            self._tell_ledger(returned, returned)
+            place = Place(slot.node, returned.process, returned.host, returned.pid)
+            for event in returned.agent_events:
+                self._listeners.tell(AgentChanged(place._replace(process=event.process), event))
+            self._tell_ledger(returned, place, _Payload(returned))
         elif future.status == "error":
             failure = _failure_of_lease(future)
             self._tell_ledger(LeaseFailed(lease_id, failure))
         else:
             self._drop_slot(slot)
-
-    def _agents_told(self, slot: SlotId, returned: LeaseReturned) -> None:
-        for event in returned.agent_events:
-            place = Place(slot.node, event.process, returned.host, returned.pid)
-            self._listeners.tell(AgentChanged(place, event))
 
     # ---- slots ----
 
@@ -170,14 +169,14 @@ class Dispatcher:
 
     # ---- actions ----
 
-    def _tell_ledger(self, event: Any, returned: LeaseReturned | None = None) -> None:
-        payload = _Payload(returned)
-        place = _place(returned, self._slots)
+    def _tell_ledger(
+        self, event: LedgerEvent, place: Place = NOWHERE, payload: _Payload | None = None
+    ) -> None:
         for action in self._ledger.handle(event, time.monotonic()):
             if self._ending is None:
-                self._act(action, payload, place)
+                self._act(action, place, payload or _Payload(None))
 
-    def _act(self, action: Action, payload: _Payload, place: Place) -> None:
+    def _act(self, action: Action, place: Place, payload: _Payload) -> None:
         match action:
             case Submit(lease, slot):
                 self._submit(lease, slot)
@@ -191,9 +190,9 @@ class Dispatcher:
                     self._settled_s = time.monotonic()
                 self._listeners.tell(AttemptEnded(place, mini_batch, outcome, final, charged))
             case Abort(reason, failure):
-                self._ending = Ending(False, reason, failure)
+                self._ending = Ending(JobStatus.FAILED, reason, failure)
             case Finish():
-                self._ending = Ending(True)
+                self._ending = Ending(JobStatus.COMPLETED)
             case _:
                 assert_never(action)
 
@@ -227,3 +226,32 @@ class Dispatcher:
             for event in future.result():
                 place = Place(workers[worker], event.process)
                 self._listeners.tell(AgentChanged(place, event))
+
+
+class _Payload:
+    """The bytes that came with a lease, given out outcome by outcome."""
+
+    def __init__(self, returned: LeaseReturned | None) -> None:
+        self._places: dict[tuple[int, int], tuple[int, int]] = {}
+        self._bytes = memoryview(b"")
+        if returned is not None:
+            self._bytes = memoryview(b"".join(returned.payload))
+            at = 0
+            for outcome in returned.outcomes:
+                length = sum(
+                    extent.length
+                    for extent in (outcome.text, outcome.typed)
+                    if extent is not None and extent.file is None
+                )
+                self._places[outcome.index, outcome.attempt] = at, at + length
+                at += length
+
+    def of(self, outcome: Outcome) -> memoryview:
+        """Return the bytes of an outcome."""
+        start, stop = self._places[outcome.index, outcome.attempt]
+        return self._bytes[start:stop]
+
+
+def _failure_of_lease(future: Future) -> Failure:
+    error = future.exception()
+    return Failure(type(error).__name__, str(error))

@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from daskprs.core.ending import Ending
     from daskprs.core.lease import AgentEvent
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.core.outcomes import Failure, Outcome
+    from daskprs.core.outcomes import Outcome
 
 
 class Counts(NamedTuple):
@@ -130,13 +131,11 @@ class OutputPublished(NamedTuple):
 class JobEnded(NamedTuple):
     """The job is over, and all its agents are gone."""
 
-    status: str
-    """``Completed``, ``Failed`` or ``Canceled``."""
+    ending: Ending
     standing: Standing
     elapsed_s: float
-    reason: str
-    """Why it failed or was canceled; empty when completed."""
-    first_failure: Failure | None
+    output: str
+    """The published file; empty where there is none."""
 
 
 Event = (

@@ -17,6 +17,8 @@ from daskprs.core.events import (
     Stood,
 )
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
+from daskprs.job_folder import whole_file
+from daskprs.report.end_message import end_message
 from daskprs.report.remaining import remaining_s
 from daskprs.report.words import counted, duration
 
@@ -75,8 +77,10 @@ class JobLogs:
             case OutputPublished(path, size):
                 self._driver("info", f"published {path}, {size} bytes")
             case JobEnded():
-                self._driver("info", f"job {event.status}: {event.reason}".rstrip(": "))
+                self._driver("info", f"job {event.ending.status}: {event.ending.reason}".rstrip(": "))
                 self._files.flush()
+                with whole_file(self._folder.job_result) as file:
+                    file.write(f"{end_message(event, self._folder)}\n".encode())
 
     def close(self) -> None:
         """Write what is left."""

@@ -1,0 +1,41 @@
+"""What a job came to, in a few lines: on failure the cause first, then where to look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs.core.ending import JobStatus
+from daskprs.report.words import counted, duration
+
+if TYPE_CHECKING:
+    from daskprs.core.events import Counts, JobEnded
+    from daskprs.job_folder import JobFolder
+
+
+def end_message(ended: JobEnded, folder: JobFolder) -> str:
+    """Return the text of ``job_result.txt`` and of the errors that carry a result."""
+    ending, standing = ended.ending, ended.standing
+    lines = []
+    if ending.failure is not None:
+        lines.append(f"{ending.failure.kind}: {ending.failure.message}")
+    if ending.reason:
+        lines.append(f"The job is {ending.status}: {ending.reason.rstrip('.')}.")
+    else:
+        lines.append(f"The job is {ending.status}.")
+    lines.append(
+        f"{_of(standing.mini_batches, 'mini-batch')} and {_of(standing.items, 'item')} in "
+        f"{duration(ended.elapsed_s)}."
+    )
+    if ended.output:
+        lines.append(f"Output: {ended.output}")
+    if ending.status is not JobStatus.COMPLETED:
+        if ending.failure is not None:
+            lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
+        lines.append(f"Logs: {folder.logs}")
+        lines.append(f"Nothing was published. To go on: resume=True, job_dir={str(folder)!r}.")
+    return "\n".join(lines)
+
+
+def _of(counts: Counts, noun: str) -> str:
+    text = f"{counts.succeeded:,} of {counted(counts.total, noun)} succeeded"
+    return f"{text}, {counts.failed:,} failed" if counts.failed else text

@@ -50,15 +50,20 @@ class LeaseRun:
         self._payload: list[bytes] = []
         self._payload_bytes = 0
 
-    def receive(self, message: Outcomes) -> None:
-        """Enter what the agent sent."""
-        if message.outcomes and self._first_s is None:
+    def receive(self, message: Outcomes, below: int | None = None) -> None:
+        """Enter what the agent sent; with `below`, only what stands before that position."""
+        count = len(message.outcomes)
+        if below is not None:
+            count = max(0, min(count, below - self.received))
+        outcomes = message.outcomes[:count]
+        payload = message.payload[: sum(outcome.carried_bytes for outcome in outcomes)]
+        if outcomes and self._first_s is None:
             self._first_s = time.monotonic()
-        self.received += len(message.outcomes)
-        self._outcomes.extend(message.outcomes)
-        if message.payload:
-            self._payload.append(message.payload)
-            self._payload_bytes += len(message.payload)
+        self.received += count
+        self._outcomes.extend(outcomes)
+        if payload:
+            self._payload.append(payload)
+            self._payload_bytes += len(payload)
         self.finished = message.finished
 
     def due_in_s(self) -> float | None:
@@ -107,22 +112,16 @@ class Blame(NamedTuple):
     untouched: tuple[int, ...]
 
 
-def blame_timeout(run: LeaseRun, last: Activity, judged: Activity, failure: Failure) -> Blame:
+def blame_timeout(run: LeaseRun, judged: Activity, failure: Failure) -> Blame:
     """Charge the attempt that was over its time, and nobody else.
 
-    `last` is what the page said once the agent was dead. Where it differs from what was judged,
-    the attempt came to its end in the moment before the kill: nobody is charged, and what was
-    lost with the agent runs again.
+    It is charged even where it came to its end between the verdict and the kill (a signal wakes
+    many a sleeper): it had taken too long by then.
     """
-    same = (last.lease_id, last.position, last.since_ns) == (
-        judged.lease_id,
-        judged.position,
-        judged.since_ns,
-    )
-    if not same or last.position < max(run.received, last.done):
+    if judged.lease_id != run.order or judged.position < run.received:
         return Blame(None, None, run.left)
     status = Status.LOAD_TIMEOUT if judged.phase is Phase.LOADING else Status.RUN_TIMEOUT
-    outcome = _outcome(run, last, last.position, status, failure)
+    outcome = _outcome(run, judged, judged.position, status, failure)
     others = tuple(index for index in run.left if index != outcome.index)
     return Blame(outcome, None, others)
 

@@ -150,11 +150,13 @@ class Slot:
             if run.due_in_s() == 0.0:
                 return self._hand_back(lease, agent, run)
 
-    def _receive(self, messages: list[object], run: LeaseRun) -> None:
+    def _receive(
+        self, messages: list[object], run: LeaseRun, below: int | None = None
+    ) -> None:
         for message in messages:
             # What an agent still says about a lease that was taken back before it began is stale.
             if isinstance(message, Outcomes) and message.lease_id == run.order:
-                run.receive(message)
+                run.receive(message, below)
 
     def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned:
         """Return what is done; what has begun goes on, and what has not is free for others."""
@@ -180,8 +182,8 @@ class Slot:
         self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Overdue
     ) -> LeaseReturned:
         returncode = agent.end(dump=True)
-        self._receive(agent.drain(), run)
-        blame = blame_timeout(run, agent.page.look(), overdue.activity, overdue.failure)
+        self._receive(agent.drain(), run, below=overdue.activity.position)
+        blame = blame_timeout(run, overdue.activity, overdue.failure)
         reason = overdue.failure.message
         self._dismiss(AgentExited(agent.spec.name, returncode, reason, expected=False))
         return self._blamed(lease, blame)

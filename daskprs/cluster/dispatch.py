@@ -238,11 +238,7 @@ class _Payload:
             self._bytes = memoryview(b"".join(returned.payload))
             at = 0
             for outcome in returned.outcomes:
-                length = sum(
-                    extent.length
-                    for extent in (outcome.text, outcome.typed)
-                    if extent is not None and extent.file is None
-                )
+                length = outcome.carried_bytes
                 self._places[outcome.index, outcome.attempt] = at, at + length
                 at += length
 

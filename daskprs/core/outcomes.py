@@ -76,3 +76,12 @@ class Outcome(NamedTuple):
         if self.status is not Status.RUN_DONE:
             return self.total
         return max(0, self.total - self.succeeded)
+
+    @property
+    def carried_bytes(self) -> int:
+        """How many bytes travel with it: those of its extents that are in no file."""
+        return sum(
+            extent.length
+            for extent in (self.text, self.typed)
+            if extent is not None and extent.file is None
+        )

@@ -6,7 +6,7 @@ from daskprs.agent.lease_run import LeaseRun, blame_death, blame_timeout
 from daskprs.agent.messages import Outcomes
 from daskprs.agent.page import NOTHING, Activity, Phase
 from daskprs.core.mini_batch import Assigned, MiniBatch
-from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.outcomes import Extent, Failure, Outcome, Status
 
 WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")
 
@@ -70,7 +70,7 @@ def test_a_death_before_the_lease_was_picked_up_blames_nobody() -> None:
 def test_a_timeout_charges_the_running_one_alone() -> None:
     """What was being loaded ahead is innocent."""
     now = at(Phase.RUNNING, 0, loading=1)
-    blame = blame_timeout(lease_of(2), now, now, WHY)
+    blame = blame_timeout(lease_of(2), now, WHY)
     assert blame.outcome is not None
     assert (blame.outcome.index, blame.outcome.status) == (100, Status.RUN_TIMEOUT)
     assert blame.untouched == (101,)
@@ -79,25 +79,23 @@ def test_a_timeout_charges_the_running_one_alone() -> None:
 def test_a_timeout_of_loading_is_a_load_timeout() -> None:
     """The phase that was judged says which it is."""
     now = at(Phase.LOADING, 0, loading=0)
-    blame = blame_timeout(lease_of(1), now, now, WHY)
+    blame = blame_timeout(lease_of(1), now, WHY)
     assert blame.outcome is not None
     assert blame.outcome.status is Status.LOAD_TIMEOUT
 
 
-def test_an_attempt_that_ended_just_before_the_kill_is_not_charged() -> None:
-    """The page of the dead agent says something newer than what was judged."""
-    blame = blame_timeout(
-        lease_of(2), at(Phase.RUNNING, 1, done=1), at(Phase.RUNNING, 0), WHY
+def test_a_timeout_stands_even_if_the_attempt_ended_before_the_kill() -> None:
+    """What it sent in between is not taken; what stood before it is."""
+    run = lease_of(3)
+    sent = tuple(
+        Outcome(100 + i, 1, Status.RUN_DONE, 5, 5, 0.0, 0.0, 0.0, 0.0, Extent(2, 0))
+        for i in range(2)
     )
-    assert blame.outcome is None
-    assert blame.untouched == (100, 101)
-
-
-def test_an_outcome_that_came_before_the_kill_counts() -> None:
-    """It was in the socket when the agent was killed: it is done, not over its time."""
-    now = at(Phase.RUNNING, 0)
-    blame = blame_timeout(lease_of(2, received=1), now, now, WHY)
-    assert (blame.outcome, blame.untouched) == (None, (101,))
+    run.receive(Outcomes(7, sent, b"aabb", finished=False), below=1)
+    blame = blame_timeout(run, at(Phase.RUNNING, 1, done=1), WHY)
+    assert blame.outcome is not None
+    assert (blame.outcome.index, blame.untouched) == (101, (102,))
+    assert run.share() == ((sent[0],), (b"aa",))
 
 
 def test_handing_back_keeps_what_has_begun() -> None:

@@ -44,8 +44,11 @@ def hang() -> None:
 
 
 def hang_with_gil() -> None:
-    """Wait in C, without letting any other thread of the process run."""
-    ctypes.PyDLL(None).sleep(FOR_EVER_S)
+    """Wait in C for ever, without letting any other thread of the process run."""
+    mutex = ctypes.create_string_buffer(64)  # all zero: PTHREAD_MUTEX_INITIALIZER
+    library = ctypes.PyDLL(None)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
 
 
 def close_descriptors() -> None:

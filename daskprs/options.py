@@ -193,7 +193,9 @@ class RunOptions:
             first_task_creation_timeout_s=self.first_task_creation_timeout,
             progress_update_timeout_s=2 * (load + run) + init if stall is None else stall,
             no_workers_timeout_s=self.no_workers_timeout,
-            agent_memory_bytes=None if memory is None else parse_bytes(memory, "agent_memory_limit"),
+            agent_memory_bytes=None
+            if memory is None
+            else parse_bytes(memory, "agent_memory_limit"),
         )
 
     def reading(self) -> Reading:

@@ -105,7 +105,10 @@ class ParallelRunResult:
     def __repr__(self) -> str:
         """Return a few lines that say it all."""
         return "\n".join(
-            [f"<daskprs job {self.status}>", *(f"  {name:<13}{text}" for name, text in self._rows())]
+            [
+                f"<daskprs job {self.status}>",
+                *(f"  {name:<13}{text}" for name, text in self._rows()),
+            ]
         )
 
     def _repr_html_(self) -> str:

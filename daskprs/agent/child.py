@@ -45,8 +45,12 @@ def run(connection_fd: int, page_fd: int) -> int:
     """Do what belongs to the interpreter, and be an agent until the end."""
     from daskprs.agent.main import main  # noqa: PLC0415 - in a spawned agent, pandas and all
 
-    sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115, PTH123
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115, PTH123
+    sys.stdout = open(
+        1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
+    )  # noqa: SIM115, PTH123
+    sys.stderr = open(
+        2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
+    )  # noqa: SIM115, PTH123
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
     faulthandler.enable(2)
     faulthandler.register(DUMP_SIGNAL, 2, all_threads=True, chain=False)

@@ -74,9 +74,7 @@ class Outbox:
                     self._send(finished=False)
 
     def _gone(self, lease_id: int, first: Outcome) -> bool:
-        return (
-            self._lease_id != lease_id or not self._outcomes or self._outcomes[0] is not first
-        )
+        return self._lease_id != lease_id or not self._outcomes or self._outcomes[0] is not first
 
     def _send(self, *, finished: bool) -> None:
         outcomes, payload = tuple(self._outcomes), b"".join(self._payload)

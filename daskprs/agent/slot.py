@@ -150,9 +150,7 @@ class Slot:
             if run.due_in_s() == 0.0:
                 return self._hand_back(lease, agent, run)
 
-    def _receive(
-        self, messages: list[object], run: LeaseRun, below: int | None = None
-    ) -> None:
+    def _receive(self, messages: list[object], run: LeaseRun, below: int | None = None) -> None:
         for message in messages:
             # What an agent still says about a lease that was taken back before it began is stale.
             if isinstance(message, Outcomes) and message.lease_id == run.order:

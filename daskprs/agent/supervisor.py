@@ -57,9 +57,7 @@ class Supervisor:
 
     """
 
-    def __init__(
-        self, zygote: Zygote, job: JobSpec, process: ProcessSpec, limits: Limits
-    ) -> None:
+    def __init__(self, zygote: Zygote, job: JobSpec, process: ProcessSpec, limits: Limits) -> None:
         self.spec = process
         self.gone = False
         """The agent has closed its end, or ended."""

@@ -14,16 +14,19 @@ from daskprs.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LOOPBACK = "127.0.0.1:0"
 IN_PROCESS = {
+    "processes": False,
+    "n_workers": 1,
     # A worker that holds no data needs no limit; with one, it would pause when the caller holds
     # a big frame, since they are one process.
     "memory_limit": 0,
-    "dashboard_address": None,
-    "processes": False,
-    "n_workers": 1,
+    # Dask starts its HTTP servers whether or not there is a dashboard: nobody outside sees them.
+    "scheduler_kwargs": {"dashboard": False, "dashboard_address": LOOPBACK},
+    "worker_dashboard_address": LOOPBACK,
     "silence_logs": logging.CRITICAL,
 }
-QUIET = {"distributed.worker.memory.pause": False, "distributed.admin.tick.limit": "1h"}
+QUIET = {"distributed.admin.tick.limit": "1h"}
 
 
 @contextmanager

@@ -57,6 +57,10 @@ class InitRules:
         slots = sum(self._slots.values())
         if self._slots and all(self.is_out(node) for node in self._slots):
             return f"init() failed {self._failures} times, on every node"
-        if elapsed_s > PATIENCE_S and not self._succeeded and self._failures >= PER_SLOT * slots > 0:
+        if (
+            elapsed_s > PATIENCE_S
+            and not self._succeeded
+            and self._failures >= PER_SLOT * slots > 0
+        ):
             return f"init() failed {self._failures} times and has never succeeded"
         return None

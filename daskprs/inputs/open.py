@@ -36,7 +36,7 @@ def open_source(data: Any, reading: Reading) -> Source:
             return _open_frame(data, reading)
         case "pyarrow", "Table" | "RecordBatch":
             return _open_arrow(data, reading)
-        case ("dask" | "dask_expr"), _:
+        case (("dask" | "dask_expr"), _):
             from daskprs.inputs.dask_collections import open_collection  # noqa: PLC0415 - Dask
 
             return open_collection(data, reading)

@@ -85,5 +85,3 @@ def _arrow(frame: pd.DataFrame) -> bytes | None:
 def _needs_a_check(frame: pd.DataFrame) -> bool:
     """Say whether a column is of a kind that Arrow might change; numbers and strings are not."""
     return any(dtype.kind not in "biufM" for dtype in frame.dtypes) or frame.columns.has_duplicates
-
-

@@ -77,7 +77,9 @@ class JobLogs:
             case OutputPublished(path, size):
                 self._driver("info", f"published {path}, {size} bytes")
             case JobEnded():
-                self._driver("info", f"job {event.ending.status}: {event.ending.reason}".rstrip(": "))
+                self._driver(
+                    "info", f"job {event.ending.status}: {event.ending.reason}".rstrip(": ")
+                )
                 self._files.flush()
                 with whole_file(self._folder.job_result) as file:
                     file.write(f"{end_message(event, self._folder)}\n".encode())

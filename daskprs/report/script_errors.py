@@ -41,7 +41,9 @@ class ScriptErrors:
         """Take note of a failure."""
         match event:
             case AttemptEnded(place=place, mini_batch=mini_batch) if event.outcome.failure:
-                where = f"mini-batch {mini_batch.index} ({mini_batch.label}), {event.outcome.status}"
+                where = (
+                    f"mini-batch {mini_batch.index} ({mini_batch.label}), {event.outcome.status}"
+                )
                 self._take(place, event.outcome.failure, where)
             case AgentChanged(place, InitFailed(failure=failure)):
                 self._take(place, failure, "import or init()")

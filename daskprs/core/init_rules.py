@@ -2,65 +2,83 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from daskprs.core.actions import SlotId
     from daskprs.core.outcomes import Failure
 
 PER_SLOT_ON_NODE = 3
-"""So many failures in a row, times the slots of a node: it gets no more agents (contract rule 1)."""
+"""So many failures in a row, times the slots of a node: it gets no more agents (contract §6, 1)."""
 PER_SLOT = 2
-"""So many failures, times all slots, without a success anywhere: the job fails (rule 2) …"""
+"""So many failures, times all slots, without a success anywhere: the job fails (contract §6, 2) …"""
 PATIENCE_S = 120.0
-"""… once it has run for so long."""
+"""… once it has run for longer than this."""
 
 
 class InitRules:
-    """Counts failures of `init`; knows the slots of each node."""
+    """Counts agents that did not come up; knows the slots of each node.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    timeout_s
+        So long an agent may take for `init`. When all have taken longer, the job fails (contract
+        §6, 3).
+
+    """
+
+    def __init__(self, timeout_s: float) -> None:
         self.last: Failure | None = None
-        self._slots: dict[int, int] = {}
-        self._in_a_row: dict[int, int] = {}
+        self._timeout_s = timeout_s
+        self._slots: Counter[int] = Counter()
+        self._in_a_row: Counter[int] = Counter()
+        self._stuck: dict[SlotId, bool] = {}
+        """Slots that have had an agent, and whether its `init` was too slow."""
         self._failures = 0
         self._succeeded = False
 
-    def slot_added(self, node: int) -> None:
+    def slot_added(self, slot: SlotId) -> None:
         """Count a slot of a node."""
-        self._slots[node] = self._slots.get(node, 0) + 1
+        self._slots[slot.node] += 1
 
-    def slot_lost(self, node: int) -> None:
-        """Count it no more; a node without slots is forgotten."""
-        self._slots[node] -= 1
-        if self._slots[node] == 0:
-            del self._slots[node]
-            self._in_a_row.pop(node, None)
+    def slot_lost(self, slot: SlotId) -> None:
+        """Count it no more; a node without slots is forgotten, and may come back as good as new."""
+        self._stuck.pop(slot, None)
+        self._slots[slot.node] -= 1
+        if self._slots[slot.node] == 0:
+            del self._slots[slot.node], self._in_a_row[slot.node]
 
-    def succeed(self, node: int) -> None:
-        """An agent came up."""
+    def begin(self, slot: SlotId) -> None:
+        """A slot was given work, and needs an agent for it."""
+        self._stuck.setdefault(slot, False)
+
+    def succeed(self, slot: SlotId) -> None:
+        """An agent came up, or is at work."""
         self._succeeded = True
-        self._in_a_row[node] = 0
+        self._in_a_row[slot.node] = 0
+        self._stuck[slot] = False
 
-    def fail(self, node: int, failure: Failure) -> None:
+    def fail(self, slot: SlotId, failure: Failure, elapsed_s: float = 0.0) -> None:
         """An agent did not come up."""
         self.last = failure
         self._failures += 1
-        self._in_a_row[node] = self._in_a_row.get(node, 0) + 1
+        self._in_a_row[slot.node] += 1
+        self._stuck[slot] = elapsed_s >= self._timeout_s
 
     def is_out(self, node: int) -> bool:
-        """Say whether a node gets no more agents (rule 1)."""
-        slots = self._slots.get(node, 0)
-        return slots > 0 and self._in_a_row.get(node, 0) >= PER_SLOT_ON_NODE * slots
+        """Say whether a node gets no more agents."""
+        return 0 < PER_SLOT_ON_NODE * self._slots[node] <= self._in_a_row[node]
 
     def verdict(self, elapsed_s: float) -> str | None:
         """Say why the job cannot go on, if it cannot."""
-        slots = sum(self._slots.values())
-        if self._slots and all(self.is_out(node) for node in self._slots):
-            return f"init() failed {self._failures} times, on every node"
-        if (
-            elapsed_s > PATIENCE_S
-            and not self._succeeded
-            and self._failures >= PER_SLOT * slots > 0
-        ):
-            return f"init() failed {self._failures} times and has never succeeded"
+        if self._failures == 0:
+            return None
+        if self._stuck and all(self._stuck.values()):
+            return f"init() took longer than init_timeout={self._timeout_s:g} s on every agent"
+        if self._slots and all(map(self.is_out, self._slots)):
+            return f"no agent came up on any node, in {self._failures} tries"
+        enough = 0 < PER_SLOT * self._slots.total() <= self._failures
+        if elapsed_s > PATIENCE_S and enough and not self._succeeded:
+            return f"no agent has come up in {self._failures} tries and {elapsed_s:.0f} s"
         return None

@@ -7,27 +7,28 @@ from dataclasses import dataclass
 TARGET_S = 1.0
 """A lease should last about so long: a Dask task costs milliseconds."""
 GROWTH = 4
-"""A lease carries at most so many times more than the largest one before."""
+"""A lease carries at most so many times more than the largest one that came back."""
 LARGEST = 10_000
-WEIGHT = 0.3
-"""Of the newest lease in the average of seconds per mini-batch."""
+MEMORY = 0.7
+"""What an older lease counts beside the next newer one."""
 
 
 @dataclass(slots=True)
 class LeaseSizes:
     """Learns from each lease how long a mini-batch takes."""
 
-    seconds_each: float | None = None
+    seconds: float = 0.0
+    """Spent on mini-batches, those long ago counted less."""
+    count: float = 0.0
+    """So many mini-batches took them."""
     largest_yet: int = 1
 
     def learn(self, count: int, seconds: float) -> None:
         """Take note of a lease: so many mini-batches in so many seconds."""
-        if count == 0:
-            return
-        each = seconds / count
-        old = self.seconds_each
-        self.seconds_each = each if old is None else (1 - WEIGHT) * old + WEIGHT * each
-        self.largest_yet = max(self.largest_yet, count)
+        if count > 0:
+            self.seconds = MEMORY * self.seconds + seconds
+            self.count = MEMORY * self.count + count
+            self.largest_yet = max(self.largest_yet, count)
 
     def next(self, slots: int, left: int | None) -> int:
         """Return the size of the next lease.
@@ -41,10 +42,11 @@ class LeaseSizes:
             most, so that all finish together.
 
         """
-        if self.seconds_each is None:
+        if self.count == 0:
             return 1
-        wanted = LARGEST if self.seconds_each <= 0 else int(TARGET_S / self.seconds_each)
-        size = min(wanted, GROWTH * self.largest_yet, LARGEST)
+        size = min(LARGEST, GROWTH * self.largest_yet)
+        if self.seconds > 0:
+            size = min(size, int(TARGET_S * self.count / self.seconds))
         if left is not None:
             size = min(size, -(-left // (2 * max(1, slots))))
         return max(1, size)

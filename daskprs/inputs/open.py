@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError, OptionError
+from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover, visible
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.sizes import bytes_per_mini_batch, files_per_mini_batch
@@ -83,7 +84,7 @@ def _open_arrow(table: Any, reading: Reading) -> Source:
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if reading.columns is not None:
-        _check_columns(reading.columns, table.column_names, "columns")
+        check_columns(reading.columns, table.column_names, "columns")
         table = table.select(list(reading.columns))
     size = bytes_per_mini_batch(reading.mini_batch_size)
     source = FrameSource(table, size, table.slice(0, 0).to_pandas())
@@ -93,7 +94,7 @@ def _open_arrow(table: Any, reading: Reading) -> Source:
 def _selected(frame: Any, reading: Reading) -> Any:
     if reading.columns is None:
         return frame
-    _check_columns(reading.columns, list(frame.columns), "columns")
+    check_columns(reading.columns, list(frame.columns), "columns")
     return frame[list(reading.columns)]
 
 
@@ -108,22 +109,11 @@ def _refuse_text_options(reading: Reading) -> None:
         raise OptionError(msg)
 
 
-def _check_columns(wanted: Sequence[str], there: Sequence[str], option: str) -> None:
-    import difflib  # noqa: PLC0415 - for the message only
-
-    for name in wanted:
-        if name not in there:
-            near = difflib.get_close_matches(name, list(map(str, there)), n=3)
-            hint = f" Near it: {', '.join(near)}." if near else f" There are: {', '.join(there)}."
-            msg = f"{option}: the input has no column {name!r}.{hint}"
-            raise OptionError(msg)
-
-
 def _keyed(source: Source, columns: Sequence[str], reading: Reading) -> Source:
     """Put the partition keys on top of a table."""
     if not reading.partition_keys:
         return source
-    _check_columns(reading.partition_keys, columns, "partition_keys")
+    check_columns(reading.partition_keys, columns, "partition_keys")
     from daskprs.inputs.partition_keys import KeyedSource  # noqa: PLC0415 - pandas
 
     return KeyedSource(source, reading.partition_keys)

@@ -1,0 +1,94 @@
+"""What is to be leased: what waits for another attempt first, then what is new."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from daskprs.core.actions import SlotId
+    from daskprs.core.entry import Entry
+
+PASSED_OVER = 100
+"""So many entries that would rather run elsewhere are looked past, at most."""
+
+
+class Backlog:
+    """Hands out work in the order of the plan, what was handed back before the rest.
+
+    Parameters
+    ----------
+    fresh
+        Entries of the plan, made lazily: what is not asked for is never made.
+
+    """
+
+    def __init__(self, fresh: Iterator[Entry]) -> None:
+        self.exhausted = False
+        """Nothing new will come."""
+        self._fresh = fresh
+        self._waiting: deque[Entry] = deque()
+
+    def __len__(self) -> int:
+        """Return how many were handed back and wait."""
+        return len(self._waiting)
+
+    @property
+    def empty(self) -> bool:
+        """True when nothing is left to lease."""
+        return self.exhausted and not self._waiting
+
+    def put_back(self, entries: Iterable[Entry]) -> None:
+        """Take back what was not begun: it comes next, in its old order."""
+        self._waiting.extendleft(reversed(list(entries)))
+
+    def again(self, entry: Entry) -> None:
+        """Take an entry for another attempt, after those that wait already."""
+        self._waiting.append(entry)
+
+    def look_ahead(self) -> None:
+        """Make one new entry if none waits, so that it shows whether there is any."""
+        if not self._waiting:
+            self._waiting.extend(self._new(1))
+
+    def take(self, most: int, slot: SlotId, *, picky: bool) -> list[Entry]:
+        """Return the work of a lease for a slot.
+
+        Parameters
+        ----------
+        most
+            How many at most. Suspects get smaller leases, by themselves.
+        slot
+            Who asks.
+        picky
+            Pass over what failed on this slot: another one may come for it.
+
+        """
+        work = self._handed_back(most, slot, picky=picky)
+        if not work or work[0].lease_at_most is None:
+            work.extend(self._new(most - len(work)))
+        return work
+
+    def _handed_back(self, most: int, slot: SlotId, *, picky: bool) -> list[Entry]:
+        work: list[Entry] = []
+        passed: list[Entry] = []
+        while self._waiting and len(work) < most and len(passed) < PASSED_OVER:
+            entry = self._waiting.popleft()
+            if picky and entry.tried_on == slot:
+                passed.append(entry)
+            elif work and entry.lease_at_most != work[0].lease_at_most:
+                self._waiting.appendleft(entry)
+                break
+            else:
+                work.append(entry)
+                most = min(most, entry.lease_at_most or most)
+        self._waiting.extendleft(reversed(passed))
+        return work
+
+    def _new(self, count: int) -> list[Entry]:
+        entries = [] if self.exhausted else list(islice(self._fresh, count))
+        self.exhausted = self.exhausted or len(entries) < count
+        return entries

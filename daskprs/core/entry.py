@@ -1,0 +1,62 @@
+"""One mini-batch that is not settled, with what was tried so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from daskprs.core.actions import SlotId
+    from daskprs.core.mini_batch import MiniBatch
+
+SPLIT = 100
+"""Of a lease that came to grief nobody knows the culprit: each part of so many runs again."""
+
+
+class Entry(NamedTuple):
+    """A mini-batch, how often it was tried, and what is held against it."""
+
+    mini_batch: MiniBatch
+    attempt: int = 1
+    """The number of the attempt that is being made or comes next."""
+    tries: int = 0
+    """Attempts that were charged."""
+    losses: int = 0
+    """Workers that were lost while it was alone on them."""
+    refusals: int = 0
+    """Leases of it alone that no agent would take."""
+    lease_at_most: int | None = None
+    """A suspect runs in leases of at most so many suspects, nothing loaded ahead; None: no suspect.
+
+    One alone is found out by the next death. A large lease is of very short mini-batches, and to
+    run ten thousand of those one by one would take longer than to lose one worker more."""
+    tried_on: SlotId | None = None
+    """Where it failed last: another slot is preferred."""
+
+    def charged(self, slot: SlotId, *, alone: bool) -> Entry:
+        """Return the entry for another attempt after one that counts as a try."""
+        at_most = 1 if alone else self.lease_at_most
+        return self._replace(
+            attempt=self.attempt + 1, tries=self.tries + 1, lease_at_most=at_most, tried_on=slot
+        )
+
+    def suspected(self, among: int) -> Entry:
+        """Return the entry for another attempt after a death that one of several brought about."""
+        return self._replace(attempt=self.attempt + 1, lease_at_most=max(1, among // SPLIT))
+
+    def lost(self, slot: SlotId) -> Entry:
+        """Return the entry for another attempt after its worker went away under it alone."""
+        return self._replace(
+            attempt=self.attempt + 1, losses=self.losses + 1, lease_at_most=1, tried_on=slot
+        )
+
+    def refused(self, slot: SlotId, among: int) -> Entry:
+        """Return the entry, not begun, after no agent would take its lease."""
+        return self._replace(
+            refusals=self.refusals + (among == 1),
+            lease_at_most=max(1, among // SPLIT),
+            tried_on=slot,
+        )
+
+    def alone(self) -> Entry:
+        """Return the entry, not begun, to be run by itself."""
+        return self._replace(lease_at_most=1)

@@ -1,0 +1,31 @@
+"""Names of columns that the caller gives, compared with those that are there."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from daskprs.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHOWN = 20
+
+
+def check_columns(wanted: Sequence[str], there: Sequence[str], option: str) -> None:
+    """Refuse a name that is not there.
+
+    Raises
+    ------
+    OptionError
+        With the nearest names.
+
+    """
+    names = list(map(str, there))
+    for name in wanted:
+        if name not in there:
+            near = difflib.get_close_matches(name, names, n=3)
+            hint = f"Near it: {', '.join(near)}" if near else f"There are: {', '.join(names[:SHOWN])}"
+            msg = f"{option}: the input has no column {name!r}. {hint}."
+            raise OptionError(msg)

@@ -1,0 +1,180 @@
+"""Parquet: row groups, sliced by their uncompressed size."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.errors import LoadError
+from daskprs.inputs.columns import check_columns
+from daskprs.inputs.input_file import open_binary
+from daskprs.inputs.parquet_schema import SchemaOfAll, footer
+from daskprs.inputs.path_columns import PathColumns, PathValues
+from daskprs.inputs.sizes import bytes_per_mini_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from daskprs.inputs.input_file import InputFile
+    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source import Unit
+
+
+class RowGroup(NamedTuple):
+    """One row group, as the footer describes it."""
+
+    file: int
+    number: int
+    rows: int
+    size_bytes: int
+
+
+class ParquetSource:
+    """Cuts Parquet files into slices of row groups; a mini-batch never crosses a file.
+
+    Parameters
+    ----------
+    files
+        The files, in their order.
+    reading
+        Size, columns, partition format.
+
+    Raises
+    ------
+    InputError
+        When a file is not Parquet or cut short, or files disagree.
+
+    """
+
+    unit: Unit = "row"
+
+    def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
+        self._files = files
+        self._size = bytes_per_mini_batch(reading.mini_batch_size)
+        self._paths = PathColumns(files, reading)
+        self._groups: list[RowGroup] = []
+        of_all = SchemaOfAll()
+        for place, file in enumerate(files):
+            metadata = footer(file)
+            of_all.meet(file, metadata)
+            for number in range(metadata.num_row_groups):
+                group = metadata.row_group(number)
+                self._groups.append(
+                    RowGroup(place, number, group.num_rows, group.total_byte_size)
+                )
+        everything = of_all.result(None)
+        check_columns(reading.columns or (), everything.names, "columns")
+        self._schema = of_all.result(reading.columns)
+        self._full = self._paths.extend(self._schema)
+        self.columns = self._full.names
+
+    def prepare(self, scratch: Path) -> None:
+        """Do nothing: the files are where they are."""
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield slices of row groups, in order."""
+        index = first = 0
+        for group in self._groups:
+            file = self._files[group.file]
+            rows = self._rows_of(group)
+            for start in range(0, group.rows, rows):
+                count = min(rows, group.rows - start)
+                yield MiniBatch(
+                    index=index,
+                    piece=(group.file, group.number, start, count),
+                    identity=f"{file.identity}|{group.number}|{start}-{start + count}",
+                    items=count,
+                    size_bytes=group.size_bytes * count // group.rows,
+                    row_lower_bound=first,
+                    label=f"{file.name}, row group {group.number}, rows {start}-{start + count}",
+                )
+                index += 1
+                first += count
+
+    def count(self) -> int:
+        """Return how many mini-batches there are."""
+        return sum(-(-group.rows // self._rows_of(group)) for group in self._groups)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on."""
+        digest = hashlib.sha256()
+        for file in self._files:
+            digest.update(file.identity.encode("utf-8", "surrogateescape") + b"\n")
+        return {
+            "kind": "parquet",
+            "files": digest.hexdigest(),
+            "size": self._size,
+            "schema": str(self._full.remove_metadata()),
+        }
+
+    def reader(self) -> ParquetReader:
+        """Return the reader for the agents."""
+        paths = [file.path for file in self._files]
+        values = [self._paths.of_file(path) for path in paths]
+        return ParquetReader(paths, values, self._schema, self._full)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        meta: pd.DataFrame = self._full.empty_table().to_pandas()
+        return meta
+
+    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
+        """Return what the path of a mini-batch's file carries."""
+        return self._paths.values(self._files[mini_batch.piece[0]].path)
+
+    @property
+    def path_names(self) -> list[str]:
+        """Columns that come from paths."""
+        return self._paths.names
+
+    def _rows_of(self, group: RowGroup) -> int:
+        return max(1, group.rows * self._size // max(1, group.size_bytes))
+
+
+class ParquetReader:
+    """Decodes a row group once, and slices it for the mini-batches that follow in it."""
+
+    def __init__(
+        self, paths: list[str], values: list[PathValues], schema: pa.Schema, full: pa.Schema
+    ) -> None:
+        self._paths = paths
+        self._values = values
+        self._schema = schema
+        self._full = full
+        self._decoded: tuple[int, int] | None = None
+        self._table: pa.Table | None = None
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return the rows of a slice, with a new index."""
+        frame: pd.DataFrame = self.load_table(mini_batch).to_pandas()
+        return frame
+
+    def load_table(self, mini_batch: MiniBatch) -> pa.Table:
+        """Return the rows of a slice, with the schema of the whole input."""
+        file, group, start, count = mini_batch.piece
+        if self._table is None or self._decoded != (file, group):
+            self._table = self._decode(file, group)
+            self._decoded = (file, group)
+        table = self._values[file].put_on(self._table.slice(start, count))
+        return table.replace_schema_metadata(self._full.metadata)
+
+    def close(self) -> None:
+        """Let go of the row group."""
+        self._table = None
+
+    def _decode(self, file: int, group: int) -> pa.Table:
+        path = self._paths[file]
+        try:
+            with open_binary(path) as opened, pq.ParquetFile(opened) as parquet:
+                table = parquet.read_row_group(group, columns=self._schema.names)
+            return table.select(self._schema.names).cast(self._schema)
+        except (pa.ArrowException, OSError) as error:
+            msg = f"{path}, row group {group}: {error}"
+            raise LoadError(msg) from error

@@ -1,0 +1,121 @@
+"""Columns that come from paths: partition values, appended last, and the path itself, first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from daskprs.errors import InputError
+from daskprs.inputs.partition_format import PartitionFormat, Values, hive_values
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs.inputs.input_file import InputFile
+    from daskprs.inputs.reading import Reading
+
+PATH = "Path"
+"""The name that MLTable gives to the column of paths."""
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class PathColumns:
+    """What the paths of an input carry, with one type for each name over all files.
+
+    Parameters
+    ----------
+    files
+        All files of the table.
+    reading
+        With a `partition_format` it counts; without, folders called ``key=value``.
+
+    Raises
+    ------
+    InputError
+        When a path does not match, or some files lie in ``key=value`` folders that others lack.
+
+    """
+
+    def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
+        self._path_first = reading.include_path_column
+        given = [_values(file, reading) for file in files]
+        self.names = [name for name, _ in given[0]] if given else []
+        for file, values in zip(files, given, strict=True):
+            if [name for name, _ in values] != self.names:
+                msg = f"{file.path} and {files[0].path} lie in different key=value folders."
+                raise InputError(msg)
+        self._types = {
+            name: _type_of([values[place][1] for values in given])
+            for place, name in enumerate(self.names)
+        }
+        self._values = {
+            file.path: {name: _as(value, self._types[name]) for name, value in values}
+            for file, values in zip(files, given, strict=True)
+        }
+
+    def values(self, path: str) -> dict[str, Any]:
+        """Return what one path carries."""
+        return self._values[path]
+
+    def of_file(self, path: str) -> PathValues:
+        """Return what a reader needs for one file."""
+        columns = [(name, self._types[name], self._values[path][name]) for name in self.names]
+        return PathValues(path if self._path_first else None, columns)
+
+    def extend(self, schema: pa.Schema) -> pa.Schema:
+        """Return a schema with these columns added."""
+        taken = [name for name in (*self.names, PATH) if name in schema.names]
+        if taken and (taken != [PATH] or self._path_first):
+            msg = f"the column {taken[0]!r} is in the files and in their paths."
+            raise InputError(msg)
+        for name in self.names:
+            schema = schema.append(pa.field(name, self._types[name]))
+        return schema.insert(0, pa.field(PATH, pa.string())) if self._path_first else schema
+
+
+class PathValues:
+    """The columns of one file, as they are put onto its rows."""
+
+    def __init__(self, path: str | None, columns: list[tuple[str, pa.DataType, Any]]) -> None:
+        self._path = path
+        self._columns = columns
+
+    def put_on(self, table: pa.Table) -> pa.Table:
+        """Return a table with the columns added."""
+        for name, type_, value in self._columns:
+            table = table.append_column(name, _repeated(value, type_, table.num_rows))
+        if self._path is not None:
+            paths = _repeated(self._path, pa.string(), table.num_rows)
+            table = table.add_column(0, PATH, paths)
+        return table
+
+
+def _repeated(value: Any, type_: pa.DataType, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, type_), count)
+
+
+def _values(file: InputFile, reading: Reading) -> Values:
+    if reading.partition_format is not None:
+        return PartitionFormat(reading.partition_format).values(file)
+    return hive_values(file)
+
+
+def _type_of(values: list[Any]) -> pa.DataType:
+    present = [value for value in values if value != HIVE_NULL]
+    if present and all(not isinstance(value, str) for value in present):
+        return pa.timestamp("us", tz="UTC")
+    if present and all(_is_int(value) for value in present):
+        return pa.int64()
+    return pa.string()
+
+
+def _is_int(text: str) -> bool:
+    """Say whether text is a number that writes itself back the same: ``007`` is none."""
+    return text.lstrip("-").isdigit() and str(int(text)) == text
+
+
+def _as(value: Any, type_: pa.DataType) -> Any:
+    if value == HIVE_NULL:
+        return None
+    return int(value) if pa.types.is_integer(type_) else value

@@ -45,17 +45,12 @@ class Budgets:
         allowed = self.limits.allowed_failed_count
         if allowed == IGNORED or self.failed_mini_batches <= allowed:
             return None
-        return (
-            f"{self.failed_mini_batches} mini-batch{_es(self.failed_mini_batches)} failed, more "
-            f"than allowed_failed_count={allowed}"
-        )
+        noun = "mini-batch" if self.failed_mini_batches == 1 else "mini-batches"
+        return f"{self.failed_mini_batches} {noun} failed, more than allowed_failed_count={allowed}"
 
     def _items_exceeded(self) -> str | None:
         allowed = self.limits.error_threshold
         if allowed == IGNORED or self.failed_items <= allowed:
             return None
-        return f"{self.failed_items} items failed, more than error_threshold={allowed}"
-
-
-def _es(count: int) -> str:
-    return "" if count == 1 else "es"
+        noun = "item" if self.failed_items == 1 else "items"
+        return f"{self.failed_items} {noun} failed, more than error_threshold={allowed}"

@@ -44,9 +44,9 @@ class LeaseSizes:
         """
         if self.count == 0:
             return 1
-        size = min(LARGEST, GROWTH * self.largest_yet)
+        size = float(min(LARGEST, GROWTH * self.largest_yet))
         if self.seconds > 0:
-            size = min(size, int(TARGET_S * self.count / self.seconds))
+            size = min(size, TARGET_S * self.count / self.seconds)
         if left is not None:
             size = min(size, -(-left // (2 * max(1, slots))))
-        return max(1, size)
+        return max(1, int(size))

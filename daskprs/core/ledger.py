@@ -7,9 +7,8 @@ events, each mini-batch ends committed or given up, once.
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+import traceback
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from daskprs.core.actions import (
     Abort,
@@ -24,61 +23,43 @@ from daskprs.core.actions import (
     Submit,
     Ticked,
 )
+from daskprs.core.backlog import Backlog
 from daskprs.core.budgets import Budgets
-from daskprs.core.events import Standing
+from daskprs.core.entry import Entry
 from daskprs.core.init_rules import InitRules
 from daskprs.core.lease import AgentReady, InitFailed, Lease, LeaseReturned
 from daskprs.core.lease_sizes import LeaseSizes
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.patience import Patience
 from daskprs.core.tally import Tally
+from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Protocol
 
     from daskprs.core.actions import LedgerEvent
+    from daskprs.core.events import Standing
     from daskprs.core.limits import Limits
 
-OWN_ERRORS_BORNE = 5
-"""So many leases in a row may fail for reasons of daskprs itself, per slot, before the job does."""
+    class Recovered(Protocol):
+        """What an earlier run of the job committed for a mini-batch."""
+
+        @property
+        def total(self) -> int: ...
+        @property
+        def succeeded(self) -> int: ...
+        @property
+        def empty(self) -> bool: ...
 
 
-class Recovered(NamedTuple):
-    """What an earlier run of the job committed for a mini-batch."""
-
-    total: int
-    succeeded: int
-    empty: bool = False
+REFUSALS_BORNE = 5
+"""So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One mini-batch that is not settled."""
-
-    mini_batch: MiniBatch
-    attempt: int = 1
-    """The number of the attempt that is being made or comes next."""
-    tries: int = 0
-    """Attempts that were charged."""
-    losses: int = 0
-    """Workers that were lost while it may have been at work on them."""
-    alone: bool = False
-    """Runs in a lease by itself, and nothing is loaded ahead: it may be what kills."""
-
-    def again(self, *, charged: bool = False, lost: bool = False, alone: bool = False) -> Entry:
-        """Return the entry for another attempt."""
-        return replace(
-            self,
-            attempt=self.attempt + 1,
-            tries=self.tries + charged,
-            losses=self.losses + lost,
-            alone=self.alone or alone,
-        )
-
-
-@dataclass(slots=True)
-class Flight:
-    """A lease that is out."""
+class Flight(NamedTuple):
+    """A lease that is out: its slot, and what it carries by index."""
 
     slot: SlotId
     entries: dict[int, Entry]
@@ -112,6 +93,7 @@ class Ledger:
         expected: int | None = None,
     ) -> None:
         self.first_failure: Failure | None = None
+        """The first error of the script, whether a later attempt went well or not."""
         self._job_id = job_id
         self._plan = plan
         self._limits = limits
@@ -120,22 +102,21 @@ class Ledger:
         self._tally = Tally()
         self._budgets = Budgets(limits)
         self._sizes = LeaseSizes()
-        self._init = InitRules()
-        self._exhausted = False
-        self._over = False
-        self._waiting: deque[Entry] = deque()
+        self._init = InitRules(limits.init_timeout_s)
+        self._patience = Patience(limits)
+        self._backlog = Backlog(self._fresh())
+        self._plan_complete = False
         self._flights: dict[int, Flight] = {}
         self._slots: dict[SlotId, int | None] = {}
         """Each slot with the lease that it works on."""
         self._leases = 0
-        self._own_errors = 0
-        self._started_s: float | None = None
-        self._settled_s = 0.0
-        self._slots_seen_s = 0.0
+        self._over = False
         self._actions: list[Action] = []
 
     def handle(self, event: LedgerEvent, now_s: float) -> list[Action]:
         """Take an event, and return what is to be done about it, in order.
+
+        Once the job is over nothing more comes of any event.
 
         Parameters
         ----------
@@ -147,196 +128,234 @@ class Ledger:
         """
         if self._over:
             return []
-        if self._started_s is None:
-            self._started_s = self._settled_s = self._slots_seen_s = now_s
         self._actions = []
+        self._patience.pass_time(now_s, with_slots=bool(self._slots))
         match event:
             case LeaseReturned():
-                self._lease_returned(event, now_s)
-            case SlotAdded(slot):
-                self._slots.setdefault(slot, None)
-                self._init.slot_added(slot.node)
-            case SlotLost(slot):
-                self._slot_lost(slot)
+                self._lease_returned(event)
             case LeaseFailed():
                 self._lease_failed(event)
+            case SlotAdded(slot):
+                self._slot_added(slot)
+            case SlotLost(slot):
+                self._slot_lost(slot)
             case Ticked():
-                self._judge_time(now_s)
-        self._go_on(now_s)
+                self._abort_if(self._patience.verdict())
+            case _:
+                assert_never(event)
+        self._go_on()
         return self._actions
 
     def standing(self) -> Standing:
         """Return how far the job is."""
-        running = sum(len(flight.entries) for flight in self._flights.values())
         return self._tally.standing(
-            plan_complete=self._exhausted,
+            plan_complete=self._plan_complete,
             expected=self._expected,
-            running=running,
-            waiting=len(self._waiting),
+            running=sum(len(flight.entries) for flight in self._flights.values()),
+            waiting=len(self._backlog),
         )
 
     # ---- events ----
 
-    def _lease_returned(self, returned: LeaseReturned, now_s: float) -> None:
+    def _lease_returned(self, returned: LeaseReturned) -> None:
         """Settle what a lease brings back. A lease that was taken back brings nothing."""
         flight = self._flights.pop(returned.lease_id, None)
         if flight is None:
             return
-        self._own_errors = 0
-        self._init_told(returned, flight.slot.node)
-        settled = len(returned.outcomes)
-        self._sizes.learn(settled, sum(outcome.elapsed_s for outcome in returned.outcomes))
-        for outcome in returned.outcomes:
-            entry = flight.entries.pop(outcome.index, None)
-            if entry is not None and entry.attempt == outcome.attempt:
-                self._settle(entry, outcome, now_s)
-            if self._over:
-                return
-        self._bury(returned, flight, now_s)
-        if not self._over:
-            self._carry_on(returned, flight)
-
-    def _init_told(self, returned: LeaseReturned, node: int) -> None:
-        for event in returned.agent_events:
-            match event:
-                case AgentReady():
-                    self._init.succeed(node)
-                case InitFailed(failure=failure):
-                    self._init.fail(node, failure)
-                    self.first_failure = self.first_failure or failure
-
-    def _bury(self, returned: LeaseReturned, flight: Flight, now_s: float) -> None:
-        """Blame a death on the one that ran; of several suspects, run each alone."""
-        if returned.death is None:
+        carried = len(flight.entries)
+        init_failed = self._hear_of_agents(returned, flight.slot)
+        self._settle_all(returned, flight)
+        if returned.death is not None:
+            self._bury(returned, flight)
+        if self._over:
             return
-        suspects = [(flight.entries.pop(one.index, None), one) for one in returned.death.suspects]
-        known = [(entry, outcome) for entry, outcome in suspects if entry is not None]
-        for entry, outcome in known:
-            if len(known) == 1:
-                self._fail(replace(entry, alone=True), outcome, now_s)
-            else:
-                self._actions.append(FailAttempt(entry.mini_batch, outcome, False, False))  # noqa: FBT003
-                self._waiting.append(entry.again(alone=True))
-        for index in returned.death.alone:
-            if index in flight.entries:
-                flight.entries[index] = replace(flight.entries[index], alone=True)
-
-    def _carry_on(self, returned: LeaseReturned, flight: Flight) -> None:
-        """Wait on for what is still running; give what has not begun to others."""
-        running = {
-            index: flight.entries.pop(index)
-            for index in returned.running
-            if index in flight.entries
-        }
-        self._waiting.extendleft(reversed(flight.entries.values()))
-        if flight.slot not in self._slots:
-            self._waiting.extendleft(reversed(running.values()))
-        elif running:
-            self._submit(flight.slot, running, continues=returned.lease_id)
+        self._slots[flight.slot] = None
+        if returned.running:
+            self._wait_on(returned, flight)
+        if len(flight.entries) == carried and not init_failed:
+            self._refuse(flight, Failure("AgentError", "an agent did not begin what it was given"))
         else:
+            self._backlog.put_back(flight.entries.values())
+
+    def _lease_failed(self, event: LeaseFailed) -> None:
+        """Bear an error of daskprs itself, as long as there are nodes without: nothing ran."""
+        flight = self._flights.pop(event.lease_id, None)
+        if flight is not None:
             self._slots[flight.slot] = None
+            self._init.fail(flight.slot, event.failure)
+            self._refuse(flight, event.failure)
+
+    def _slot_added(self, slot: SlotId) -> None:
+        if slot not in self._slots:
+            self._slots[slot] = None
+            self._init.slot_added(slot)
 
     def _slot_lost(self, slot: SlotId) -> None:
-        """Take back what was on a slot that is gone: no try is charged, losses are counted."""
+        """Take back what was on a slot that is gone: that is never a try.
+
+        Only of a lease of one is it sure what was at work when the worker went, and only that is
+        counted as a loss; of a larger one nobody knows how far it was.
+        """
         if slot not in self._slots:
             return
         lease_id = self._slots.pop(slot)
-        self._init.slot_lost(slot.node)
-        flight = self._flights.pop(lease_id, None) if lease_id is not None else None
-        for entry in flight.entries.values() if flight else ():
-            lost = entry.again(lost=True, alone=True)
-            if lost.losses >= self._limits.max_node_losses:
-                self._give_up(lost, _lost_outcome(entry, slot), charged=False)
-            else:
-                self._waiting.append(lost)
-
-    def _lease_failed(self, event: LeaseFailed) -> None:
-        """Bear an error of daskprs itself for a while: the work was not touched."""
-        flight = self._flights.pop(event.lease_id, None)
-        if flight is None:
-            return
-        self._waiting.extendleft(reversed(flight.entries.values()))
-        if flight.slot in self._slots:
-            self._slots[flight.slot] = None
-        self._own_errors += 1
-        if self._own_errors >= OWN_ERRORS_BORNE * max(1, len(self._slots)):
-            self._abort("no agent could be had", event.failure)
-
-    def _judge_time(self, now_s: float) -> None:
-        if self._slots:
-            self._slots_seen_s = now_s
+        self._init.slot_lost(slot)
+        entries = () if lease_id is None else tuple(self._flights.pop(lease_id).entries.values())
+        if len(entries) == 1:
+            self._lose(entries[0], slot)
         else:
-            self._settled_s = now_s  # progress stands still while there are no workers
-        limits = self._limits
-        patience = limits.no_workers_timeout_s
-        if patience is not None and now_s - self._slots_seen_s > patience:
-            self._abort(f"no worker came within no_workers_timeout={patience:g} s", None)
-        elif now_s - self._settled_s > limits.progress_update_timeout_s:
-            seconds = limits.progress_update_timeout_s
-            self._abort(f"nothing was finished for progress_update_timeout={seconds:g} s", None)
+            for entry in entries:
+                self._backlog.again(entry.suspected(len(entries)))
 
-    # ---- settling ----
+    # ---- what a lease brings back ----
 
-    def _settle(self, entry: Entry, outcome: Outcome, now_s: float) -> None:
-        if outcome.status is not Status.RUN_DONE:
-            self._fail(entry, outcome, now_s)
+    def _hear_of_agents(self, returned: LeaseReturned, slot: SlotId) -> bool:
+        """Take note of agents that came up or did not; say whether one did not."""
+        failed = False
+        for event in returned.agent_events:
+            match event:
+                case AgentReady():
+                    self._init.succeed(slot)
+                case InitFailed(failure=failure, elapsed_s=elapsed_s):
+                    failed = True
+                    self._init.fail(slot, failure, elapsed_s)
+                    self.first_failure = self.first_failure or failure
+        if returned.outcomes:
+            self._init.succeed(slot)
+        return failed
+
+    def _settle_all(self, returned: LeaseReturned, flight: Flight) -> None:
+        entries, slot = flight.entries, flight.slot
+        seconds = [one.elapsed_s for one in returned.outcomes if one.status is Status.RUN_DONE]
+        self._sizes.learn(len(seconds), sum(seconds))
+        for outcome in returned.outcomes:
+            entry = entries.get(outcome.index)
+            if entry is None or entry.attempt != outcome.attempt:
+                continue  # a late answer of an attempt that was taken back
+            del entries[outcome.index]
+            if outcome.status is Status.RUN_DONE:
+                self._commit(entry, outcome)
+            else:
+                self._charge(entry, outcome, slot)
+            if self._over:
+                return
+
+    def _bury(self, returned: LeaseReturned, flight: Flight) -> None:
+        """Blame a death on the one that ran; of several suspects, run each alone."""
+        death, entries = returned.death, flight.entries
+        if death is None or self._over:
             return
-        self._settled_s = now_s
+        known = [
+            (entries.pop(outcome.index), outcome)
+            for outcome in death.suspects
+            if outcome.index in entries and entries[outcome.index].attempt == outcome.attempt
+        ]
+        for entry, outcome in known:
+            if len(known) == 1:
+                self._charge(entry, outcome, flight.slot, alone=True)
+            else:
+                self._actions.append(
+                    FailAttempt(entry.mini_batch, outcome, final=False, charged=False)
+                )
+                self._backlog.again(entry.suspected(len(known)))
+        for index in death.alone:
+            if index in entries:
+                entries[index] = entries[index].alone()
+
+    def _wait_on(self, returned: LeaseReturned, flight: Flight) -> None:
+        """Go on waiting for what is still running; new work never comes to its slot before."""
+        entries = flight.entries
+        running = {index: entries.pop(index) for index in returned.running if index in entries}
+        if running:
+            self._submit(flight.slot, running, continues=returned.lease_id)
+
+    def _refuse(self, flight: Flight, failure: Failure) -> None:
+        """Take back what no agent began; one that no agent takes at all ends the job."""
+        entries = flight.entries.values()
+        refused = [entry.refused(flight.slot, len(entries)) for entry in entries]
+        self._backlog.put_back(refused)
+        borne = REFUSALS_BORNE * max(1, len(self._slots))
+        if any(entry.refusals > borne for entry in refused):
+            index = refused[0].mini_batch.index
+            self._abort(f"no agent would take mini-batch {index}, {borne + 1} times", failure)
+
+    # ---- attempts ----
+
+    def _commit(self, entry: Entry, outcome: Outcome) -> None:
+        self._patience.progress()
         self._tally.commit(outcome)
         self._actions.append(Commit(entry.mini_batch, outcome))
-        self._judge(self._budgets.fail_items(outcome.failed))
+        if outcome.failed:
+            self._abort_if(self._budgets.fail_items(outcome.failed))
 
-    def _fail(self, entry: Entry, outcome: Outcome, now_s: float) -> None:
+    def _charge(
+        self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool = False
+    ) -> None:
         """Charge a failed attempt; give the mini-batch up when its tries are spent."""
         failure = outcome.failure
         self.first_failure = self.first_failure or failure
-        again = entry.again(charged=True)
+        again = entry.charged(slot, alone=alone)
         retryable = failure is None or failure.retryable
         if retryable and again.tries < self._limits.run_max_try:
-            self._actions.append(FailAttempt(entry.mini_batch, outcome, False, True))  # noqa: FBT003
-            self._waiting.append(again)
+            self._actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=True))
+            self._backlog.again(again)
         else:
-            self._settled_s = now_s
             self._give_up(entry, outcome, charged=True)
 
+    def _lose(self, entry: Entry, slot: SlotId) -> None:
+        """Count the loss of the worker that a mini-batch was alone on."""
+        again = entry.lost(slot)
+        outcome = _lost(entry, slot, again.losses)
+        if again.losses < self._limits.max_node_losses:
+            self._actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
+            self._backlog.again(again)
+        else:
+            self.first_failure = self.first_failure or outcome.failure
+            self._give_up(entry, outcome, charged=False)
+
     def _give_up(self, entry: Entry, outcome: Outcome, *, charged: bool) -> None:
+        self._patience.progress()
         items = outcome.total or entry.mini_batch.items or 1
         self._tally.give_up(items)
-        self.first_failure = self.first_failure or outcome.failure
         outcome = outcome._replace(total=items)
-        self._actions.append(FailAttempt(entry.mini_batch, outcome, True, charged))  # noqa: FBT003
-        self._judge(self._budgets.fail_mini_batch(items))
-
-    def _judge(self, exceeded: str | None) -> None:
-        if exceeded is not None:
-            self._abort(exceeded, self.first_failure)
-
-    def _abort(self, why: str, failure: Failure | None) -> None:
-        if not self._over:
-            self._over = True
-            self._actions.append(Abort(why, failure or self.first_failure or self._init.last))
+        self._actions.append(FailAttempt(entry.mini_batch, outcome, final=True, charged=charged))
+        self._abort_if(self._budgets.fail_mini_batch(items))
 
     # ---- going on ----
 
-    def _go_on(self, now_s: float) -> None:
+    def _go_on(self) -> None:
         """Give work to free slots, and see whether that is all."""
-        if self._over:
+        self._abort_if(self._init.verdict(self._patience.elapsed_s), self._init.last)
+        self._feed()
+        if not self._flights and not self._over:
+            self._backlog.look_ahead()
+        if self._over or not self._backlog.exhausted:
             return
-        exceeded = self._init.verdict(now_s - (self._started_s or now_s))
-        if exceeded is not None:
-            self._abort(exceeded, self._init.last)
-            return
-        for slot in [slot for slot, lease_id in self._slots.items() if lease_id is None]:
-            if not self._init.is_out(slot.node):
-                work = self._next_work()
-                if self._over or not work:
-                    break
-                self._submit(slot, {entry.mini_batch.index: entry for entry in work})
-        if self._exhausted and not self._over:
-            self._judge(self._budgets.judge_percent(self._tally.planned))
-            if not self._flights and not self._waiting and not self._over:
-                self._over = True
-                self._actions.append(Finish())
+        self._abort_if(self._budgets.judge_percent(self._tally.planned))
+        if not self._flights and self._backlog.empty and not self._over:
+            self._over = True
+            self._actions.append(Finish())
+
+    def _feed(self) -> None:
+        """Submit leases to the slots that are free; a retry prefers another slot than before."""
+        usable = [slot for slot in self._slots if not self._init.is_out(slot.node)]
+        for picky in (True, False):
+            for slot in usable:
+                if self._over or self._backlog.empty:
+                    return
+                if self._slots[slot] is None:
+                    size = self._sizes.next(len(usable), self._left())
+                    work = self._backlog.take(size, slot, picky=picky and len(usable) > 1)
+                    if work and not self._over:
+                        self._submit(slot, {entry.mini_batch.index: entry for entry in work})
+
+    def _left(self) -> int | None:
+        """Return how many mini-batches are to be leased yet, where that is known."""
+        if self._backlog.exhausted:
+            return len(self._backlog)
+        if self._expected is None:
+            return None
+        return max(1, self._expected - self._tally.drawn + len(self._backlog))
 
     def _submit(
         self, slot: SlotId, entries: dict[int, Entry], continues: int | None = None
@@ -347,55 +366,62 @@ class Ledger:
             id=self._leases,
             job_id=self._job_id,
             work=work if continues is None else (),
-            prefetch=not any(entry.alone for entry in entries.values()),
+            prefetch=all(entry.lease_at_most is None for entry in entries.values()),
             continues=continues,
             node=slot.node,
             slot=slot.number,
         )
+        self._init.begin(slot)
         self._slots[slot] = lease.id
         self._flights[lease.id] = Flight(slot, entries)
         self._actions.append(Submit(lease, slot))
 
-    def _next_work(self) -> list[Entry]:
-        """Return the work of the next lease: what waits first, then what is new."""
-        size = self._sizes.next(len(self._slots), self._left())
-        work: list[Entry] = []
-        while len(work) < size and self._waiting:
-            if self._waiting[0].alone:
-                return work or [self._waiting.popleft()]
-            work.append(self._waiting.popleft())
-        work.extend(self._planned(size - len(work)))
-        return work
-
-    def _left(self) -> int | None:
-        """Return how many mini-batches are to be leased yet, where that is known."""
-        if self._exhausted:
-            return len(self._waiting)
-        if self._expected is None:
-            return None
-        return max(1, self._expected - self._tally.drawn + len(self._waiting))
-
-    def _planned(self, count: int) -> Iterator[Entry]:
-        """Yield new mini-batches of the plan that are not committed already."""
-        while count > 0 and not self._exhausted:
-            mini_batch = next(self._plan, None)
-            if mini_batch is None:
-                self._exhausted = True
+    def _fresh(self) -> Iterator[Entry]:
+        """Yield the plan, but what an earlier run has committed: that is settled at once."""
+        while True:
+            try:
+                mini_batch = next(self._plan, None)
+            except Exception as error:  # noqa: BLE001 - plans read what users give, lazily
+                self._abort_plan(error)
                 return
+            if mini_batch is None:
+                self._plan_complete = True
+                return
+            self._patience.move_plan()
             done = self._recovered(mini_batch)
             if done is None:
                 self._tally.plan()
-                count -= 1
                 yield Entry(mini_batch)
-            else:
-                self._tally.recover(done.total, done.succeeded, empty=done.empty)
-                self._judge(self._budgets.fail_items(max(0, done.total - done.succeeded)))
+                continue
+            self._tally.recover(done.total, done.succeeded, empty=done.empty)
+            self._abort_if(self._budgets.fail_items(max(0, done.total - done.succeeded)))
+            if self._over:
+                return
+
+    # ---- the end ----
+
+    def _abort_plan(self, error: Exception) -> None:
+        if isinstance(error, DaskprsError):
+            self._abort(str(error), None)
+        else:
+            text = "".join(traceback.format_exception(error))
+            failure = Failure(type(error).__name__, str(error), text)
+            self._abort("the next mini-batch could not be made", failure)
+
+    def _abort_if(self, why: str | None, failure: Failure | None = None) -> None:
+        if why is not None:
+            self._abort(why, self.first_failure or failure)
+
+    def _abort(self, why: str, failure: Failure | None) -> None:
+        if not self._over:
+            self._over = True
+            self._actions.append(Abort(why, failure))
 
 
-def _lost_outcome(entry: Entry, slot: SlotId) -> Outcome:
+def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:
     message = (
-        f"the worker {slot.worker} was lost while this was at work on it, as others were before: "
-        "the mini-batch may be what ends them. Raise max_node_losses to try it more often."
+        f"the worker {slot.worker} was lost while this was at work on it; that was loss {losses}. "
+        "The mini-batch may be what ends them. max_node_losses says how many it may have."
     )
     return Outcome(
         index=entry.mini_batch.index,

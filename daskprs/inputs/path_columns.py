@@ -12,6 +12,8 @@ from daskprs.inputs.partition_format import PartitionFormat, Values, hive_values
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
+
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.reading import Reading
 
@@ -89,6 +91,16 @@ class PathValues:
             paths = _repeated(self._path, pa.string(), table.num_rows)
             table = table.add_column(0, PATH, paths)
         return table
+
+
+    def put_on_frame(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Return a frame with the columns added."""
+        for name, type_, value in self._columns:
+            values = _repeated(value, type_, len(frame)).to_pandas()
+            frame[name] = values.set_axis(frame.index)
+        if self._path is not None:
+            frame.insert(0, PATH, _repeated(self._path, pa.string(), len(frame)).to_pandas())
+        return frame
 
 
 def _repeated(value: Any, type_: pa.DataType, count: int) -> pa.Array:

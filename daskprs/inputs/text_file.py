@@ -1,0 +1,130 @@
+"""One file of text, read at byte offsets: on a disk, remote, compressed, or in another encoding."""
+
+from __future__ import annotations
+
+import codecs
+from typing import IO, TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from daskprs.errors import LoadError
+from daskprs.inputs.input_file import open_binary
+from daskprs.inputs.suffixes import compression_of
+
+if TYPE_CHECKING:
+    from daskprs.inputs.input_file import InputFile
+
+BYTEWISE = {"utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1250", "cp1251", "cp1252", "cp1254"}
+"""Encodings in which a byte below 128 is always that very character."""
+SKIP_BYTES = 1 << 20
+
+
+def is_stream(path: str, encoding: str) -> bool:
+    """Say whether a file can only be read from its beginning."""
+    return compression_of(path) is not None or not is_bytewise(encoding)
+
+
+def is_bytewise(encoding: str) -> bool:
+    """Say whether text can be cut at bytes that look like a line break."""
+    name = codecs.lookup(encoding).name
+    return name in BYTEWISE or name == "utf-8-sig"
+
+
+class TextFile:
+    """Reads bytes at offsets; of a stream, bytes of what comes out of it, in UTF-8.
+
+    Parameters
+    ----------
+    path
+        Where it is; its suffix says whether it is compressed.
+    encoding
+        Text that cannot be cut bytewise is read as a stream, and given as UTF-8.
+
+    """
+
+    def __init__(self, path: str, encoding: str) -> None:
+        self.path = path
+        self._encoding = encoding
+        self._stream = is_stream(path, encoding)
+        self._file: IO[bytes] | None = None
+        self._at = 0
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return up to `length` bytes from `start`; fewer at the end of the file only."""
+        file = self._opened(start)
+        if not self._stream:
+            file.seek(start)
+        pieces = []
+        try:
+            while length > 0 and (piece := file.read(length)):
+                pieces.append(piece)
+                length -= len(piece)
+        except (OSError, EOFError, pa.ArrowException, UnicodeDecodeError) as error:
+            msg = f"{self.path}: it cannot be read beyond byte {start}: {error}"
+            raise LoadError(msg) from error
+        whole = b"".join(pieces)
+        self._at = start + len(whole)
+        return whole
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _opened(self, start: int) -> IO[bytes]:
+        if self._file is None or (self._stream and start < self._at):
+            self.close()
+            self._file = _open(self.path, self._encoding) if self._stream else open_binary(self.path)
+            self._at = 0
+        while self._stream and self._at < start:
+            skipped = len(self._file.read(min(SKIP_BYTES, start - self._at)))
+            if skipped == 0:
+                msg = f"{self.path} is shorter than it was: it ends before byte {start}."
+                raise LoadError(msg)
+            self._at += skipped
+        return self._file
+
+
+def _open(path: str, encoding: str) -> IO[bytes]:
+    raw = open_binary(path)
+    compression = compression_of(path)
+    if compression is not None:
+        raw = cast("IO[bytes]", pa.CompressedInputStream(pa.PythonFile(raw), compression))
+    if is_bytewise(encoding):
+        return raw
+    return cast("IO[bytes]", _Utf8(raw, encoding))
+
+
+class _Utf8:
+    """A file of text in any encoding, read as UTF-8."""
+
+    def __init__(self, raw: IO[bytes], encoding: str) -> None:
+        self._raw = raw
+        self._decoder = codecs.getincrementaldecoder(encoding)()
+        self._left = b""
+
+    def read(self, length: int) -> bytes:
+        while len(self._left) < length:
+            piece = self._raw.read(SKIP_BYTES)
+            self._left += self._decoder.decode(piece, final=not piece).encode()
+            if not piece:
+                break
+        piece, self._left = self._left[:length], self._left[length:]
+        return piece
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+def size_of(file: InputFile, encoding: str) -> int | None:
+    """Return how many bytes `TextFile` gives, where that is known without reading it all."""
+    return None if is_stream(file.path, encoding) else file.size_bytes
+
+
+
+def encoding_of_bytes(encoding: str) -> str:
+    """Return the encoding of what `TextFile` gives."""
+    if not is_bytewise(encoding) or codecs.lookup(encoding).name == "utf-8-sig":
+        return "utf-8"
+    return encoding

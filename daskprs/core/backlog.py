@@ -45,9 +45,10 @@ class Backlog:
         """Take back what was not begun: it comes next, in its old order."""
         self._waiting.extendleft(reversed(list(entries)))
 
-    def again(self, entry: Entry) -> None:
-        """Take an entry for another attempt, after those that wait already."""
-        self._waiting.append(entry)
+    def again(self, entry: Entry | None) -> None:
+        """Take an entry for another attempt, if it is to have one, after those that wait."""
+        if entry is not None:
+            self._waiting.append(entry)
 
     def look_ahead(self) -> None:
         """Make one new entry if none waits, so that it shows whether there is any."""

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure
 
 PER_SLOT_ON_NODE = 3
-"""So many failures in a row, times the slots of a node: it gets no more agents (contract §6, 1)."""
+"""So many failures in a row, times a node's slots: no more agents there (contract §6, rule 1)."""
 PER_SLOT = 2
-"""So many failures, times all slots, without a success anywhere: the job fails (contract §6, 2) …"""
+"""So many failures, times all slots, without a success anywhere: the job fails (rule 2) …"""
 PATIENCE_S = 120.0
 """… once it has run for longer than this."""
 
@@ -23,8 +23,7 @@ class InitRules:
     Parameters
     ----------
     timeout_s
-        So long an agent may take for `init`. When all have taken longer, the job fails (contract
-        §6, 3).
+        So long an agent may take for `init`. When all have taken longer, the job fails (rule 3).
 
     """
 
@@ -50,17 +49,17 @@ class InitRules:
             del self._slots[slot.node], self._in_a_row[slot.node]
 
     def begin(self, slot: SlotId) -> None:
-        """A slot was given work, and needs an agent for it."""
+        """Note that a slot was given work, and needs an agent for it."""
         self._stuck.setdefault(slot, False)
 
     def succeed(self, slot: SlotId) -> None:
-        """An agent came up, or is at work."""
+        """Note that an agent came up, or is at work."""
         self._succeeded = True
         self._in_a_row[slot.node] = 0
         self._stuck[slot] = False
 
     def fail(self, slot: SlotId, failure: Failure, elapsed_s: float = 0.0) -> None:
-        """An agent did not come up."""
+        """Note that an agent did not come up."""
         self.last = failure
         self._failures += 1
         self._in_a_row[slot.node] += 1

@@ -7,52 +7,26 @@ events, each mini-batch ends committed or given up, once.
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
-from daskprs.core.actions import (
-    Abort,
-    Action,
-    Commit,
-    FailAttempt,
-    Finish,
-    LeaseFailed,
-    SlotAdded,
-    SlotId,
-    SlotLost,
-    Submit,
-    Ticked,
-)
+from daskprs.core.accounts import Accounts
+from daskprs.core.actions import LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
 from daskprs.core.backlog import Backlog
-from daskprs.core.budgets import Budgets
-from daskprs.core.entry import Entry
+from daskprs.core.fresh import Recovered, fresh
 from daskprs.core.init_rules import InitRules
-from daskprs.core.lease import AgentReady, InitFailed, Lease, LeaseReturned
+from daskprs.core.lease import AgentReady, Death, InitFailed, Lease, LeaseReturned
 from daskprs.core.lease_sizes import LeaseSizes
 from daskprs.core.mini_batch import Assigned, MiniBatch
-from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.outcomes import Failure, Status
 from daskprs.core.patience import Patience
-from daskprs.core.tally import Tally
-from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from typing import Protocol
 
-    from daskprs.core.actions import LedgerEvent
+    from daskprs.core.actions import Action, LedgerEvent
+    from daskprs.core.entry import Entry
     from daskprs.core.events import Standing
     from daskprs.core.limits import Limits
-
-    class Recovered(Protocol):
-        """What an earlier run of the job committed for a mini-batch."""
-
-        @property
-        def total(self) -> int: ...
-        @property
-        def succeeded(self) -> int: ...
-        @property
-        def empty(self) -> bool: ...
-
 
 REFUSALS_BORNE = 5
 """So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
@@ -92,26 +66,22 @@ class Ledger:
         recovered: Callable[[MiniBatch], Recovered | None] = lambda _: None,
         expected: int | None = None,
     ) -> None:
-        self.first_failure: Failure | None = None
-        """The first error of the script, whether a later attempt went well or not."""
         self._job_id = job_id
-        self._plan = plan
-        self._limits = limits
-        self._recovered = recovered
         self._expected = expected
-        self._tally = Tally()
-        self._budgets = Budgets(limits)
         self._sizes = LeaseSizes()
         self._init = InitRules(limits.init_timeout_s)
         self._patience = Patience(limits)
-        self._backlog = Backlog(self._fresh())
-        self._plan_complete = False
+        self._accounts = Accounts(limits, self._patience)
+        self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
         self._flights: dict[int, Flight] = {}
         self._slots: dict[SlotId, int | None] = {}
         """Each slot with the lease that it works on."""
         self._leases = 0
-        self._over = False
-        self._actions: list[Action] = []
+
+    @property
+    def first_failure(self) -> Failure | None:
+        """The first error of the script, whether a later attempt went well or not."""
+        return self._accounts.first_failure
 
     def handle(self, event: LedgerEvent, now_s: float) -> list[Action]:
         """Take an event, and return what is to be done about it, in order.
@@ -126,9 +96,9 @@ class Ledger:
             Seconds on a clock that never goes back.
 
         """
-        if self._over:
+        if self._accounts.over:
             return []
-        self._actions = []
+        self._accounts.actions = []
         self._patience.pass_time(now_s, with_slots=bool(self._slots))
         match event:
             case LeaseReturned():
@@ -140,16 +110,15 @@ class Ledger:
             case SlotLost(slot):
                 self._slot_lost(slot)
             case Ticked():
-                self._abort_if(self._patience.verdict())
+                self._accounts.abort_if(self._patience.verdict())
             case _:
                 assert_never(event)
         self._go_on()
-        return self._actions
+        return self._accounts.actions
 
     def standing(self) -> Standing:
         """Return how far the job is."""
-        return self._tally.standing(
-            plan_complete=self._plan_complete,
+        return self._accounts.tally.standing(
             expected=self._expected,
             running=sum(len(flight.entries) for flight in self._flights.values()),
             waiting=len(self._backlog),
@@ -163,16 +132,15 @@ class Ledger:
         if flight is None:
             return
         carried = len(flight.entries)
-        init_failed = self._hear_of_agents(returned, flight.slot)
-        self._settle_all(returned, flight)
-        if returned.death is not None:
-            self._bury(returned, flight)
-        if self._over:
-            return
         self._slots[flight.slot] = None
-        if returned.running:
-            self._wait_on(returned, flight)
-        if len(flight.entries) == carried and not init_failed:
+        init_failed = self._hear_of_agents(returned, flight.slot)
+        self._settle(returned, flight)
+        if returned.death is not None and not self._accounts.over:
+            self._bury(returned.death, flight)
+        if self._accounts.over:
+            return
+        self._wait_on(returned, flight)
+        if len(flight.entries) == carried > 0 and not init_failed:
             self._refuse(flight, Failure("AgentError", "an agent did not begin what it was given"))
         else:
             self._backlog.put_back(flight.entries.values())
@@ -202,7 +170,7 @@ class Ledger:
         self._init.slot_lost(slot)
         entries = () if lease_id is None else tuple(self._flights.pop(lease_id).entries.values())
         if len(entries) == 1:
-            self._lose(entries[0], slot)
+            self._backlog.again(self._accounts.lose(entries[0], slot))
         else:
             for entry in entries:
                 self._backlog.again(entry.suspected(len(entries)))
@@ -219,45 +187,41 @@ class Ledger:
                 case InitFailed(failure=failure, elapsed_s=elapsed_s):
                     failed = True
                     self._init.fail(slot, failure, elapsed_s)
-                    self.first_failure = self.first_failure or failure
+                    self._accounts.hear_of(failure)
         if returned.outcomes:
             self._init.succeed(slot)
         return failed
 
-    def _settle_all(self, returned: LeaseReturned, flight: Flight) -> None:
-        entries, slot = flight.entries, flight.slot
-        seconds = [one.elapsed_s for one in returned.outcomes if one.status is Status.RUN_DONE]
+    def _settle(self, returned: LeaseReturned, flight: Flight) -> None:
+        entries, accounts = flight.entries, self._accounts
+        done = Status.RUN_DONE
+        seconds = [outcome.elapsed_s for outcome in returned.outcomes if outcome.status is done]
         self._sizes.learn(len(seconds), sum(seconds))
         for outcome in returned.outcomes:
             entry = entries.get(outcome.index)
             if entry is None or entry.attempt != outcome.attempt:
                 continue  # a late answer of an attempt that was taken back
             del entries[outcome.index]
-            if outcome.status is Status.RUN_DONE:
-                self._commit(entry, outcome)
+            if outcome.status is done:
+                accounts.commit(entry, outcome)
             else:
-                self._charge(entry, outcome, slot)
-            if self._over:
+                self._backlog.again(accounts.charge(entry, outcome, flight.slot))
+            if accounts.over:
                 return
 
-    def _bury(self, returned: LeaseReturned, flight: Flight) -> None:
+    def _bury(self, death: Death, flight: Flight) -> None:
         """Blame a death on the one that ran; of several suspects, run each alone."""
-        death, entries = returned.death, flight.entries
-        if death is None or self._over:
-            return
+        entries, accounts = flight.entries, self._accounts
         known = [
             (entries.pop(outcome.index), outcome)
             for outcome in death.suspects
             if outcome.index in entries and entries[outcome.index].attempt == outcome.attempt
         ]
-        for entry, outcome in known:
-            if len(known) == 1:
-                self._charge(entry, outcome, flight.slot, alone=True)
-            else:
-                self._actions.append(
-                    FailAttempt(entry.mini_batch, outcome, final=False, charged=False)
-                )
-                self._backlog.again(entry.suspected(len(known)))
+        if len(known) == 1:
+            self._backlog.again(accounts.charge(*known[0], flight.slot, alone=True))
+        else:
+            for entry, outcome in known:
+                self._backlog.again(accounts.excuse(entry, outcome, len(known)))
         for index in death.alone:
             if index in entries:
                 entries[index] = entries[index].alone()
@@ -277,76 +241,35 @@ class Ledger:
         borne = REFUSALS_BORNE * max(1, len(self._slots))
         if any(entry.refusals > borne for entry in refused):
             index = refused[0].mini_batch.index
-            self._abort(f"no agent would take mini-batch {index}, {borne + 1} times", failure)
-
-    # ---- attempts ----
-
-    def _commit(self, entry: Entry, outcome: Outcome) -> None:
-        self._patience.progress()
-        self._tally.commit(outcome)
-        self._actions.append(Commit(entry.mini_batch, outcome))
-        if outcome.failed:
-            self._abort_if(self._budgets.fail_items(outcome.failed))
-
-    def _charge(
-        self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool = False
-    ) -> None:
-        """Charge a failed attempt; give the mini-batch up when its tries are spent."""
-        failure = outcome.failure
-        self.first_failure = self.first_failure or failure
-        again = entry.charged(slot, alone=alone)
-        retryable = failure is None or failure.retryable
-        if retryable and again.tries < self._limits.run_max_try:
-            self._actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=True))
-            self._backlog.again(again)
-        else:
-            self._give_up(entry, outcome, charged=True)
-
-    def _lose(self, entry: Entry, slot: SlotId) -> None:
-        """Count the loss of the worker that a mini-batch was alone on."""
-        again = entry.lost(slot)
-        outcome = _lost(entry, slot, again.losses)
-        if again.losses < self._limits.max_node_losses:
-            self._actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
-            self._backlog.again(again)
-        else:
-            self.first_failure = self.first_failure or outcome.failure
-            self._give_up(entry, outcome, charged=False)
-
-    def _give_up(self, entry: Entry, outcome: Outcome, *, charged: bool) -> None:
-        self._patience.progress()
-        items = outcome.total or entry.mini_batch.items or 1
-        self._tally.give_up(items)
-        outcome = outcome._replace(total=items)
-        self._actions.append(FailAttempt(entry.mini_batch, outcome, final=True, charged=charged))
-        self._abort_if(self._budgets.fail_mini_batch(items))
+            self._accounts.abort(f"no agent takes mini-batch {index}", failure)
 
     # ---- going on ----
 
     def _go_on(self) -> None:
         """Give work to free slots, and see whether that is all."""
-        self._abort_if(self._init.verdict(self._patience.elapsed_s), self._init.last)
+        accounts, init = self._accounts, self._init
+        hopeless = init.verdict(self._patience.elapsed_s)
+        if hopeless is not None:
+            accounts.abort(hopeless, accounts.first_failure or init.last)
         self._feed()
-        if not self._flights and not self._over:
+        if not self._flights and not accounts.over:
             self._backlog.look_ahead()
-        if self._over or not self._backlog.exhausted:
-            return
-        self._abort_if(self._budgets.judge_percent(self._tally.planned))
-        if not self._flights and self._backlog.empty and not self._over:
-            self._over = True
-            self._actions.append(Finish())
+        if self._backlog.exhausted and not accounts.over:
+            accounts.judge_percent()
+            if self._backlog.empty and not self._flights:
+                accounts.finish()
 
     def _feed(self) -> None:
         """Submit leases to the slots that are free; a retry prefers another slot than before."""
         usable = [slot for slot in self._slots if not self._init.is_out(slot.node)]
-        for picky in (True, False):
+        for picky in (len(usable) > 1, False):
             for slot in usable:
-                if self._over or self._backlog.empty:
+                if self._accounts.over or self._backlog.empty:
                     return
                 if self._slots[slot] is None:
                     size = self._sizes.next(len(usable), self._left())
-                    work = self._backlog.take(size, slot, picky=picky and len(usable) > 1)
-                    if work and not self._over:
+                    work = self._backlog.take(size, slot, picky=picky)
+                    if work and not self._accounts.over:
                         self._submit(slot, {entry.mini_batch.index: entry for entry in work})
 
     def _left(self) -> int | None:
@@ -355,18 +278,18 @@ class Ledger:
             return len(self._backlog)
         if self._expected is None:
             return None
-        return max(1, self._expected - self._tally.drawn + len(self._backlog))
+        return max(1, self._expected - self._accounts.tally.drawn + len(self._backlog))
 
     def _submit(
         self, slot: SlotId, entries: dict[int, Entry], continues: int | None = None
     ) -> None:
         self._leases += 1
-        work = tuple(Assigned(entry.mini_batch, entry.attempt) for entry in entries.values())
+        work = [Assigned(entry.mini_batch, entry.attempt) for entry in entries.values()]
         lease = Lease(
             id=self._leases,
             job_id=self._job_id,
-            work=work if continues is None else (),
-            prefetch=all(entry.lease_at_most is None for entry in entries.values()),
+            work=tuple(work) if continues is None else (),
+            prefetch=next(iter(entries.values())).lease_at_most is None,
             continues=continues,
             node=slot.node,
             slot=slot.number,
@@ -374,64 +297,4 @@ class Ledger:
         self._init.begin(slot)
         self._slots[slot] = lease.id
         self._flights[lease.id] = Flight(slot, entries)
-        self._actions.append(Submit(lease, slot))
-
-    def _fresh(self) -> Iterator[Entry]:
-        """Yield the plan, but what an earlier run has committed: that is settled at once."""
-        while True:
-            try:
-                mini_batch = next(self._plan, None)
-            except Exception as error:  # noqa: BLE001 - plans read what users give, lazily
-                self._abort_plan(error)
-                return
-            if mini_batch is None:
-                self._plan_complete = True
-                return
-            self._patience.move_plan()
-            done = self._recovered(mini_batch)
-            if done is None:
-                self._tally.plan()
-                yield Entry(mini_batch)
-                continue
-            self._tally.recover(done.total, done.succeeded, empty=done.empty)
-            self._abort_if(self._budgets.fail_items(max(0, done.total - done.succeeded)))
-            if self._over:
-                return
-
-    # ---- the end ----
-
-    def _abort_plan(self, error: Exception) -> None:
-        if isinstance(error, DaskprsError):
-            self._abort(str(error), None)
-        else:
-            text = "".join(traceback.format_exception(error))
-            failure = Failure(type(error).__name__, str(error), text)
-            self._abort("the next mini-batch could not be made", failure)
-
-    def _abort_if(self, why: str | None, failure: Failure | None = None) -> None:
-        if why is not None:
-            self._abort(why, self.first_failure or failure)
-
-    def _abort(self, why: str, failure: Failure | None) -> None:
-        if not self._over:
-            self._over = True
-            self._actions.append(Abort(why, failure))
-
-
-def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:
-    message = (
-        f"the worker {slot.worker} was lost while this was at work on it; that was loss {losses}. "
-        "The mini-batch may be what ends them. max_node_losses says how many it may have."
-    )
-    return Outcome(
-        index=entry.mini_batch.index,
-        attempt=entry.attempt,
-        status=Status.NODE_LOST,
-        total=entry.mini_batch.items or 0,
-        succeeded=0,
-        started=0.0,
-        elapsed_s=0.0,
-        run_s=0.0,
-        cpu_s=0.0,
-        failure=Failure("NODE_LOST", message),
-    )
+        self._accounts.actions.append(Submit(lease, slot))

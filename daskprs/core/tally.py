@@ -17,6 +17,7 @@ class Tally:
 
     planned: int = 0
     """Mini-batches drawn from the plan, without the empty ones that are known as such."""
+    plan_complete: bool = False
     succeeded: int = 0
     given_up: int = 0
     items: int = 0
@@ -31,43 +32,41 @@ class Tally:
         self.drawn += 1
         self.planned += 1
 
-    def commit(self, outcome: Outcome) -> None:
-        """Count a successful attempt."""
+    def commit(self, outcome: Outcome, failed: int) -> None:
+        """Count a successful attempt, and the items in it that did not succeed."""
         if outcome.empty:
             self.planned -= 1
             return
         self.succeeded += 1
-        self._count_items(outcome.total, outcome.succeeded, outcome.failed)
+        self.items += outcome.total
+        self.items_succeeded += outcome.succeeded
+        self.items_failed += failed
 
     def give_up(self, items: int) -> None:
         """Count a mini-batch whose tries are spent."""
         self.given_up += 1
-        self._count_items(items, 0, items)
+        self.items += items
+        self.items_failed += items
 
-    def recover(self, total: int, succeeded: int, *, empty: bool) -> None:
+    def recover(self, total: int, succeeded: int, failed: int, *, empty: bool) -> None:
         """Count a mini-batch that an earlier run has committed."""
         self.drawn += 1
         if not empty:
             self.planned += 1
             self.recovered += 1
             self.succeeded += 1
-            self._count_items(total, succeeded, max(0, total - succeeded))
+            self.items += total
+            self.items_succeeded += succeeded
+            self.items_failed += failed
 
-    def standing(
-        self, *, plan_complete: bool, expected: int | None, running: int, waiting: int
-    ) -> Standing:
+    def standing(self, *, expected: int | None, running: int, waiting: int) -> Standing:
         """Return the counts together with what is under way."""
         return Standing(
             mini_batches=Counts(self.planned, self.succeeded, self.given_up),
             items=Counts(self.items, self.items_succeeded, self.items_failed),
-            plan_complete=plan_complete,
+            plan_complete=self.plan_complete,
             expected=expected,
             running=running,
             waiting=waiting,
             recovered=self.recovered,
         )
-
-    def _count_items(self, total: int, succeeded: int, failed: int) -> None:
-        self.items += total
-        self.items_succeeded += succeeded
-        self.items_failed += failed

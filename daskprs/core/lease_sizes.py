@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 TARGET_S = 1.0
 """A lease should last about so long: a Dask task costs milliseconds."""
+SMALLEST_S = 0.02
+"""Toward the end leases shrink to this and no further: a task for less costs more than it saves."""
 GROWTH = 4
 """A lease carries at most so many times more than the largest one that came back."""
 LARGEST = 10_000
@@ -45,8 +47,9 @@ class LeaseSizes:
         if self.count == 0:
             return 1
         size = float(min(LARGEST, GROWTH * self.largest_yet))
-        if self.seconds > 0:
-            size = min(size, TARGET_S * self.count / self.seconds)
+        rate = self.count / self.seconds if self.seconds > 0 else LARGEST / SMALLEST_S
+        size = min(size, TARGET_S * rate)
         if left is not None:
-            size = min(size, -(-left // (2 * max(1, slots))))
+            share = -(-left // (2 * max(1, slots)))
+            size = min(size, max(share, SMALLEST_S * rate))
         return max(1, int(size))

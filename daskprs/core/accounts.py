@@ -1,0 +1,132 @@
+"""What became of attempts: counted, judged by the budgets, and put into actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs.core.actions import Abort, Action, Commit, FailAttempt, Finish
+from daskprs.core.budgets import Budgets
+from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.tally import Tally
+
+if TYPE_CHECKING:
+    from daskprs.core.actions import SlotId
+    from daskprs.core.entry import Entry
+    from daskprs.core.limits import Limits
+    from daskprs.core.patience import Patience
+
+
+class Accounts:
+    """Settles mini-batches, each once, and ends the job on the very failure that is too many."""
+
+    def __init__(self, limits: Limits, patience: Patience) -> None:
+        self.first_failure: Failure | None = None
+        self.over = False
+        self.actions: list[Action] = []
+        """Since they were taken out last; what comes after the end is not among them."""
+        self.tally = Tally()
+        self._limits = limits
+        self._patience = patience
+        self._budgets = Budgets(limits)
+
+    # ---- attempts: what comes back is to be tried again ----
+
+    def commit(self, entry: Entry, outcome: Outcome) -> None:
+        """Settle a mini-batch by a successful attempt."""
+        self._patience.progress()
+        self.actions.append(Commit(entry.mini_batch, outcome))
+        failed = max(0, outcome.total - outcome.succeeded)
+        self.tally.commit(outcome, failed)
+        if failed:
+            self.abort_if(self._budgets.fail_items(failed))
+
+    def recover(self, total: int, succeeded: int, *, empty: bool) -> None:
+        """Settle a mini-batch that an earlier run has committed."""
+        failed = max(0, total - succeeded)
+        self.tally.recover(total, succeeded, failed, empty=empty)
+        self.abort_if(self._budgets.fail_items(failed))
+
+    def charge(
+        self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool = False
+    ) -> Entry | None:
+        """Charge a failed attempt; give the mini-batch up when its tries are spent."""
+        failure = outcome.failure
+        self.hear_of(failure)
+        again = entry.charged(slot, alone=alone)
+        retryable = failure is None or failure.retryable
+        if retryable and again.tries < self._limits.run_max_try:
+            self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=True))
+            return again
+        self._give_up(entry, outcome, charged=True)
+        return None
+
+    def excuse(self, entry: Entry, outcome: Outcome, suspects: int) -> Entry:
+        """Record a failed attempt that one of several suspects is to blame for: none is charged."""
+        self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
+        return entry.suspected(suspects)
+
+    def lose(self, entry: Entry, slot: SlotId) -> Entry | None:
+        """Count the loss of the worker that a mini-batch was alone on: it may be the killer."""
+        again = entry.lost(slot)
+        outcome = _lost(entry, slot, again.losses)
+        if again.losses < self._limits.max_node_losses:
+            self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
+            return again
+        self.hear_of(outcome.failure)
+        self._give_up(entry, outcome, charged=False)
+        return None
+
+    def _give_up(self, entry: Entry, outcome: Outcome, *, charged: bool) -> None:
+        self._patience.progress()
+        items = outcome.total or entry.mini_batch.items or 1
+        outcome = outcome._replace(total=items)
+        self.tally.give_up(items)
+        self.actions.append(FailAttempt(entry.mini_batch, outcome, final=True, charged=charged))
+        self.abort_if(self._budgets.fail_mini_batch(items))
+
+    # ---- the job ----
+
+    def hear_of(self, failure: Failure | None) -> None:
+        """Remember the first error of the script."""
+        self.first_failure = self.first_failure or failure
+
+    def judge_percent(self) -> None:
+        """Judge the share of failed mini-batches: all have been in a lease."""
+        self.abort_if(self._budgets.judge_percent(self.tally.planned))
+
+    def abort_if(self, why: str | None) -> None:
+        """End the job as failed if there is a reason: the script's first error is the cause."""
+        if why is not None:
+            self.abort(why, self.first_failure)
+
+    def abort(self, why: str, failure: Failure | None) -> None:
+        """End the job as failed."""
+        self._end(Abort(why, failure))
+
+    def finish(self) -> None:
+        """End the job as done."""
+        self._end(Finish())
+
+    def _end(self, action: Action) -> None:
+        if not self.over:
+            self.over = True
+            self.actions.append(action)
+
+
+def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:
+    message = (
+        f"the worker {slot.worker} was lost while this was at work on it; that was loss {losses}. "
+        "The mini-batch may be what ends them. max_node_losses says how many it may have."
+    )
+    return Outcome(
+        index=entry.mini_batch.index,
+        attempt=entry.attempt,
+        status=Status.NODE_LOST,
+        total=entry.mini_batch.items or 0,
+        succeeded=0,
+        started=0.0,
+        elapsed_s=0.0,
+        run_s=0.0,
+        cpu_s=0.0,
+        failure=Failure("NODE_LOST", message),
+    )

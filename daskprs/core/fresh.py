@@ -1,0 +1,76 @@
+"""The new entries of a plan: made lazily, without what an earlier run has settled."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING, Protocol
+
+from daskprs.core.entry import Entry
+from daskprs.core.outcomes import Failure
+from daskprs.errors import DaskprsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from daskprs.core.accounts import Accounts
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.patience import Patience
+
+
+class Recovered(Protocol):
+    """What an earlier run of the job committed for a mini-batch."""
+
+    @property
+    def total(self) -> int:
+        """Items in it."""
+        ...
+
+    @property
+    def succeeded(self) -> int:
+        """Items of its result."""
+        ...
+
+    @property
+    def empty(self) -> bool:
+        """True for a range in which no row starts."""
+        ...
+
+
+def fresh(
+    plan: Iterator[MiniBatch],
+    recovered: Callable[[MiniBatch], Recovered | None],
+    accounts: Accounts,
+    patience: Patience,
+) -> Iterator[Entry]:
+    """Yield an entry for each mini-batch that has to be run.
+
+    What is recovered is counted at once. A plan reads what users give while it is made: when that
+    fails, the job does.
+    """
+    while True:
+        try:
+            mini_batch = next(plan, None)
+        except Exception as error:  # noqa: BLE001 - whatever readers and file systems raise
+            _abort(accounts, error)
+            return
+        if mini_batch is None:
+            accounts.tally.plan_complete = True
+            return
+        patience.move_plan()
+        done = recovered(mini_batch)
+        if done is None:
+            accounts.tally.plan()
+            yield Entry(mini_batch)
+        else:
+            accounts.recover(done.total, done.succeeded, empty=done.empty)
+            if accounts.over:
+                return
+
+
+def _abort(accounts: Accounts, error: Exception) -> None:
+    if isinstance(error, DaskprsError):
+        accounts.abort(str(error), None)  # it names file, line and value, and is meant for people
+    else:
+        text = "".join(traceback.format_exception(error))
+        failure = Failure(type(error).__name__, str(error), text)
+        accounts.abort("the next mini-batch could not be made", failure)

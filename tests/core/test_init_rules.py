@@ -1,0 +1,123 @@
+"""Agents that do not come up: when a node is bad, and when the job is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_a_node_gets_no_more_agents_after_three_failures_a_slot(desk: Any) -> None:
+    """The other node does all the work, and no try is charged."""
+    it = desk(20, slots=2, run_max_try=1)
+    good = it.add(0, node=1)
+    bad = [slot for slot in it.leases if slot.node == 0]
+    for place in range(6):
+        it.fail_init(bad[place % 2])
+    assert bad[1] not in it.leases
+    it.fail_init(bad[0])  # this one had been sent out before the sixth failure
+    assert list(it.leases) == [good]
+    it.do_all()
+    assert sorted(it.committed) == list(range(20))
+    assert it.failures == []
+
+
+def test_when_no_node_is_left_the_job_fails_and_shows_the_error_of_init(desk: Any) -> None:
+    """Two nodes, one slot each: three failures on both."""
+    it = desk(20)
+    first, second = next(iter(it.leases)), it.add(0, node=1)
+    for slot in [first, second] * 3:
+        assert it.abort is None
+        it.fail_init(slot)
+    assert it.abort.failure.message == "boom"
+    assert "no agent came up on any node, in 6 tries" in it.abort.reason
+
+
+def test_an_agent_that_comes_up_starts_the_count_of_its_node_anew(desk: Any) -> None:
+    """Failures have to come in a row."""
+    it = desk(20)
+    slot = next(iter(it.leases))
+    for _ in range(5):
+        it.fail_init(slot)
+        it.fail_init(slot)
+        it.do(slot)
+    assert it.abort is None
+
+
+def test_a_node_that_left_and_comes_back_gets_another_chance(desk: Any) -> None:
+    """A new worker may have what the old one lacked."""
+    it = desk(20)
+    it.add(0, node=1)
+    bad = next(iter(it.leases))
+    for _ in range(3):
+        it.fail_init(bad)
+    assert bad not in it.leases
+    it.lose(bad)
+    assert it.add(0, node=0) in it.leases
+
+
+def test_after_two_minutes_two_failures_a_slot_without_a_success_end_the_job(desk: Any) -> None:
+    """Slow failures are not waited for three times a slot."""
+    it = desk(20, slots=2)
+    first, second = it.leases
+    it.fail_init(first)
+    it.fail_init(second)
+    it.fail_init(first)
+    it.tick(120.0)
+    it.fail_init(second)
+    assert it.abort is None
+    it.tick(0.1)
+    assert "no agent has come up in 4 tries" in it.abort.reason
+
+
+def test_one_agent_that_came_up_anywhere_rules_that_out(desk: Any) -> None:
+    """Then the nodes are judged one by one."""
+    it = desk(20, slots=2)
+    first, second = it.leases
+    it.do(first)
+    it.tick(121.0)
+    for _ in range(5):
+        it.fail_init(second)
+    assert it.abort is None
+
+
+def test_when_every_agent_was_too_slow_in_init_the_job_fails_at_once(desk: Any) -> None:
+    """All of them stuck for the whole init_timeout: once is enough."""
+    it = desk(20, slots=2, init_timeout_s=30.0)
+    first, second = it.leases
+    it.fail_init(first, elapsed_s=30.1)
+    assert it.abort is None
+    it.fail_init(second, elapsed_s=30.2)
+    assert "init_timeout=30 s" in it.abort.reason
+
+
+def test_one_agent_at_work_means_that_not_all_are_stuck(desk: Any) -> None:
+    """Slow nodes are left to the rule for nodes."""
+    it = desk(20, slots=2, init_timeout_s=30.0)
+    first, second = it.leases
+    it.do(first)
+    it.fail_init(second, elapsed_s=30.1)
+    assert it.abort is None
+
+
+def test_leases_that_fail_in_themselves_count_against_their_node(desk: Any) -> None:
+    """A worker that cannot even start an agent is left out like one whose init fails."""
+    it = desk(20, run_max_try=1)
+    bad, good = next(iter(it.leases)), it.add(0, node=1)
+    for _ in range(3):
+        it.refuse(bad)
+    assert list(it.leases) == [good]
+    it.do_all()
+    assert sorted(it.committed) == list(range(20))
+
+
+def test_a_mini_batch_that_no_agent_takes_ends_the_job(desk: Any) -> None:
+    """What cannot even be handed over is not handed over for ever."""
+    it = desk(100)
+    slot = next(iter(it.leases))
+    for _ in range(1000):
+        if not it.leases:
+            break
+        if 0 in it.indexes(slot):
+            it.give(slot, untouched=(0,))
+        else:
+            it.do(slot)
+    assert it.abort.reason == "no agent takes mini-batch 0"

@@ -1,0 +1,335 @@
+"""What the ledger decides: attempts, blame, and what is handed back."""
+
+from __future__ import annotations
+
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from daskprs.core.actions import Submit
+from daskprs.core.lease import LeaseReturned
+from daskprs.core.outcomes import Status
+from daskprs.errors import InputError
+
+
+def test_a_job_without_failures_commits_each_mini_batch_once_and_finishes(desk: Any) -> None:
+    """Every mini-batch is committed once, and then the job is done."""
+    it = desk(200, slots=3)
+    it.do_all()
+    assert sorted(it.committed) == list(range(200))
+    assert it.finished
+
+
+def test_an_empty_plan_finishes_without_a_worker(desk: Any) -> None:
+    """Nothing to do needs nobody to do it."""
+    it = desk(0, slots=0)
+    it.tick(0)
+    assert it.finished
+
+
+def test_a_plan_is_drawn_no_further_than_the_slots_can_take(desk: Any, a_mini_batch: Any) -> None:
+    """An endless plan is no trouble: what is not leased is not made."""
+    drawn = count()
+    it = desk((a_mini_batch(next(drawn)) for _ in count()), slots=4)
+    for slot in list(it.leases):
+        it.do(slot)
+    assert next(drawn) == 8
+
+
+def test_a_failed_attempt_is_followed_by_another_until_the_tries_are_spent(desk: Any) -> None:
+    """run_max_try attempts, then the mini-batch is given up."""
+    it = desk(1, run_max_try=3)
+    slot = next(iter(it.leases))
+    for _ in range(3):
+        it.fail(slot)
+    assert [(one.outcome.attempt, one.final, one.charged) for one in it.failures] == [
+        (1, False, True),
+        (2, False, True),
+        (3, True, True),
+    ]
+    assert it.finished
+
+
+def test_what_no_retry_can_mend_is_given_up_at_once(desk: Any) -> None:
+    """A failure that says so is final, whatever tries are left."""
+    it = desk(1)
+    broken = SimpleNamespace(retryable=False)
+    it.fail(next(iter(it.leases)), failure=broken)
+    assert it.given_up == [0]
+
+
+def test_a_success_after_a_failure_is_committed_and_the_first_error_remembered(desk: Any) -> None:
+    """The first error of the script is known even of a job that completes."""
+    it = desk(1)
+    slot = next(iter(it.leases))
+    it.fail(slot)
+    it.do(slot)
+    assert it.committed == [0]
+    assert it.finished
+    assert it.ledger.first_failure.message == "boom"
+
+
+def test_a_retry_comes_before_new_work(desk: Any) -> None:
+    """What failed is tried again next, by the only slot there is."""
+    it = desk(5)
+    slot = next(iter(it.leases))
+    it.fail(slot)
+    assert it.indexes(slot) == [0]
+
+
+def test_a_retry_prefers_another_slot(desk: Any) -> None:
+    """What failed on one slot waits for another one while there is other work."""
+    it = desk(9, slots=2)
+    first, second = it.leases
+    it.fail(first)
+    assert it.indexes(first) == [2]
+    it.do(second)
+    assert it.indexes(second) == [0]
+
+
+def test_a_retry_does_not_wait_for_another_slot_when_there_is_nothing_else(desk: Any) -> None:
+    """A slot that is free takes even what failed on it."""
+    it = desk(2, slots=2)
+    first, _ = it.leases
+    it.fail(first)
+    assert it.indexes(first) == [0]
+
+
+def test_a_late_answer_of_a_lease_that_was_lost_is_dropped(desk: Any, an_outcome: Any) -> None:
+    """Only one of two attempts counts, whichever order they end in."""
+    it = desk(1, slots=2)
+    [slot] = it.leases
+    old = it.leases[slot]
+    it.lose(slot)
+    assert it.tell(LeaseReturned(old.id, "process000", (an_outcome(0),))) == []
+    it.do_all()
+    assert it.committed == [0]
+
+
+def test_an_answer_of_another_attempt_settles_nothing_and_loses_nothing(
+    desk: Any, an_outcome: Any
+) -> None:
+    """A mini-batch whose answer does not fit runs again."""
+    it = desk(1)
+    slot = next(iter(it.leases))
+    it.give(slot, an_outcome(0, attempt=7), an_outcome(99))
+    assert it.committed == []
+    it.do_all()
+    assert it.committed == [0]
+
+
+def test_what_is_still_running_keeps_its_slot_and_the_rest_goes_to_others(
+    desk: Any, an_outcome: Any
+) -> None:
+    """A straggler holds nothing up but its own slot."""
+    it = desk(1000)
+    slot = next(iter(it.leases))
+    it.do(slot, seconds_each=0.01)
+    one, two, *rest = it.indexes(slot)
+    old = it.leases[slot].id
+    it.give(slot, an_outcome(one), running=(two,), untouched=tuple(rest))
+    assert it.leases[slot].continues == old
+    assert it.leases[slot].work == ()
+    other = it.add(1)
+    assert it.indexes(other)[: len(rest)] == rest
+    it.give(slot, an_outcome(two))
+    assert two in it.committed
+
+
+def test_a_death_with_one_suspect_is_charged_to_it_and_it_runs_alone(desk: Any) -> None:
+    """The one that ran pays; next time nothing is loaded ahead."""
+    it = desk(1000)
+    slot = next(iter(it.leases))
+    it.do(slot, seconds_each=0.01)
+    work = it.indexes(slot)
+    it.die(slot, 1)
+    assert [(one.mini_batch.index, one.charged) for one in it.failures] == [(work[1], True)]
+    leases = []
+    while it.leases and work[1] not in it.committed:
+        leases.append(it.leases[slot])
+        it.do(slot)
+    assert [len(leases[-1].work), leases[-1].prefetch] == [1, False]
+
+
+def test_a_death_with_several_suspects_is_charged_to_none_and_each_runs_alone(desk: Any) -> None:
+    """Nobody knows which it was: neither pays, and a second death tells."""
+    it = desk(1000, run_max_try=1)
+    slot = next(iter(it.leases))
+    it.do(slot, seconds_each=0.01)
+    first, second, *_ = it.indexes(slot)
+    it.die(slot, 0, 1)
+    assert {(one.charged, one.final) for one in it.failures} == {(False, False)}
+    it.do(slot)
+    assert it.indexes(slot) == [first]
+    it.die(slot, 0)
+    assert it.given_up == [first]
+    assert it.indexes(slot) == [second]
+    it.do(slot)
+    assert second in it.committed
+
+
+def test_what_finished_before_a_death_and_got_lost_runs_alone_and_uncharged(desk: Any) -> None:
+    """It may be the cause; it has done nothing wrong yet."""
+    it = desk(1000)
+    slot = next(iter(it.leases))
+    it.do(slot, seconds_each=0.01)
+    lost, running, *_ = it.indexes(slot)
+    it.die(slot, 1, alone=(lost,))
+    assert [one.mini_batch.index for one in it.failures] == [running]
+    assert it.indexes(slot) == [lost]
+    assert not it.leases[slot].prefetch
+
+
+def test_a_lost_worker_charges_no_try(desk: Any) -> None:
+    """With a single try, a mini-batch outlives the loss of its worker."""
+    it = desk(1, run_max_try=1)
+    it.lose(next(iter(it.leases)))
+    it.do(it.add(1))
+    assert it.committed == [0]
+    assert [(one.outcome.status, one.charged, one.final) for one in it.failures] == [
+        (Status.NODE_LOST, False, False)
+    ]
+
+
+def test_what_was_alone_on_too_many_lost_workers_is_given_up(desk: Any) -> None:
+    """It may be what ends them: after max_node_losses it is NODE_LOST."""
+    it = desk(1, max_node_losses=3)
+    for number in range(1, 4):
+        it.lose(next(iter(it.leases)))
+        it.add(number)
+    assert it.given_up == [0]
+    assert it.failures[-1].outcome.status is Status.NODE_LOST
+    assert it.finished
+
+
+def test_of_a_large_lease_that_is_lost_nobody_counts_a_loss(desk: Any) -> None:
+    """What may not have begun is not to blame, even where one loss is the limit."""
+    it = desk(1000, max_node_losses=1)
+    slot = next(iter(it.leases))
+    it.do(slot, seconds_each=0.001)
+    lost = it.indexes(slot)
+    assert len(lost) > 1
+    it.lose(slot)
+    again = it.add(1)
+    assert it.indexes(again) == lost[:1]
+    assert not it.leases[again].prefetch
+    it.do_all()
+    assert sorted(it.committed) == list(range(1000))
+
+
+def test_a_mini_batch_that_ends_every_worker_is_found_among_thousands(desk: Any) -> None:
+    """Two losses isolate it and max_node_losses convict it; everything else is committed."""
+    killer, losses = 7_777, 0
+    it = desk(20_000, max_node_losses=3)
+    for number in count(1):
+        slot = next(iter(it.leases), None)
+        if slot is None:
+            break
+        if killer in it.indexes(slot):
+            it.lose(slot)
+            losses += 1
+            it.add(number)
+        else:
+            it.do(slot, seconds_each=0.00001)
+    assert it.given_up == [killer]
+    assert len(it.committed) == 19_999
+    assert losses <= 2 + 3
+
+
+def test_no_work_goes_to_a_slot_that_has_gone(desk: Any) -> None:
+    """A lost slot is forgotten, whether it was busy or not, and however often it is lost."""
+    it = desk(10, slots=2)
+    first, second = it.leases
+    it.lose(first)
+    it.lose(first)
+    said = it.do(second)
+    assert [one.slot for one in said if isinstance(one, Submit)] == [second]
+
+
+def test_a_slot_that_is_announced_twice_is_one_slot(desk: Any) -> None:
+    """Hearing of a slot again changes nothing."""
+    it = desk(10)
+    it.add()
+    assert len([one for one in it.said if isinstance(one, Submit)]) == 1
+
+
+def test_recovered_mini_batches_are_counted_and_not_run(desk: Any) -> None:
+    """A resume settles at once what an earlier run has committed."""
+    done = SimpleNamespace(total=5, succeeded=4, empty=False)
+    it = desk(10, recovered=lambda one: done if one.index % 2 else None)
+    it.do_all()
+    standing = it.ledger.standing()
+    assert it.committed == [0, 2, 4, 6, 8]
+    assert standing.recovered == 5
+    assert standing.mini_batches == (10, 10, 0)
+    assert standing.items == (30, 25, 5)
+    assert it.finished
+
+
+def test_a_job_that_was_done_already_finishes_without_a_worker(desk: Any) -> None:
+    """Where everything is recovered, no slot is waited for."""
+    done = SimpleNamespace(total=1, succeeded=1, empty=False)
+    it = desk(3, slots=0, recovered=lambda _: done)
+    it.tick(0)
+    assert it.finished
+
+
+def test_empty_ranges_are_committed_and_count_nowhere(desk: Any) -> None:
+    """A range in which no row starts is neither a mini-batch nor an item."""
+    it = desk(2)
+    slot = next(iter(it.leases))
+    it.do(slot, total=0, succeeded=0, empty=True)
+    it.do(slot)
+    assert it.committed == [0, 1]
+    assert it.ledger.standing().mini_batches == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("total", "items", "counted"), [(7, 5, 7), (0, 5, 5), (0, None, 1)])
+def test_all_items_of_a_given_up_mini_batch_count_as_failed(
+    desk: Any, a_mini_batch: Any, total: int, items: int | None, counted: int
+) -> None:
+    """As many as were loaded, else as were planned, else one."""
+    it = desk(iter([a_mini_batch(0, items)]), run_max_try=1)
+    it.fail(next(iter(it.leases)), total=total)
+    assert it.ledger.standing().items == (counted, 0, counted)
+
+
+def test_a_plan_that_breaks_ends_the_job_with_its_message_and_keeps_what_was_done(
+    desk: Any, a_mini_batch: Any
+) -> None:
+    """An unreadable file that shows late costs nothing that is finished."""
+
+    def plan() -> Any:
+        yield a_mini_batch(0)
+        msg = "trips.csv: not UTF-8"
+        raise InputError(msg)
+
+    it = desk(plan())
+    it.do_all()
+    assert it.committed == [0]
+    assert it.abort.reason == "trips.csv: not UTF-8"
+
+
+def test_a_plan_that_breaks_in_somebody_elses_code_shows_the_traceback(desk: Any) -> None:
+    """Where the message was not written for users, the whole story is told."""
+
+    def plan() -> Any:
+        yield from ()
+        raise ZeroDivisionError
+
+    it = desk(plan())
+    assert "in plan" in it.abort.failure.traceback
+
+
+def test_standing_tells_what_is_under_way(desk: Any) -> None:
+    """Running, waiting, planned and expected are told apart."""
+    it = desk(6, slots=2)
+    first, second = it.leases
+    it.fail(first)
+    it.lose(second)
+    standing = it.ledger.standing()
+    assert (standing.running, standing.waiting, standing.expected) == (1, 2, 6)
+    assert standing.mini_batches.total == 3
+    assert not standing.plan_complete

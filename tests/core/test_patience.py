@@ -1,0 +1,79 @@
+"""How long a job may stand still."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_without_progress_for_too_long_the_job_fails(desk: Any) -> None:
+    """Exactly as long as allowed is not too long."""
+    it = desk(10, progress_update_timeout_s=100.0)
+    it.tick(0.0)
+    it.tick(100.0)
+    assert it.abort is None
+    it.tick(0.5)
+    assert "progress_update_timeout=100 s" in it.abort.reason
+
+
+def test_a_settled_mini_batch_is_progress_and_a_failed_attempt_is_not(desk: Any) -> None:
+    """Retrying one thing for ever is no progress."""
+    it = desk(2, progress_update_timeout_s=100.0, run_max_try=1000)
+    slot = next(iter(it.leases))
+    it.tick(0.0)
+    it.tick(99.0)
+    it.do(slot)
+    it.tick(0.0)
+    it.tick(99.0)
+    it.fail(slot)
+    assert it.abort is None
+    it.tick(2.0)
+    assert it.abort is not None
+
+
+def test_progress_is_not_waited_for_while_there_are_no_workers(desk: Any) -> None:
+    """The clock stands still, and goes on where it stood."""
+    it = desk(10, progress_update_timeout_s=100.0)
+    slot = next(iter(it.leases))
+    it.tick(0.0)
+    it.tick(60.0)
+    it.lose(slot)
+    it.tick(1e6)
+    it.add(1)
+    it.tick(30.0)
+    assert it.abort is None
+    it.tick(20.0)
+    assert it.abort is not None
+
+
+def test_making_the_plan_is_progress(desk: Any, a_mini_batch: Any) -> None:
+    """However long the input is shuffled before its first mini-batch: nobody was idle."""
+    hours = [0.0]
+
+    def plan() -> Any:
+        for index in range(3):
+            hours[0] += 1.0
+            yield a_mini_batch(index)
+
+    it = desk(plan(), progress_update_timeout_s=100.0)
+    it.tick(3600.0 * hours[0])
+    assert it.abort is None
+
+
+def test_without_workers_a_job_waits_for_ever_unless_told_otherwise(desk: Any) -> None:
+    """Progress shows why nothing moves; that is enough by default."""
+    it = desk(10, slots=0)
+    it.tick(0.0)
+    it.tick(1e9)
+    assert it.abort is None
+
+
+def test_no_workers_timeout_ends_the_wait(desk: Any) -> None:
+    """At the start, and when all have gone later."""
+    it = desk(10, slots=1, no_workers_timeout_s=60.0)
+    slot = next(iter(it.leases))
+    it.tick(1000.0)
+    it.lose(slot)
+    it.tick(60.0)
+    assert it.abort is None
+    it.tick(1.0)
+    assert "no_workers_timeout=60 s" in it.abort.reason

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from daskprs.options import RunOptions
-    from daskprs.plan import Plan, plan
+    from daskprs.preview import Plan, plan
     from daskprs.result import ParallelRunResult
 
 __version__ = "0.1.0"
@@ -34,11 +34,11 @@ _HOMES = {
     "ParallelRunCanceled": "daskprs.errors",
     "ParallelRunFailed": "daskprs.errors",
     "ParallelRunResult": "daskprs.result",
-    "Plan": "daskprs.plan",
+    "Plan": "daskprs.preview",
     "RunOptions": "daskprs.options",
     "UsageError": "daskprs.errors",
     "parallel_run": "daskprs.api",
-    "plan": "daskprs.plan",
+    "plan": "daskprs.preview",
 }
 
 __all__ = [

@@ -88,6 +88,16 @@ class FrameSource:
         """Return the frame without rows."""
         return self._meta
 
+    @property
+    def path_names(self) -> list[str]:
+        """Return nothing: a frame has no path."""
+        return []
+
+    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
+        """Return nothing: a frame has no path."""
+        del mini_batch
+        return {}
+
 
 class FrameReader:
     """Slices the mapped file."""

@@ -92,6 +92,16 @@ class ObjectFrameSource:
         """Return the frame without rows."""
         return self._frame.iloc[:0].reset_index(drop=True)
 
+    @property
+    def path_names(self) -> list[str]:
+        """Return nothing: a frame has no path."""
+        return []
+
+    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
+        """Return nothing: a frame has no path."""
+        del mini_batch
+        return {}
+
 
 class ObjectFrameReader:
     """Loads one pickle for each mini-batch."""

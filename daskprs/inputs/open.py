@@ -16,7 +16,7 @@ from daskprs.inputs.suffixes import Kind, kind_of_all
 if TYPE_CHECKING:
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.reading import Reading
-    from daskprs.inputs.source import Source
+    from daskprs.inputs.source import Source, TableSource
 
 
 def open_source(data: Any, reading: Reading) -> Source:
@@ -69,7 +69,7 @@ def _open_frame(frame: Any, reading: Reading) -> Source:
     size = bytes_per_mini_batch(reading.mini_batch_size)
     table = arrow_of(frame)
     if table is None:
-        source: Source = ObjectFrameSource(frame, size)
+        source: TableSource = ObjectFrameSource(frame, size)
     else:
         source = FrameSource(table, size, frame.iloc[:0].reset_index(drop=True))
     return _keyed(source, list(map(str, frame.columns)), reading)
@@ -109,14 +109,14 @@ def _refuse_text_options(reading: Reading) -> None:
         raise OptionError(msg)
 
 
-def _keyed(source: Source, columns: Sequence[str], reading: Reading) -> Source:
+def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Source:
     """Put the partition keys on top of a table."""
     if not reading.partition_keys:
         return source
     check_columns(reading.partition_keys, columns, "partition_keys")
-    from daskprs.inputs.partition_keys import KeyedSource  # noqa: PLC0415 - pandas
+    from daskprs.inputs.partition_keys import by_keys  # noqa: PLC0415 - pandas
 
-    return KeyedSource(source, reading.partition_keys)
+    return by_keys(source, reading.partition_keys)
 
 
 # ---- paths ----
@@ -149,7 +149,7 @@ def _kind(inputs: list[list[InputFile]], reading: Reading) -> Kind | None:
 
 def _open_table(
     kind: Kind, files: list[InputFile], reading: Reading
-) -> tuple[Source, Sequence[str]]:
+) -> tuple[TableSource, Sequence[str]]:
     match kind:
         case Kind.PARQUET:
             from daskprs.inputs.parquet import ParquetSource  # noqa: PLC0415 - pyarrow

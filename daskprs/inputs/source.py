@@ -70,3 +70,20 @@ class Source(Protocol):
     def reader(self) -> Reader:
         """Return the reader for the agents."""
         ...
+
+
+class TableSource(Source, Protocol):
+    """Cuts a table."""
+
+    @property
+    def path_names(self) -> list[str]:
+        """Columns that come from paths, not from the files themselves."""
+        ...
+
+    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
+        """Return the values of these columns for a mini-batch."""
+        ...
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows: its columns and their types."""
+        ...

@@ -1,0 +1,180 @@
+"""Dask collections: partitions are computed one after the other, and written for the agents."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.errors import InputError, LoadError, OptionError
+from daskprs.inputs.columns import check_columns
+from daskprs.inputs.discover import discover
+from daskprs.inputs.files import FilesSource
+from daskprs.inputs.frames import FrameSource, arrow_of
+from daskprs.inputs.object_frames import ObjectFrameSource
+from daskprs.inputs.partition_keys import by_keys
+from daskprs.inputs.sizes import files_per_mini_batch, parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source import Reader, Source, Unit
+
+WHOLE = 1 << 62
+"""The size of a mini-batch that takes a whole partition."""
+
+
+def open_collection(data: Any, reading: Reading) -> Source:
+    """Return the source of a dask DataFrame, or of a Bag of paths.
+
+    Without a size, each partition is one mini-batch.
+    """
+    if hasattr(data, "map_partitions") and hasattr(data, "columns"):
+        if reading.columns is not None:
+            check_columns(reading.columns, list(data.columns), "columns")
+            data = data[list(reading.columns)]
+        check_columns(reading.partition_keys, list(data.columns), "partition_keys")
+        source = PartitionsSource(data, reading.mini_batch_size)
+        return by_keys(source, reading.partition_keys) if reading.partition_keys else source
+    if type(data).__name__ == "Bag":
+        return _open_bag(data, reading)
+    msg = f"data: of dask's collections a DataFrame and a Bag of paths can be cut, not {type(data)}."
+    raise InputError(msg)
+
+
+def _open_bag(bag: Any, reading: Reading) -> FilesSource:
+    partitions = [list(partition.compute()) for partition in bag.to_delayed()]
+    for path in (path for partition in partitions for path in partition):
+        if not isinstance(path, (str, os.PathLike)):
+            msg = f"data: a Bag of paths is wanted; it holds {path!r}."
+            raise InputError(msg)
+    inputs = [
+        [file for path in partition for one in discover([path]) for file in one]
+        for partition in partitions
+        if partition
+    ]
+    if reading.mini_batch_size is None and not reading.partition_keys:
+        return FilesSource(inputs, max(map(len, inputs), default=1))
+    files = [file for partition in inputs for file in partition]
+    count = files_per_mini_batch(None if reading.partition_keys else reading.mini_batch_size)
+    return FilesSource([files], count, reading.partition_format, reading.partition_keys)
+
+
+class PartitionsSource:
+    """The partitions of a dask DataFrame, each cut by itself.
+
+    Parameters
+    ----------
+    frame
+        The collection. It is computed partition by partition, by the scheduler that Dask uses.
+    size
+        The option `mini_batch_size`; None: one mini-batch for each partition.
+
+    """
+
+    unit: Unit = "row"
+
+    def __init__(self, frame: Any, size: int | str | None) -> None:
+        self._frame = frame
+        self._meta = frame._meta.reset_index(drop=True)  # noqa: SLF001 - Dask's name for it
+        self._size = WHOLE if size is None else parse_bytes(size, "mini_batch_size")
+        if list(self._meta.columns) != list(dict.fromkeys(self._meta.columns)):
+            msg = "data: the columns of a dask DataFrame must have different names."
+            raise OptionError(msg)
+        self._parts: list[FrameSource | ObjectFrameSource] = []
+
+    def prepare(self, scratch: Path) -> None:
+        """Compute each partition and write it to a file; one is in memory at a time."""
+        self._parts = []
+        for number, delayed in enumerate(self._frame.to_delayed()):
+            frame = delayed.compute().reset_index(drop=True)
+            if list(frame.columns) != list(self._meta.columns):
+                msg = (
+                    f"partition {number} has the columns {list(frame.columns)} where "
+                    f"{list(self._meta.columns)} were announced."
+                )
+                raise LoadError(msg)
+            if frame.empty:
+                continue
+            folder = scratch / f"partition.{number}"
+            folder.mkdir(exist_ok=True)
+            table = arrow_of(frame)
+            part: FrameSource | ObjectFrameSource = (
+                ObjectFrameSource(frame, self._size)
+                if table is None
+                else FrameSource(table, self._size, frame.iloc[:0])
+            )
+            del frame, table
+            part.prepare(folder)
+            self._parts.append(part)
+        self._frame = None
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield the mini-batches of each partition (after `prepare`)."""
+        index = first = 0
+        for place, part in enumerate(self._parts):
+            for inner in part.mini_batches():
+                items = inner.items or 0
+                yield inner._replace(
+                    index=index,
+                    piece=(place, inner),
+                    row_lower_bound=first,
+                    label=f"partition {place}, {inner.label}",
+                )
+                index += 1
+                first += items
+
+    def count(self) -> int:
+        """Return how many mini-batches there are (after `prepare`)."""
+        return sum(part.count() for part in self._parts)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on (after `prepare`)."""
+        return {
+            "kind": "dask DataFrame",
+            "partitions": [part.fingerprint() for part in self._parts],
+        }
+
+    def reader(self) -> PartitionsReader:
+        """Return the reader for the agents (after `prepare`)."""
+        return PartitionsReader([part.reader() for part in self._parts])
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        meta: pd.DataFrame = self._meta
+        return meta
+
+    @property
+    def path_names(self) -> list[str]:
+        """Return nothing: a collection has no path."""
+        return []
+
+    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
+        """Return nothing: a collection has no path."""
+        del mini_batch
+        return {}
+
+
+class PartitionsReader:
+    """Loads slices of partitions."""
+
+    def __init__(self, readers: list[Reader]) -> None:
+        self._readers = readers
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return the rows of a slice."""
+        place, inner = mini_batch.piece
+        frame = self._readers[place].load(inner)
+        if not isinstance(frame, pd.DataFrame):
+            msg = f"partition {place} is no table."
+            raise LoadError(msg)
+        return frame
+
+    def close(self) -> None:
+        """Close the files of all partitions."""
+        for reader in self._readers:
+            reader.close()

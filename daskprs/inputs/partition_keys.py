@@ -1,0 +1,139 @@
+"""Mini-batches by keys: one for each combination of values that exists, with all its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.inputs.shuffle import KeyIndex, ShuffledReader, shuffle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from daskprs.inputs.source import Reader, TableSource, Unit
+
+
+def by_keys(source: TableSource, keys: Sequence[str]) -> FolderKeySource | ShuffledKeySource:
+    """Return a table cut by keys: without a shuffle where paths carry them all."""
+    if set(keys) <= set(source.path_names):
+        return FolderKeySource(source, keys)
+    return ShuffledKeySource(source, keys)
+
+
+class FolderKeySource:
+    """Keys that paths carry: the mini-batches of the table, put together by folder."""
+
+    unit: Unit = "row"
+
+    def __init__(self, source: TableSource, keys: Sequence[str]) -> None:
+        self._source = source
+        self._keys = tuple(keys)
+
+    def prepare(self, scratch: Path) -> None:
+        """Prepare the table."""
+        self._source.prepare(scratch)
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield one mini-batch for each combination, in order of first appearance."""
+        groups: dict[tuple[Any, ...], list[MiniBatch]] = {}
+        for part in self._source.mini_batches():
+            values = self._source.path_values(part)
+            groups.setdefault(tuple(values[key] for key in self._keys), []).append(part)
+        for index, (values, parts) in enumerate(groups.items()):
+            known = [part.items for part in parts if part.items is not None]
+            yield MiniBatch(
+                index=index,
+                piece=tuple(parts),
+                identity=f"{values!r}|" + "|".join(part.identity for part in parts),
+                items=sum(known) if len(known) == len(parts) else None,
+                size_bytes=sum(part.size_bytes or 0 for part in parts),
+                partition_key=tuple(zip(self._keys, values, strict=True)),
+                label=_label(self._keys, values),
+            )
+
+    def count(self) -> int | None:
+        """Return None: combinations are counted as they are met."""
+        return None
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on."""
+        return {"keys": list(self._keys), "table": self._source.fingerprint()}
+
+    def reader(self) -> JoiningReader:
+        """Return the reader for the agents."""
+        return JoiningReader(self._source.reader())
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return self._source.meta()
+
+
+class JoiningReader:
+    """Loads several mini-batches of a table as one."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return all rows of a combination, in input order."""
+        frames = [self._reader.load(part) for part in mini_batch.piece]
+        return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+
+    def close(self) -> None:
+        """Close the reader of the table."""
+        self._reader.close()
+
+
+class ShuffledKeySource:
+    """Keys that are columns: rows are brought together in files, with bounded memory."""
+
+    unit: Unit = "row"
+
+    def __init__(self, source: TableSource, keys: Sequence[str]) -> None:
+        self._source = source
+        self._keys = tuple(keys)
+        self._index = KeyIndex()
+        self._scratch = ""
+
+    def prepare(self, scratch: Path) -> None:
+        """Shuffle the table."""
+        self._source.prepare(scratch)
+        self._scratch = str(scratch)
+        self._index = shuffle(self._source, self._keys, scratch)
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield one mini-batch for each combination, in order of first appearance."""
+        for index, group in enumerate(self._index.groups):
+            yield MiniBatch(
+                index=index,
+                piece=(group.file, group.offset, group.length),
+                identity=f"{group.values!r}|{group.rows}|{group.checksum}",
+                items=group.rows,
+                size_bytes=group.length,
+                partition_key=tuple(zip(self._keys, group.values, strict=True)),
+                row_lower_bound=group.first_row,
+                label=_label(self._keys, group.values),
+            )
+
+    def count(self) -> int:
+        """Return how many combinations there are (after `prepare`)."""
+        return len(self._index.groups)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on."""
+        return {"keys": list(self._keys), "table": self._source.fingerprint()}
+
+    def reader(self) -> ShuffledReader:
+        """Return the reader for the agents."""
+        return ShuffledReader(self._scratch)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return self._source.meta()
+
+
+def _label(keys: Sequence[str], values: Sequence[Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))

@@ -1,0 +1,204 @@
+"""`plan`: the mini-batches of an input before anything runs, and as a Dask collection."""
+
+from __future__ import annotations
+
+import html
+import shutil
+import tempfile
+import weakref
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from daskprs.inputs.open import open_source
+from daskprs.options import RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.source import Source
+
+SHOWN = 10
+
+
+class Plan:
+    """The mini-batches that `parallel_run` would make of an input.
+
+    What has to be written for the agents (a frame, shuffled rows) is written to a temporary
+    folder, which goes with the plan; collections made from it hold the plan.
+    """
+
+    def __init__(self, source: Source) -> None:
+        folder = tempfile.mkdtemp(prefix="daskprs-plan-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._source = source
+        source.prepare(Path(folder))
+
+    def __iter__(self) -> Iterator[MiniBatch]:
+        """Yield the mini-batches, in order."""
+        return self._source.mini_batches()
+
+    def __len__(self) -> int:
+        """Return how many there are; for compressed text and keys they are made for it."""
+        count = self._source.count()
+        return sum(1 for _ in self) if count is None else count
+
+    @property
+    def unit(self) -> str:
+        """``"row"`` or ``"file"``: what items are."""
+        return self._source.unit
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return one row for each mini-batch.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With the columns ``mini_batch`` (int), ``label`` (str), ``items`` (rows or files; null
+            where text has not been read), ``size_bytes``, and one for each partition key.
+
+        """
+        import pandas as pd
+
+        rows = [
+            {
+                "mini_batch": one.index,
+                "label": one.label,
+                "items": one.items,
+                "size_bytes": one.size_bytes,
+                **dict(one.partition_key),
+            }
+            for one in self
+        ]
+        columns = ["mini_batch", "label", "items", "size_bytes"]
+        frame = pd.DataFrame(rows, columns=None if rows else columns)
+        return frame.astype({"items": "Int64", "size_bytes": "Int64"})
+
+    def to_dask_dataframe(self) -> Any:
+        """Return a dask DataFrame with one partition for each mini-batch (tables)."""
+        import dask.dataframe as dd
+
+        meta = self._meta()
+        parts = list(self)
+        if not parts:
+            return dd.from_pandas(meta, npartitions=1)
+        return dd.from_map(_Loading(self), parts, meta=meta)
+
+    def to_bag(self) -> Any:
+        """Return a dask Bag with one partition of paths for each mini-batch (files)."""
+        import dask.bag as db
+        from dask import delayed
+
+        load = _Loading(self)
+        return db.from_delayed([delayed(load)(one) for one in self])
+
+    def __repr__(self) -> str:
+        """Return a summary, and the first mini-batches."""
+        return "\n".join([self._summary(), *(f"  {line}" for line in self._lines())])
+
+    def _repr_html_(self) -> str:
+        """Return the same for notebooks."""
+        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())
+        return f"<p>{html.escape(self._summary())}</p><ol start=0>{lines}</ol>"
+
+    def _meta(self) -> pd.DataFrame:
+        meta = getattr(self._source, "meta", None)
+        if meta is None:
+            msg = "to_dask_dataframe: these mini-batches are lists of files; use to_bag."
+            raise TypeError(msg)
+        frame: pd.DataFrame = meta()
+        return frame
+
+    def _summary(self) -> str:
+        count, items, size = 0, 0, 0
+        known, largest = True, 0
+        for one in self:
+            count += 1
+            known &= one.items is not None
+            items += one.items or 0
+            size += one.size_bytes or 0
+            largest = max(largest, one.size_bytes or 0)
+        rows = f"{items:,} {self.unit}s, " if known else ""
+        return (
+            f"<daskprs plan: {count:,} mini-batches, {rows}{size:,} bytes, the largest {largest:,} "
+            "bytes>"
+        )
+
+    def _lines(self) -> list[str]:
+        lines = []
+        for one in islice(self, SHOWN + 1):
+            items = "" if one.items is None else f", {one.items:,} {self.unit}s"
+            lines.append(f"{one.index}: {one.label}{items}")
+        return [*lines[:SHOWN], "…"] if len(lines) > SHOWN else lines
+
+
+class _Loading:
+    """Loads a mini-batch as a task of Dask; it holds the plan, whose folder must stay."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan: Plan | None = plan
+        self._source_reader = plan._source.reader()  # noqa: SLF001 - it is the plan's own part
+
+    def __call__(self, mini_batch: MiniBatch) -> Any:
+        return self._source_reader.load(mini_batch)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _loading, (self._source_reader,)
+
+
+def _loading(reader: Any) -> Any:
+    loading = _Loading.__new__(_Loading)
+    loading._plan = None  # noqa: SLF001 - its own constructor
+    loading._source_reader = reader  # noqa: SLF001 - the same
+    return loading
+
+
+def plan(
+    data: Any,
+    *,
+    input_type: Literal["auto", "files", "table"] = "auto",
+    mini_batch_size: int | str | None = None,
+    partition_keys: Sequence[str] | str | None = None,
+    partition_format: str | None = None,
+    columns: Sequence[str] | None = None,
+    dtypes: Mapping[str, Any] | None = None,
+    delimiter: str | None = None,
+    header: str | None = None,
+    encoding: str = "utf-8",
+    support_multi_line: bool = True,
+    include_path_column: bool = False,
+    **unknown: Any,
+) -> Plan:
+    """Return the mini-batches that `parallel_run` would make of an input.
+
+    Parameters are those of `parallel_run` that say how the input is read and cut.
+
+    Returns
+    -------
+    Plan
+        A preview, which turns into a dask DataFrame or a Bag.
+
+    Raises
+    ------
+    UsageError
+        As `parallel_run` does.
+
+    """
+    options = RunOptions.from_names(
+        input_type=input_type,
+        mini_batch_size=mini_batch_size,
+        partition_keys=partition_keys,
+        partition_format=partition_format,
+        columns=columns,
+        dtypes=dtypes,
+        delimiter=delimiter,
+        header=header,
+        encoding=encoding,
+        support_multi_line=support_multi_line,
+        include_path_column=include_path_column,
+        **unknown,
+    )
+    return Plan(open_source(data, options.reading()))

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 class Job:
     """A call of `parallel_run`.
 
-    Whatever can be known cheaply is checked when it is made; nothing has been started then.
+    Whatever can be known cheaply is checked when it is made; nothing has been started then. With
+    `text` an output file is written even where no `output_dir` says where.
     """
 
     def __init__(  # noqa: PLR0913 - the parameters of parallel_run
@@ -59,6 +60,7 @@ class Job:
         client: Client | str | None,
         job_dir: str | PathLike[str] | None,
         output_dir: str | PathLike[str] | None,
+        text: bool = False,
     ) -> None:
         self._begun_s = time.monotonic()
         self._options = options
@@ -73,8 +75,8 @@ class Job:
         self._output_dir = Path(output_dir or self._folder.output).absolute()
         rows = options.output_action == "append_row"
         self._output = OutputSpec(
-            text=rows and output_dir is not None,
-            typed=rows and (output_dir is None or options.keep_rows),
+            text=rows and (text or output_dir is not None),
+            typed=rows and (options.keep_rows or not (text or output_dir)),
             header=options.append_row_dataframe_header,
             separator=options.append_row_dataframe_sep,
         )

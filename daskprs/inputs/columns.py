@@ -26,6 +26,8 @@ def check_columns(wanted: Sequence[str], there: Sequence[str], option: str) -> N
     for name in wanted:
         if name not in there:
             near = difflib.get_close_matches(name, names, n=3)
-            hint = f"Near it: {', '.join(near)}" if near else f"There are: {', '.join(names[:SHOWN])}"
+            hint = (
+                f"Near it: {', '.join(near)}" if near else f"There are: {', '.join(names[:SHOWN])}"
+            )
             msg = f"{option}: the input has no column {name!r}. {hint}."
             raise OptionError(msg)

@@ -42,7 +42,9 @@ def open_collection(data: Any, reading: Reading) -> Source:
         return by_keys(source, reading.partition_keys) if reading.partition_keys else source
     if type(data).__name__ == "Bag":
         return _open_bag(data, reading)
-    msg = f"data: of dask's collections a DataFrame and a Bag of paths can be cut, not {type(data)}."
+    msg = (
+        f"data: of dask's collections a DataFrame and a Bag of paths can be cut, not {type(data)}."
+    )
     raise InputError(msg)
 
 

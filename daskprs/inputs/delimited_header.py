@@ -30,9 +30,7 @@ class HeaderOfFile(NamedTuple):
     """Where its rows begin: behind a byte order mark, and a header line if it has one."""
 
 
-def headers_of(
-    files: Sequence[InputFile], delimiter: str, reading: Reading
-) -> list[HeaderOfFile]:
+def headers_of(files: Sequence[InputFile], delimiter: str, reading: Reading) -> list[HeaderOfFile]:
     """Return the header of each file, as the option `header` says they are.
 
     Files that are empty take the columns of the others.

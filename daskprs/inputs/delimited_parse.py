@@ -63,7 +63,6 @@ class DelimitedParser:
                 frame[name] = _dates(frame[name], self._schema.dates[name])
         return frame
 
-
     def in_utf8(self) -> DelimitedParser:
         """Return the parser for text that is in UTF-8."""
         return DelimitedParser(self._delimiter, "utf-8", self._schema)

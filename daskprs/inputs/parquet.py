@@ -66,9 +66,7 @@ class ParquetSource:
             of_all.meet(file, metadata)
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
-                self._groups.append(
-                    RowGroup(place, number, group.num_rows, group.total_byte_size)
-                )
+                self._groups.append(RowGroup(place, number, group.num_rows, group.total_byte_size))
         everything = of_all.result(None)
         check_columns(reading.columns or (), everything.names, "columns")
         self._schema = of_all.result(reading.columns)

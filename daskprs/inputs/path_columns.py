@@ -92,7 +92,6 @@ class PathValues:
             table = table.add_column(0, PATH, paths)
         return table
 
-
     def put_on_frame(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return a frame with the columns added."""
         for name, type_, value in self._columns:

@@ -101,9 +101,7 @@ def _scatter(source: TableSource, keys: Sequence[str], scratch: Path, parts: int
     first = 0
     with ExitStack() as stack:
         stack.callback(reader.close)
-        files = [
-            stack.enter_context(_scattered(scratch, part).open("wb")) for part in range(parts)
-        ]
+        files = [stack.enter_context(_scattered(scratch, part).open("wb")) for part in range(parts)]
         for mini_batch in source.mini_batches():
             frame = reader.load(mini_batch)
             if not isinstance(frame, pd.DataFrame) or frame.empty:
@@ -136,7 +134,9 @@ def _part_of(frame: pd.DataFrame, keys: Sequence[str], parts: int) -> npt.NDArra
 def _hashed(column: pd.Series) -> npt.NDArray[np.uint64]:
     if column.dtype == object:
         null = column.isna()
-        hashes = [0 if is_null else _hash(value) for value, is_null in zip(column, null, strict=True)]
+        hashes = [
+            0 if is_null else _hash(value) for value, is_null in zip(column, null, strict=True)
+        ]
         return np.array(hashes, np.int64).view(np.uint64)
     if column.dtype.kind == "f":
         column = column.astype("float64") + 0.0  # -0.0 + 0.0 is 0.0

@@ -75,7 +75,9 @@ class TextFile:
     def _opened(self, start: int) -> IO[bytes]:
         if self._file is None or (self._stream and start < self._at):
             self.close()
-            self._file = _open(self.path, self._encoding) if self._stream else open_binary(self.path)
+            self._file = (
+                _open(self.path, self._encoding) if self._stream else open_binary(self.path)
+            )
             self._at = 0
         while self._stream and self._at < start:
             skipped = len(self._file.read(min(SKIP_BYTES, start - self._at)))
@@ -120,7 +122,6 @@ class _Utf8:
 def size_of(file: InputFile, encoding: str) -> int | None:
     """Return how many bytes `TextFile` gives, where that is known without reading it all."""
     return None if is_stream(file.path, encoding) else file.size_bytes
-
 
 
 def encoding_of_bytes(encoding: str) -> str:

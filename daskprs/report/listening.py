@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from daskprs.report.attempts import AttemptTable
 from daskprs.report.job_logs import JobLogs
 from daskprs.report.lines import LogFiles
+from daskprs.report.progress import progress_for
 from daskprs.report.script_errors import ScriptErrors
 
 if TYPE_CHECKING:
@@ -14,7 +16,14 @@ if TYPE_CHECKING:
     from daskprs.report.listeners import Listener
 
 
-def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:
-    """Return the listeners of a job; the one that writes files out comes last."""
+def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:  # noqa: FBT001 - an option
+    """Return the listeners of a job; the one that writes the files out comes last."""
     files = LogFiles()
-    return [AttemptTable(folder, files), ScriptErrors(folder, files), JobLogs(folder, files)]
+    shown = progress_for(progress, sys.stderr)
+    first: list[Listener] = [] if shown is None else [shown]
+    return [
+        *first,
+        AttemptTable(folder, files),
+        ScriptErrors(folder, files),
+        JobLogs(folder, files),
+    ]

@@ -41,7 +41,7 @@ class SlotState(NamedTuple):
     """``starting``, ``init``, ``loading``, ``running``, ``shutdown`` or ``idle``."""
     since_s: float
     """For how many seconds."""
-    index: int | None
+    index: int | None  # type: ignore[assignment]  # it hides tuple.index
     """The mini-batch at hand."""
 
 

@@ -8,10 +8,11 @@ done, and names what is still running and what is free for others.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.core.mini_batch import Assigned
-from daskprs.core.outcomes import Failure, Outcome
+if TYPE_CHECKING:
+    from daskprs.core.mini_batch import Assigned
+    from daskprs.core.outcomes import Failure, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,6 @@ class Lease:
     """False for what runs alone: after a death that may be its doing."""
     continues: int | None = None
     """The id of an earlier lease whose running mini-batches this one waits for."""
-    avoid: frozenset[str] = frozenset()
-    """Names of processes of this slot that had their try at this work and should not again."""
     node: int = 0
     """The number of the node that its slot is on."""
     slot: int = 0

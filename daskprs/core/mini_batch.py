@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 class MiniBatch(NamedTuple):
     """A descriptor of one mini-batch."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # it hides tuple.index
     """Its number in the plan, the same in every run: ``minibatch_index``."""
     piece: Any
     """What the source's reader needs in order to load it; picklable and small."""

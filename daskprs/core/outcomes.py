@@ -45,7 +45,7 @@ class Extent(NamedTuple):
 class Outcome(NamedTuple):
     """How one attempt ended, with what it made."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # it hides tuple.index
     attempt: int
     status: Status
     total: int

@@ -19,8 +19,8 @@ from daskprs.core.actions import (
     Submit,
     Ticked,
 )
-from daskprs.core.ledger import Ledger
 from daskprs.core.lease import Death, InitFailed, Lease, LeaseReturned
+from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status

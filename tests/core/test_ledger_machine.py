@@ -1,0 +1,341 @@
+"""Whatever the order of events: each mini-batch ends once, and budgets stop at the exact count."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from daskprs.core.actions import (
+    Abort,
+    Commit,
+    FailAttempt,
+    Finish,
+    LeaseFailed,
+    SlotAdded,
+    SlotId,
+    SlotLost,
+    Submit,
+    Ticked,
+)
+from daskprs.core.lease import Death, InitFailed, LeaseReturned
+from daskprs.core.ledger import Ledger
+from daskprs.core.limits import Limits
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.core.outcomes import Failure, Outcome, Status
+
+DONE, RAISED, BROKEN = "done", "raised", "broken"
+ENDS = st.sampled_from([DONE, DONE, DONE, DONE, RAISED, RAISED, BROKEN])
+thresholds = st.just(-1) | st.integers(-1, 12)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """A cluster that does anything at all, and a clerk who checks every order of the ledger."""
+
+    @initialize(
+        count=st.integers(0, 5) | st.integers(20, 60),
+        known=st.booleans(),
+        flaky=st.booleans(),
+        done_before=st.sets(st.integers(0, 40), max_size=8),
+        run_max_try=st.integers(1, 3),
+        max_node_losses=st.integers(1, 3),
+        error_threshold=thresholds,
+        allowed_failed_count=thresholds,
+        allowed_failed_percent=st.sampled_from([0.0, 10.0, 33.3, 100.0]),
+    )
+    def begin(
+        self, count: int, done_before: set[int], *, known: bool, flaky: bool, **limits: Any
+    ) -> None:
+        """Start a job."""
+        self.flaky = flaky
+        self.count = count
+        self.limits = Limits(**limits, progress_update_timeout_s=1e6)
+        self.done_before = {index for index in done_before if index < count}
+        self.ledger = Ledger(
+            "job",
+            (MiniBatch(index, None, str(index), 2) for index in range(count)),
+            self.limits,
+            recovered=lambda one: OLD if one.index in self.done_before else None,
+            expected=count if known else None,
+        )
+        self.now_s = 0.0
+        self.slots: dict[SlotId, int | None] = {}
+        self.flights: dict[int, dict[int, int]] = {}
+        self.seen: list[LeaseReturned] = []
+        self.settled: dict[int, str] = {}
+        self.charged: dict[int, int] = {}
+        self.losses: dict[int, int] = {}
+        self.attempts: dict[int, int] = {}
+        self.items_failed = 0
+        self.mini_batches_failed = 0
+        self.end: Abort | Finish | None = None
+
+    # ---- the clerk ----
+
+    def tell(self, event: Any) -> None:
+        """Let something happen, and check every action that follows."""
+        said = self.ledger.handle(event, self.now_s)
+        assert self.end is None or said == []
+        for action in said:
+            assert self.end is None, "nothing comes after the end"
+            self.act(action)
+
+    def act(self, action: Any) -> None:
+        """Check an action against the books, and enter it."""
+        match action:
+            case Submit(lease, slot):
+                self.submitted(lease, slot)
+            case Commit(mini_batch, outcome):
+                assert outcome.status is Status.RUN_DONE
+                self.settle(mini_batch.index, "committed")
+                self.items_failed += outcome.failed
+            case FailAttempt():
+                self.attempt_failed(action)
+            case Abort() | Finish():
+                self.end = action
+
+    def submitted(self, lease: Any, slot: SlotId) -> None:
+        """Check that a lease goes to a free slot, and carries what nobody else works on."""
+        assert self.slots[slot] is None
+        self.slots[slot] = lease.id
+        if lease.continues is not None:
+            assert lease.work == ()
+            self.flights[lease.id] = self.still_running
+            return
+        assert lease.work
+        out = {index for flight in self.flights.values() for index in flight}
+        for mini_batch, attempt in lease.work:
+            assert mini_batch.index not in out
+            assert mini_batch.index not in self.settled
+            assert attempt >= self.attempts.get(mini_batch.index, 1)
+            self.attempts[mini_batch.index] = attempt
+        self.flights[lease.id] = {one.mini_batch.index: one.attempt for one in lease.work}
+        suspects = {index for index in self.flights[lease.id] if self.losses.get(index)}
+        assert not suspects or len(lease.work) == 1
+        assert not (suspects and lease.prefetch)
+
+    def attempt_failed(self, action: FailAttempt) -> None:
+        """Check who pays for a failed attempt."""
+        index = action.mini_batch.index
+        self.charged[index] = self.charged.get(index, 0) + action.charged
+        if action.outcome.status is Status.NODE_LOST:
+            assert not action.charged
+            self.losses[index] = self.losses.get(index, 0) + 1
+            assert action.final is (self.losses[index] >= self.limits.max_node_losses)
+        assert self.charged[index] <= self.limits.run_max_try
+        if action.final:
+            self.settle(index, "given up")
+            self.items_failed += action.outcome.total
+            self.mini_batches_failed += 1
+        else:
+            assert self.charged[index] < self.limits.run_max_try
+
+    def settle(self, index: int, how: str) -> None:
+        """Check that this is the first and only end of a mini-batch."""
+        assert index not in self.settled
+        assert index not in self.done_before
+        assert 0 <= index < self.count
+        self.settled[index] = how
+
+    # ---- the cluster ----
+
+    def busy(self) -> list[SlotId]:
+        """Return the slots that work on a lease."""
+        return [slot for slot, lease_id in self.slots.items() if lease_id is not None]
+
+    @rule(number=st.integers(0, 1), node=st.integers(0, 2))
+    def add_slot(self, number: int, node: int) -> None:
+        """Let a worker come, or be announced again."""
+        slot = SlotId(f"tcp://host{node}", number, node)
+        self.slots.setdefault(slot, None)
+        self.tell(SlotAdded(slot))
+
+    @precondition(lambda self: self.slots)
+    @rule(data=st.data())
+    def lose_slot(self, data: Any) -> None:
+        """Let a worker go, with whatever it had."""
+        slot = data.draw(st.sampled_from(sorted(self.slots)))
+        lease_id = self.slots.pop(slot)
+        if lease_id is not None:
+            lost = self.flights.pop(lease_id)
+            # An answer that was on its way comes too late.
+            outcomes = tuple(self.outcome(index, lost[index], DONE) for index in lost)
+            self.seen.append(LeaseReturned(lease_id, "process000", outcomes))
+        self.tell(SlotLost(slot))
+
+    def take_back(self, data: Any) -> tuple[SlotId, int, dict[int, int]]:
+        """Return a slot, its lease, and what that carries; the slot is free again."""
+        slot = data.draw(st.sampled_from(sorted(self.busy())))
+        lease_id = self.slots[slot]
+        assert lease_id is not None
+        self.slots[slot] = None
+        return slot, lease_id, self.flights.pop(lease_id)
+
+    @precondition(lambda self: self.busy())
+    @rule(data=st.data())
+    def return_done(self, data: Any) -> None:
+        """Let a lease come back with everything done."""
+        _, lease_id, flight = self.take_back(data)
+        outcomes = tuple(self.outcome(*one, DONE) for one in flight.items())
+        self.seen.append(LeaseReturned(lease_id, "process000", outcomes))
+        self.tell(self.seen[-1])
+
+    @precondition(lambda self: self.busy())
+    @rule(data=st.data(), stray=st.booleans(), at_hand=st.integers(0, 2))
+    def return_some(self, data: Any, at_hand: int, *, stray: bool) -> None:
+        """Let a lease come back with some of it done, some failed, some running, the rest not."""
+        _, lease_id, flight = self.take_back(data)
+        finished = data.draw(st.integers(0, len(flight)))
+        outcomes = [self.outcome(*one, data.draw(ENDS)) for one in [*flight.items()][:finished]]
+        rest = [*flight][finished:]
+        if stray and rest:  # an answer of an attempt that was never made
+            outcomes.append(self.outcome(rest[0], flight[rest[0]] + 1, DONE))
+        self.still_running = {index: flight[index] for index in rest[:at_hand]}
+        running, untouched = tuple(rest[:at_hand]), tuple(rest[at_hand:])
+        self.seen.append(
+            LeaseReturned(
+                lease_id, "process000", tuple(outcomes), running=running, untouched=untouched
+            )
+        )
+        self.tell(self.seen[-1])
+
+    @precondition(lambda self: self.busy())
+    @rule(data=st.data(), suspects=st.integers(0, 2))
+    def return_dead(self, data: Any, suspects: int) -> None:
+        """Let an agent die in the middle of a lease."""
+        _, lease_id, flight = self.take_back(data)
+        finished = data.draw(st.integers(0, len(flight)))
+        attempts = [*flight.items()]
+        outcomes = tuple(self.outcome(*one, DONE) for one in attempts[:finished])
+        rest = attempts[finished:]
+        blamed = tuple(self.outcome(*one, RAISED) for one in rest[:suspects])
+        untouched = tuple(index for index, _ in rest[suspects:])
+        death = Death(blamed, untouched[:1])
+        self.seen.append(
+            LeaseReturned(lease_id, "process000", outcomes, untouched=untouched, death=death)
+        )
+        self.tell(self.seen[-1])
+
+    @precondition(lambda self: self.flaky and self.busy())
+    @rule(data=st.data(), elapsed_s=st.sampled_from([0.1, 1000.0]))
+    def fail_init(self, data: Any, elapsed_s: float) -> None:
+        """Let an agent not come up, and its lease come back untouched."""
+        _, lease_id, flight = self.take_back(data)
+        untouched = tuple(flight)
+        failed = InitFailed("process000", Failure("ImportError", "no such module"), elapsed_s)
+        self.tell(
+            LeaseReturned(lease_id, "process000", untouched=untouched, agent_events=(failed,))
+        )
+
+    @precondition(lambda self: self.flaky and self.busy())
+    @rule(data=st.data())
+    def fail_lease(self, data: Any) -> None:
+        """Let the task of a lease raise."""
+        _, lease_id, _ = self.take_back(data)
+        self.tell(LeaseFailed(lease_id, Failure("AgentError", "no zygote")))
+
+    @precondition(lambda self: self.seen)
+    @rule(data=st.data())
+    def repeat(self, data: Any) -> None:
+        """Let an answer come a second time, or too late."""
+        self.tell(data.draw(st.sampled_from(self.seen)))
+
+    @rule(seconds=st.floats(0, 100))
+    def tick(self, seconds: float) -> None:
+        """Time goes by."""
+        self.now_s += seconds
+        self.tell(Ticked())
+
+    def outcome(self, index: int, attempt: int, end: str) -> Outcome:
+        """Return how an attempt ended; every seventh mini-batch loses an item on the way."""
+        if end == DONE:
+            succeeded = 2 - (index % 7 == 3)
+            return Outcome(index, attempt, Status.RUN_DONE, 2, succeeded, 0.0, 0.01, 0.01, 0.01)
+        failure = Failure("ValueError", "boom", retryable=end != BROKEN)
+        status = Status.RUN_EXCEPTION
+        return Outcome(index, attempt, status, 2, 0, 0.0, 0.01, 0.01, 0.01, failure=failure)
+
+    # ---- what always holds ----
+
+    @invariant()
+    def the_counts_add_up(self) -> None:
+        """Check that what the ledger tells is what it ordered."""
+        standing = self.ledger.standing()
+        committed = sum(how == "committed" for how in self.settled.values())
+        assert standing.mini_batches.failed == self.mini_batches_failed
+        assert standing.mini_batches.succeeded == committed + standing.recovered
+        assert standing.items.failed == self.items_failed
+        if self.end is None:
+            assert standing.running == sum(map(len, self.flights.values()))
+            begun = len(self.settled) + standing.recovered + standing.running + standing.waiting
+            assert standing.mini_batches.total == begun
+
+    @invariant()
+    def budgets_are_exact(self) -> None:
+        """Check that a budget ends the job if, and only if, it is exceeded."""
+        limits = self.limits
+        over = {
+            f"allowed_failed_count={limits.allowed_failed_count}": (
+                -1 < limits.allowed_failed_count < self.mini_batches_failed
+            ),
+            f"error_threshold={limits.error_threshold}": (
+                -1 < limits.error_threshold < self.items_failed
+            ),
+        }
+        if self.end is None or isinstance(self.end, Finish):
+            assert not any(over.values())
+            return
+        for name, exceeded in over.items():
+            assert exceeded or name not in self.end.reason
+        if limits.allowed_failed_count >= 0:
+            assert self.mini_batches_failed <= limits.allowed_failed_count + 1
+
+    @invariant()
+    def the_end_is_the_end_of_everything(self) -> None:
+        """Check that a job that finished has settled every mini-batch, within its percentage."""
+        if isinstance(self.end, Finish):
+            assert self.settled.keys() | self.done_before == set(range(self.count))
+            share = 100 * self.mini_batches_failed
+            assert share <= self.limits.allowed_failed_percent * self.count + 1e-9
+
+    def teardown(self) -> None:
+        """With a good worker at last, every job comes to its end."""
+        if not hasattr(self, "ledger"):
+            return
+        good = SlotId("tcp://good", 0, 99)
+        self.slots[good] = None
+        self.tell(SlotAdded(good))
+        for _ in range(3 * self.count + 100):
+            if self.end is not None or not self.busy():
+                break
+            slot = self.busy()[0]
+            lease_id = self.slots[slot]
+            assert lease_id is not None
+            flight = self.flights.pop(lease_id)
+            self.slots[slot] = None
+            outcomes = tuple(self.outcome(index, flight[index], DONE) for index in flight)
+            self.tell(LeaseReturned(lease_id, "process000", outcomes))
+        self.tell(Ticked())
+        assert self.end is not None
+        self.the_counts_add_up()
+        self.budgets_are_exact()
+        self.the_end_is_the_end_of_everything()
+
+
+OLD = Outcome(0, 1, Status.RUN_DONE, 2, 2, 0.0, 0.0, 0.0, 0.0)
+
+TestLedger = LedgerMachine.TestCase
+TestLedger.settings = settings(
+    max_examples=150,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

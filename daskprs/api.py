@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 OWN_PARAMETERS = ("data", "script", "client", "job_dir", "output_dir", "unknown")
 
 
-def parallel_run(  # noqa: PLR0913 - the options are spelled out for help and completion
+def parallel_run(
     data: Any,
     script: str | PathLike[str] | Callable[..., Any] | Any,
     *,
@@ -208,6 +208,6 @@ def parallel_run(  # noqa: PLR0913 - the options are spelled out for help and co
     """
     given = {name: value for name, value in locals().items() if name not in OWN_PARAMETERS}
     options = RunOptions.from_names(**given, **unknown)
-    from daskprs.job import Job  # noqa: PLC0415 - imports pandas; options are checked before
+    from daskprs.job import Job
 
     return Job(data, script, options, client=client, job_dir=job_dir, output_dir=output_dir).run()

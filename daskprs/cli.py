@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import signal
 import sys
-import types
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -25,6 +24,7 @@ from daskprs.option_help import HELP
 from daskprs.options import RunOptions
 
 if TYPE_CHECKING:
+    import types
     from collections.abc import Callable
 
 EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
@@ -48,7 +48,7 @@ LISTS = {"partition_keys", "columns"}
 class Names(click.Group):
     """A group whose commands take options with underscores too, as Azure's users type them."""
 
-    def main(self, args: Any = None, **extra: Any) -> Any:
+    def main(self, args: Any = None, **extra: Any) -> Any:  # type: ignore[override] # overloads
         """Turn ``--mini_batch_size`` into ``--mini-batch-size``, up to ``--``."""
         words = list(sys.argv[1:] if args is None else args)
         end = words.index("--") if "--" in words else len(words)

@@ -59,11 +59,11 @@ class JobFolderError(DaskprsError):
     """The job folder cannot be used."""
 
 
-class JobFolderLocked(JobFolderError):
+class JobFolderLocked(JobFolderError):  # noqa: N818 - it says what happened
     """Another driver is at work in this job folder or on this output file."""
 
 
-class JobChanged(JobFolderError):
+class JobChanged(JobFolderError):  # noqa: N818 - it says what happened
     """What a resumed job would do differs from what its journal was written for."""
 
 
@@ -108,7 +108,7 @@ class ParallelRunFailed(DaskprsError):  # noqa: N818 - the public name reads as 
         return str(self.args[0])
 
 
-class ParallelRunCanceled(KeyboardInterrupt):  # noqa: N818 - the public name reads as what happened
+class ParallelRunCanceled(KeyboardInterrupt):
     """Ctrl-C ended the job as Canceled; nothing was published, and its journal is kept.
 
     It is a `KeyboardInterrupt`, not a `DaskprsError`, so that Ctrl-C goes on to end the program.

@@ -29,8 +29,8 @@ from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import latest_epoch, locked
 from daskprs.output.store import ResultStore
-from daskprs.report.listeners import Listeners
 from daskprs.report.end_message import end_message
+from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 from daskprs.result import ParallelRunResult
 
@@ -51,7 +51,7 @@ class Job:
     `text` an output file is written even where no `output_dir` says where.
     """
 
-    def __init__(  # noqa: PLR0913 - the parameters of parallel_run
+    def __init__(
         self,
         data: Any,
         script: Any,
@@ -207,9 +207,9 @@ class Job:
     ) -> Ending:
         """Settle every mini-batch, on the cluster that there is."""
         # Dask takes a second to import: the zygote does as much at the same time.
-        from daskprs.cluster.connect import connected  # noqa: PLC0415
-        from daskprs.cluster.dispatch import Dispatcher  # noqa: PLC0415
-        from daskprs.cluster.slots import Nodes  # noqa: PLC0415
+        from daskprs.cluster.connect import connected
+        from daskprs.cluster.dispatch import Dispatcher
+        from daskprs.cluster.slots import Nodes
 
         nodes = Nodes(self._options.node_count, self._options.process_count_per_node)
         job = self._spec(environment)

@@ -54,7 +54,9 @@ HELP = {
         "stand a fork."
     ),
     "error_threshold": "The job fails when more items than this have failed; -1: never for that.",
-    "allowed_failed_count": "The job fails when more mini-batches than this have failed; -1: never for that.",
+    "allowed_failed_count": (
+        "The job fails when more mini-batches than this have failed; -1: never for that."
+    ),
     "allowed_failed_percent": (
         "The same in percent of all mini-batches, judged once each of them has been tried."
     ),
@@ -74,7 +76,9 @@ HELP = {
         "run_invocation_timeout, and 30."
     ),
     "shutdown_timeout": "Seconds for shutdown().",
-    "no_workers_timeout": "Seconds to wait for workers. Default: for ever; progress says that it waits.",
+    "no_workers_timeout": (
+        "Seconds to wait for workers. Default: for ever; progress says that it waits."
+    ),
     "agent_memory_limit": (
         'Bytes, or with a unit as in "2 GB": an agent that holds more, its sub-processes '
         "included, is killed. Default: none."

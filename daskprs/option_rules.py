@@ -109,7 +109,8 @@ def variables(name: str, value: Any) -> dict[str, str] | None:
         return None
     pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
     for key, text in pairs:
-        fine = isinstance(key, str) and isinstance(text, str) and key and "=" not in key
-        if not fine or "\0" in key + text:
+        if not isinstance(key, str) or not isinstance(text, str):
+            raise refused(name, value, "a mapping of names to strings")
+        if not key or "=" in key or "\0" in key + text:
             raise refused(name, value, "a mapping of names to strings")
     return dict(value)

@@ -127,7 +127,7 @@ class RunOptions:
             object.__setattr__(self, name, rule(name, getattr(self, name)))
         if self.partition_keys and self.mini_batch_size is not None:
             msg = (
-                f"mini_batch_size={self.mini_batch_size!r}: not together with partition_keys, which "
+                f"mini_batch_size={self.mini_batch_size!r}: not with partition_keys, which "
                 "make one mini-batch for each combination of values."
             )
             raise OptionError(msg)
@@ -169,7 +169,7 @@ class RunOptions:
         """Return, as JSON values, the options that change what comes out."""
         return {
             name: value if isinstance(value, (int, float, str, type(None))) else repr(value)
-            for name in self.keys()  # noqa: SIM118 - not a dict
+            for name in self.keys()
             if name not in NEVER_IN_RESULTS
             for value in [self[name]]
         }
@@ -215,15 +215,20 @@ class RunOptions:
         )
 
 
+def check_size(name: str, value: Any) -> Any:
+    """Refuse what is no size."""
+    if value is not None:
+        parse_bytes(value, name)
+    return value
+
+
 Rule = Callable[[str, Any], Any]
 _RULES: dict[str, Rule] = {
     "arguments": strings,
     "environment_variables": variables,
     "logging_level": check_one_of(*LEVELS, any_case=True),
     "input_type": check_one_of("auto", "files", "table"),
-    "mini_batch_size": lambda name, value: (
-        value if value is None else value if parse_bytes(value, name) else value
-    ),
+    "mini_batch_size": check_size,
     "partition_keys": names,
     "columns": names,
     "delimiter": check_separator,
@@ -242,9 +247,7 @@ _RULES: dict[str, Rule] = {
     "init_timeout": check_seconds(optional=True),
     "shutdown_timeout": check_seconds(),
     "no_workers_timeout": check_seconds(optional=True),
-    "agent_memory_limit": lambda name, value: (
-        value if value is None else value if parse_bytes(value, name) else value
-    ),
+    "agent_memory_limit": check_size,
     "max_node_losses": check_number(1),
     "output_action": check_one_of("append_row", "summary_only"),
     "append_row_file_name": check_file_name,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import Counts
@@ -12,6 +11,8 @@ from daskprs.errors import OptionError
 from daskprs.job_folder import JobFolder
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
 __all__ = ["Counts", "ParallelRunResult"]
@@ -66,9 +67,9 @@ class ParallelRunResult:
             the traceback). Read from the log folder each time.
 
         """
-        import pandas as pd  # noqa: PLC0415 - heavy, and most results are never asked for it
+        import pandas as pd
 
-        from daskprs.report.attempts import failed_rows  # noqa: PLC0415 - needs only the logs
+        from daskprs.report.attempts import failed_rows
 
         columns = ["mini_batch", "items", "error", "log"]
         return pd.DataFrame(list(failed_rows(JobFolder(self.job_dir))), columns=columns)
@@ -91,7 +92,7 @@ class ParallelRunResult:
             ``keep_rows=True``, since text that is read back would turn ``"007"`` into 7.
 
         """
-        from daskprs.output.read_rows import read_rows  # noqa: PLC0415 - imports pandas
+        from daskprs.output.read_rows import read_rows
 
         rows = read_rows(JobFolder(self.job_dir))
         if rows is None:

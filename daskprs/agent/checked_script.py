@@ -11,16 +11,18 @@ import os
 import re
 import traceback
 import types
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.entry_script import takes_one
 from daskprs.agent.messages import ScriptSpec
 from daskprs.agent.pickled import pickled_object
 from daskprs.agent.snapshot import SourceFile, content_hash, copy_snapshot, source_files
 from daskprs.errors import ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import io
 import os
 import signal
 import sys
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from daskprs.agent import linux
 
@@ -43,20 +44,24 @@ def settle(spec: ProcessSpec, keep: tuple[int, ...]) -> None:
 
 def run(connection_fd: int, page_fd: int) -> int:
     """Do what belongs to the interpreter, and be an agent until the end."""
-    from daskprs.agent.main import main  # noqa: PLC0415 - in a spawned agent, pandas and all
+    from daskprs.agent.main import main
 
-    sys.stdout = open(
-        1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
-    )  # noqa: SIM115, PTH123
-    sys.stderr = open(
-        2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
-    )  # noqa: SIM115, PTH123
-    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _text(1), _text(2)
     faulthandler.enable(2)
     faulthandler.register(DUMP_SIGNAL, 2, all_threads=True, chain=False)
     if "numpy" in sys.modules:  # Python's own generator reseeds itself after a fork
         sys.modules["numpy"].random.seed()
     return main(Connection(connection_fd), page_fd)
+
+
+def _text(fd: int) -> IO[str]:
+    """Return a text file over a log that never refuses a character."""
+    return io.TextIOWrapper(
+        os.fdopen(fd, "wb", closefd=False),
+        encoding="utf-8",
+        errors="backslashreplace",
+        line_buffering=True,
+    )
 
 
 def _redirect(path: str, fd: int, flags: int) -> None:
@@ -65,7 +70,7 @@ def _redirect(path: str, fd: int, flags: int) -> None:
         os.dup2(opened, fd)
         os.close(opened)
     else:
-        os.set_inheritable(fd, True)  # noqa: FBT003 - positional-only
+        os.set_inheritable(fd, True)
 
 
 def _close_all_but(keep: tuple[int, ...]) -> None:

@@ -98,7 +98,7 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> Entry:
 
 def _imported(script: ScriptSpec) -> Any:
     if script.pickled is not None:
-        loaded = pickle.loads(script.pickled)  # noqa: S301 - the caller's own object
+        loaded = pickle.loads(script.pickled)
         return loaded() if inspect.isclass(loaded) else loaded
     if script.module is not None:
         return importlib.import_module(script.module)

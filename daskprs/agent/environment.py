@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS",
@@ -65,7 +68,7 @@ def agent_environment(
     return {**base, **counts, **system, **(user or {})}
 
 
-def system_arguments(  # noqa: PLR0913 - one for each flag that scripts read
+def system_arguments(
     arguments: Sequence[str],
     *,
     logging_level: str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from daskprs.agent.messages import Outcomes
@@ -32,6 +33,8 @@ class Outbox:
         self._outcomes: list[Outcome] = []
         self._payload: list[bytes] = []
         self._payload_bytes = 0
+        self._groups = 0
+        """How many groups were sent."""
         self._thread: threading.Thread | None = None
 
     def open(self, lease_id: int) -> None:
@@ -67,18 +70,17 @@ class Outbox:
         while True:
             with self._lock:
                 self._lock.wait_for(lambda: self._outcomes)
-                lease_id, first = self._lease_id, self._outcomes[0]
-                # Woken early only when the group has gone meanwhile.
-                self._lock.wait_for(lambda: self._gone(lease_id, first), FLUSH_AFTER_S)
-                if not self._gone(lease_id, first):
+                group = self._groups
+                if not self._lock.wait_for(partial(self._gone, group), FLUSH_AFTER_S):
                     self._send(finished=False)
 
-    def _gone(self, lease_id: int, first: Outcome) -> bool:
-        return self._lease_id != lease_id or not self._outcomes or self._outcomes[0] is not first
+    def _gone(self, group: int) -> bool:
+        return self._groups != group
 
     def _send(self, *, finished: bool) -> None:
         outcomes, payload = tuple(self._outcomes), b"".join(self._payload)
         self._outcomes.clear()
         self._payload.clear()
         self._payload_bytes = 0
+        self._groups += 1
         self._connection.send(Outcomes(self._lease_id, outcomes, payload, finished))

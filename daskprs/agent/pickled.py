@@ -63,17 +63,17 @@ def _own_modules_by_value() -> Iterator[None]:
 _INSTALLED = tuple(
     str(Path(path).resolve())
     for path in (
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
         *site.getsitepackages(),
         site.getusersitepackages(),
-        Path(__file__).parents[1],
+        str(Path(__file__).parents[1]),
     )
 )
 
 
 def _is_own(module: types.ModuleType) -> bool:
     """Say whether a module is the caller's: it has a file, and that is not an installed one."""
-    file = getattr(module, "__file__", None)
+    file: str | None = getattr(module, "__file__", None)
     if not file or module.__name__ == "__main__":
         return False
     return not str(Path(file).resolve()).startswith(_INSTALLED)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from daskprs.agent.messages import JobSpec, ProcessSpec
@@ -33,7 +32,7 @@ class EntryScript:
 
     """
 
-    _only: EntryScript | None = None
+    _only: Any = None
 
     logger: logging.Logger
     log_dir: str
@@ -41,13 +40,15 @@ class EntryScript:
     agent_name: str
     working_dir: str
 
-    def __new__(cls) -> EntryScript:
+    def __new__(cls) -> Self:
         """Return the one that there is."""
         if cls._only is None:
             cls._only = super().__new__(cls)
-            cls._only._describe(os.getcwd(), os.getcwd(), os.getcwd(), "process000")  # noqa: PTH109
-            cls._only._log_to(logging.StreamHandler(sys.stderr), "INFO")
-        return cls._only
+            here = str(Path.cwd())
+            cls._only._describe(here, here, here, "process000")  # noqa: SLF001 - its own class
+            cls._only._log_to(logging.StreamHandler(sys.stderr), "INFO")  # noqa: SLF001 - the same
+        only: Self = cls._only
+        return only
 
     @classmethod
     def install(cls, job: JobSpec, process: ProcessSpec) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.ignore_rules import IgnoreRules
@@ -13,6 +12,7 @@ from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from pathlib import Path
 
 LARGEST_BYTES = 300 << 20
 LARGEST_COUNT = 50_000

@@ -10,13 +10,13 @@ import importlib.machinery
 import json
 import os
 import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.public import EntryScript
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import ModuleType
 
 ASSETS_VARIABLE = "DASKPRS_ASSETS"
 """Holds, as JSON, where the job's named assets lie: ``{"my-model": "/path"}``."""
@@ -56,7 +56,7 @@ def _fill_model(module: ModuleType) -> None:
 
 
 def _fill_mltable(module: ModuleType) -> None:
-    module.__getattr__ = _missing  # type: ignore[attr-defined]
+    module.__getattr__ = _missing  # type: ignore[method-assign]
 
 
 def _nothing(module: ModuleType) -> None:

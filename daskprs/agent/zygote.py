@@ -10,7 +10,7 @@ import socket
 import subprocess
 import threading
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.process import AgentProcess
 from daskprs.agent.zygote_main import PACKET_BYTES, boot_command
@@ -129,7 +129,7 @@ class Zygote:
     def _listen(self) -> None:
         with contextlib.suppress(OSError):
             while packet := self._control.recv(PACKET_BYTES):
-                self._hear(pickle.loads(packet))  # noqa: S301 - from our own process
+                self._hear(pickle.loads(packet))
         with self._news:
             self._gone = True
             for pid, agent in self._agents.items():
@@ -139,7 +139,7 @@ class Zygote:
             self._agents.clear()
             self._news.notify_all()
 
-    def _hear(self, message: tuple[str, object]) -> None:
+    def _hear(self, message: tuple[Any, ...]) -> None:
         with self._news:
             match message:
                 case ("exited", int(pid), int(returncode)):

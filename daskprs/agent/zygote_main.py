@@ -190,7 +190,7 @@ def boot(role: str, *words: str) -> int:
 
 
 def main(control_fd: int, start_method: str) -> int:
-    """Be a zygote, and in the forks of it be an agent."""
+    """Be a zygote, and in the forks of it be an agent; with ``spawn`` by way of an exec."""
     linux.adopt_orphans()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if start_method == "fork":
@@ -206,7 +206,6 @@ def main(control_fd: int, start_method: str) -> int:
     if start_method == "fork":
         return child.run(*keep)
     for fd in keep:
-        os.set_inheritable(fd, True)  # noqa: FBT003 - positional-only
+        os.set_inheritable(fd, True)
     command = boot_command("agent", *map(str, keep))
-    os.execv(command[0], command)  # noqa: S606 - our own interpreter
-    return 0
+    return os.execv(command[0], command)  # noqa: S606 - our own interpreter

@@ -1,0 +1,1 @@
+"""Leases on Dask: the only place that imports distributed."""

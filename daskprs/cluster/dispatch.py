@@ -22,7 +22,6 @@ from daskprs.core.actions import (
 )
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import AgentChanged, AttemptEnded, Place, SlotsChanged, Stood
-from daskprs.core.lease import Lease, LeaseReturned
 from daskprs.core.outcomes import Failure
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from daskprs.cluster.slots import Nodes
     from daskprs.core.actions import Action, LedgerEvent, SlotId
     from daskprs.core.events import SlotState
+    from daskprs.core.lease import Lease, LeaseReturned
     from daskprs.core.ledger import Ledger
     from daskprs.core.limits import Limits
     from daskprs.core.outcomes import Outcome
@@ -52,7 +52,7 @@ class Dispatcher:
     into the inbox.
     """
 
-    def __init__(  # noqa: PLR0913 - it ties these together, and nothing else does
+    def __init__(
         self,
         client: Client,
         ledger: Ledger,

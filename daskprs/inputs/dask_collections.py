@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Reader, Source, Unit
 

@@ -107,7 +107,6 @@ class DelimitedSource:
                 self._reading.support_multi_line,
                 self._schema,
                 self._selected,
-                self._full,
             ),
         )
 
@@ -149,7 +148,6 @@ class Text(NamedTuple):
     multi_line: bool
     schema: TextSchema
     selected: list[str]
-    full: pa.Schema
 
 
 class DelimitedReader:
@@ -178,10 +176,6 @@ class DelimitedReader:
         place, start, stop = mini_batch.piece
         records = self._records_of(place).starting_in(start, stop)
         return self.load_body(records.body, records.start, place)
-
-    def load_table(self, mini_batch: MiniBatch) -> pa.Table:
-        """Return the same rows as an Arrow table."""
-        return pa.Table.from_pandas(self.load(mini_batch), self._text.full, preserve_index=False)
 
     def load_body(self, body: bytes, start: int, place: int) -> pd.DataFrame:
         """Return the rows of a body of whole records of a file."""

@@ -104,7 +104,7 @@ def read_csv(
 
 
 def _bool_or_null(column: pd.Series) -> pd.Series:
-    if not column.map(lambda value: pd.isna(value) or isinstance(value, bool)).all():
+    if not all(isinstance(value, bool) for value in column.dropna()):
         msg = "neither a boolean nor null"
         raise ValueError(msg)
     return column.astype(object)

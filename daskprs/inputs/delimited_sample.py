@@ -22,7 +22,7 @@ WHOLE_BYTES = 4 << 20
 """An input up to this size is its own sample."""
 FILES = 8
 PART_BYTES = 256 << 10
-"""So much is read at the beginning of a file, and, where it has no quotes, in the middle and at the end."""
+"""So much is read at the beginning of a file, in its middle and at its end."""
 
 
 def sampled(
@@ -52,9 +52,7 @@ def sampled(
             raise InputError(str(error)) from error
         finally:
             text.close()
-    frames = [
-        _parsed(files, parts, own, delimiter, encoding) for own, parts in by_names.items() if own
-    ]
+    frames = [_parsed(parts, own, delimiter, encoding) for own, parts in by_names.items() if own]
     if not frames:
         return pd.DataFrame(columns=names), complete
     whole = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
@@ -91,7 +89,6 @@ def _closed(part: bytes) -> bytes:
 
 
 def _parsed(
-    files: Sequence[InputFile],
     parts: list[bytes],
     names: tuple[str, ...],
     delimiter: str,

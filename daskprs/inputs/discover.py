@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import glob
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from daskprs.errors import InputError
 from daskprs.inputs.input_file import InputFile, is_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 GLOB_CHARACTERS = frozenset("*?[")
 
@@ -121,7 +120,7 @@ def _hint(path: str) -> str:
 
 
 def _remote(path: str) -> Iterator[InputFile]:
-    import fsspec  # noqa: PLC0415 - only for what is not on a disk
+    import fsspec
 
     try:
         filesystem, place = fsspec.core.url_to_fs(path)

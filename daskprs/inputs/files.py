@@ -140,7 +140,7 @@ class FilesReader:
             self._folders.pop().cleanup()
 
     def _fetch(self, url: str, below: str) -> str:
-        import fsspec  # noqa: PLC0415 - only for what is not on a disk
+        import fsspec
 
         target = Path(self._folders[-1].name, below, url.rpartition("/")[2])
         target.parent.mkdir()

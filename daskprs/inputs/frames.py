@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import numpy as np
 import pyarrow as pa
 
 from daskprs.core.mini_batch import MiniBatch
@@ -14,6 +14,8 @@ from daskprs.job_folder import whole_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    import pandas as pd
 
     from daskprs.inputs.source import Unit
 
@@ -42,7 +44,7 @@ class FrameSource:
         self._meta = meta
         mean = max(1.0, table.nbytes / max(1, table.num_rows))
         self._rows = max(1, int(size_bytes / mean))
-        self._total = table.num_rows
+        self._total: int = table.num_rows
         self._row_bytes = mean
         self._digest = ""
         self._path = ""
@@ -129,7 +131,7 @@ def arrow_of(frame: pd.DataFrame) -> pa.Table | None:
     labels = frame.columns
     if labels.has_duplicates or not all(isinstance(label, str) for label in labels):
         return None
-    if any(dtype == object for dtype in frame.dtypes):
+    if any(dtype.kind == "O" and isinstance(dtype, np.dtype) for dtype in frame.dtypes):
         return None
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False)

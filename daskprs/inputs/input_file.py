@@ -37,6 +37,6 @@ def open_binary(path: str) -> IO[bytes]:
     """Open a file for reading, wherever it is."""
     if not is_url(path):
         return Path(path).open("rb")
-    import fsspec  # noqa: PLC0415 - only for what is not on a disk
+    import fsspec
 
     return cast("IO[bytes]", fsspec.open(path, "rb").open())

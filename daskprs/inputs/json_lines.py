@@ -8,7 +8,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
-import pyarrow as pa
 
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import InputError, LoadError
@@ -171,10 +170,6 @@ class JsonLinesReader:
         except (ValueError, TypeError, OverflowError) as error:
             raise self._misfit(records.body, records.start, error) from None
 
-    def load_table(self, mini_batch: MiniBatch) -> pa.Table:
-        """Return the same rows as an Arrow table."""
-        return pa.Table.from_pandas(self.load(mini_batch), preserve_index=False)
-
     def frame_of(self, rows: list[dict[str, Any]], place: int) -> pd.DataFrame:
         """Return rows as a frame with the columns and types of the whole input."""
         typed = {
@@ -217,17 +212,23 @@ class JsonLinesReader:
     def _misfit(self, body: bytes, start: int, cause: Exception) -> LoadError:
         at = start
         for line in body.split(b"\n"):
-            row = parsed(line, self._encoding) if line.strip() else {}
-            for name in self._selected if isinstance(row, dict) else ():
-                try:
-                    _column([row.get(name)], self._dtypes[name]) if row else None
-                except (ValueError, TypeError, OverflowError):
-                    return LoadError(
-                        f"{self._where(at)}: column {name!r} holds {row.get(name)!r}, which is no "
-                        f"{self._dtypes[name]}. Say dtypes={{{name!r}: ...}} if it is another type."
-                    )
+            row = parsed(line, self._encoding) if line.strip() else ""
+            name = self._first_misfit(row) if isinstance(row, dict) else None
+            if name is not None and isinstance(row, dict):
+                return LoadError(
+                    f"{self._where(at)}: column {name!r} holds {row.get(name)!r}, which is no "
+                    f"{self._dtypes[name]}. Say dtypes={{{name!r}: ...}} if it is another type."
+                )
             at += len(line) + 1
         return LoadError(f"{self._paths[self._place]}, from byte {start}: {cause}")
+
+    def _first_misfit(self, row: dict[str, Any]) -> str | None:
+        for name in self._selected:
+            try:
+                _column([row.get(name)], self._dtypes[name])
+            except (ValueError, TypeError, OverflowError):
+                return name
+        return None
 
     def _where(self, at: int) -> str:
         line = 1 if self._file is None else self._file.read(0, at).count(b"\n") + 1
@@ -291,5 +292,7 @@ def _column(values: list[Any], dtype: Any) -> pd.Series:
         msg = "a value is no number"
         raise ValueError(msg)
     if str(dtype).startswith("datetime64"):
-        return pd.to_datetime(pd.Series(values, dtype=object)).astype(dtype)
-    return pd.Series(values, dtype=dtype)
+        dates: pd.Series = pd.to_datetime(pd.Series(values, dtype=object)).astype(dtype)
+        return dates
+    column: pd.Series = pd.Series(values, dtype=dtype)
+    return column

@@ -116,7 +116,7 @@ class ObjectFrameReader:
             file.seek(begin)
             body = file.read(length)
         try:
-            frame: pd.DataFrame = pickle.loads(body)  # noqa: S301 - the caller's own frame
+            frame: pd.DataFrame = pickle.loads(body)
         except (AttributeError, ImportError) as error:
             msg = (
                 f"an object of the frame cannot be loaded in an agent: {error}. Its class has to "

@@ -38,7 +38,7 @@ def open_source(data: Any, reading: Reading) -> Source:
         case "pyarrow", "Table" | "RecordBatch":
             return _open_arrow(data, reading)
         case (("dask" | "dask_expr"), _):
-            from daskprs.inputs.dask_collections import open_collection  # noqa: PLC0415 - Dask
+            from daskprs.inputs.dask_collections import open_collection
 
             return open_collection(data, reading)
     msg = (
@@ -61,8 +61,8 @@ def _is_list_of_paths(data: Any) -> bool:
 
 
 def _open_frame(frame: Any, reading: Reading) -> Source:
-    from daskprs.inputs.frames import FrameSource, arrow_of  # noqa: PLC0415 - pandas
-    from daskprs.inputs.object_frames import ObjectFrameSource  # noqa: PLC0415 - pandas
+    from daskprs.inputs.frames import FrameSource, arrow_of
+    from daskprs.inputs.object_frames import ObjectFrameSource
 
     _refuse_text_options(reading)
     frame = _selected(frame, reading)
@@ -76,9 +76,9 @@ def _open_frame(frame: Any, reading: Reading) -> Source:
 
 
 def _open_arrow(table: Any, reading: Reading) -> Source:
-    import pyarrow as pa  # noqa: PLC0415 - heavy
+    import pyarrow as pa
 
-    from daskprs.inputs.frames import FrameSource  # noqa: PLC0415 - pandas
+    from daskprs.inputs.frames import FrameSource
 
     _refuse_text_options(reading)
     if isinstance(table, pa.RecordBatch):
@@ -114,7 +114,7 @@ def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Sou
     if not reading.partition_keys:
         return source
     check_columns(reading.partition_keys, columns, "partition_keys")
-    from daskprs.inputs.partition_keys import by_keys  # noqa: PLC0415 - pandas
+    from daskprs.inputs.partition_keys import by_keys
 
     return by_keys(source, reading.partition_keys)
 
@@ -130,7 +130,7 @@ def _open_paths(data: Any, reading: Reading) -> Source:
         return FilesSource(inputs, count, reading.partition_format, reading.partition_keys)
     files = [file for one in inputs for file in visible(one)]
     if not files:
-        msg = f"{data!r}: no file in it is a table (hidden ones and those with a leading _ are skipped)."
+        msg = f"{data!r}: no file in it is a table (hidden files are skipped)."
         raise InputError(msg)
     source, columns = _open_table(kind, files, reading)
     return _keyed(source, columns, reading)
@@ -152,17 +152,17 @@ def _open_table(
 ) -> tuple[TableSource, Sequence[str]]:
     match kind:
         case Kind.PARQUET:
-            from daskprs.inputs.parquet import ParquetSource  # noqa: PLC0415 - pyarrow
+            from daskprs.inputs.parquet import ParquetSource
 
             parquet = ParquetSource(files, reading)
             return parquet, parquet.columns
         case Kind.DELIMITED:
-            from daskprs.inputs.delimited import DelimitedSource  # noqa: PLC0415 - pandas
+            from daskprs.inputs.delimited import DelimitedSource
 
             delimited = DelimitedSource(files, reading)
             return delimited, delimited.columns
         case Kind.JSON_LINES:
-            from daskprs.inputs.json_lines import JsonLinesSource  # noqa: PLC0415 - pandas
+            from daskprs.inputs.json_lines import JsonLinesSource
 
             lines = JsonLinesSource(files, reading)
             return lines, lines.columns

@@ -47,10 +47,7 @@ class PartitionFormat:
             expression += re.escape(pattern[at : field.start()]) + self._group(field)
             at = field.end()
         if not self.names or len(set(self.names)) != len(self.names):
-            msg = (
-                f"partition_format={pattern!r}: must hold one or more fields such as {{user}}, each "
-                "once."
-            )
+            msg = f"partition_format={pattern!r}: must hold fields such as {{user}}, each once."
             raise OptionError(msg)
         rest = re.escape(pattern[at:])
         self._expression = re.compile(f"(?:.*/)?{expression.lstrip('/')}{rest}")

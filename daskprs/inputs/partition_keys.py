@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from daskprs.inputs.source import Reader, TableSource, Unit
+    from daskprs.inputs.source import TableReader, TableSource, Unit
 
 
 def by_keys(source: TableSource, keys: Sequence[str]) -> FolderKeySource | ShuffledKeySource:
@@ -40,8 +40,8 @@ class FolderKeySource:
         """Yield one mini-batch for each combination, in order of first appearance."""
         groups: dict[tuple[Any, ...], list[MiniBatch]] = {}
         for part in self._source.mini_batches():
-            values = self._source.path_values(part)
-            groups.setdefault(tuple(values[key] for key in self._keys), []).append(part)
+            carried = self._source.path_values(part)
+            groups.setdefault(tuple(carried[key] for key in self._keys), []).append(part)
         for index, (values, parts) in enumerate(groups.items()):
             known = [part.items for part in parts if part.items is not None]
             yield MiniBatch(
@@ -74,7 +74,7 @@ class FolderKeySource:
 class JoiningReader:
     """Loads several mini-batches of a table as one."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: TableReader) -> None:
         self._reader = reader
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
@@ -110,12 +110,12 @@ class ShuffledKeySource:
             yield MiniBatch(
                 index=index,
                 piece=(group.file, group.offset, group.length),
-                identity=f"{group.values!r}|{group.rows}|{group.checksum}",
+                identity=f"{group.key!r}|{group.rows}|{group.checksum}",
                 items=group.rows,
                 size_bytes=group.length,
-                partition_key=tuple(zip(self._keys, group.values, strict=True)),
+                partition_key=tuple(zip(self._keys, group.key, strict=True)),
                 row_lower_bound=group.first_row,
-                label=_label(self._keys, group.values),
+                label=_label(self._keys, group.key),
             )
 
     def count(self) -> int:

@@ -7,6 +7,7 @@ that some of them fit into memory; the rows of one key have to, since `run` gets
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import zlib
 from contextlib import ExitStack
@@ -35,7 +36,8 @@ class Group(NamedTuple):
 
     first_row: int
     """Their first row's number in the whole input."""
-    values: tuple[Any, ...]
+    key: tuple[Any, ...]
+    """The values."""
     rows: int
     file: int
     offset: int
@@ -115,7 +117,7 @@ def _scatter_frame(
     frame: pd.DataFrame,
     rows: npt.NDArray[np.int64],
     part_of: npt.NDArray[np.int64],
-    files: list[IO[bytes]],
+    files: Sequence[IO[bytes]],
 ) -> None:
     for part in np.unique(part_of):
         places = np.flatnonzero(part_of == part)
@@ -141,7 +143,7 @@ def _hashed(column: pd.Series) -> npt.NDArray[np.uint64]:
     if column.dtype.kind == "f":
         column = column.astype("float64") + 0.0  # -0.0 + 0.0 is 0.0
         column = column.where(column.notna(), np.nan)
-    return pd.util.hash_pandas_object(column, index=False).to_numpy(np.uint64)
+    return np.asarray(pd.util.hash_pandas_object(column, index=False), np.uint64)
 
 
 def _hash(value: Any) -> int:
@@ -166,7 +168,7 @@ def _gather(keys: Sequence[str], scratch: Path, part: int) -> Iterator[Group]:
     order = np.argsort(numbered, kind="stable")
     bounds = np.flatnonzero(np.diff(numbered[order], prepend=-1, append=-1))
     with _gathered(scratch, part).open("wb") as file:
-        for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, stop in itertools.pairwise(bounds):
             places = order[start:stop]
             group = frame.take(places).reset_index(drop=True)
             offset = file.tell()
@@ -186,7 +188,7 @@ def _gather(keys: Sequence[str], scratch: Path, part: int) -> Iterator[Group]:
 
 def _group_numbers(frame: pd.DataFrame, keys: Sequence[str]) -> npt.NDArray[np.int64]:
     groups = frame.groupby(list(keys), sort=False, dropna=False, observed=True)
-    return groups.ngroup().to_numpy(np.int64)
+    return np.asarray(groups.ngroup(), np.int64)
 
 
 def _pieces(path: Path) -> Iterator[tuple[npt.NDArray[np.int64], pd.DataFrame]]:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-    import pyarrow as pa
 
     from daskprs.core.mini_batch import MiniBatch
 
@@ -36,8 +35,8 @@ class Reader(Protocol):
 class TableReader(Reader, Protocol):
     """A reader of tabular input."""
 
-    def load_table(self, mini_batch: MiniBatch) -> pa.Table:
-        """Return the same rows as an Arrow table, with the schema of the whole input."""
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return the rows, with an index from 0 and the types of the whole input."""
         ...
 
 
@@ -74,6 +73,10 @@ class Source(Protocol):
 
 class TableSource(Source, Protocol):
     """Cuts a table."""
+
+    def reader(self) -> TableReader:
+        """Return the reader for the agents."""
+        ...
 
     @property
     def path_names(self) -> list[str]:

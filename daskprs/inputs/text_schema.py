@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from daskprs.errors import OptionError
 from daskprs.inputs.columns import check_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 BOOL_OR_NULL = "bool or null"
 TEXT = "str"

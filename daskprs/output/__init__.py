@@ -1,0 +1,1 @@
+"""From what `run` returned to one file, in input order, whole or not at all."""

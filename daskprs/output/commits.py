@@ -24,7 +24,7 @@ NO_REGION = Region(0, 0, 0, 0)
 class Commit(NamedTuple):
     """What the one attempt that counts made of a mini-batch."""
 
-    index: int
+    index: int  # type: ignore[assignment] # hides tuple.index
     total: int
     succeeded: int
     empty: bool
@@ -112,6 +112,6 @@ _COLUMNS = (
 
 
 def _digest(identity: str) -> int:
-    """Return 63 bits of a hash: of a million mini-batches, two share one once in 18 million jobs."""
+    """Return 63 bits of a hash: of a million mini-batches two share one in 1 of 18 million jobs."""
     digest = hashlib.blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1

@@ -59,7 +59,7 @@ class ResultStore:
 
     """
 
-    def __init__(  # noqa: PLR0913 - each is a thing of its own
+    def __init__(
         self,
         folder: JobFolder,
         epoch: int,

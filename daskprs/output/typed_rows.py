@@ -53,9 +53,9 @@ def decode(file: IO[bytes], length: int) -> Iterator[pd.DataFrame]:
                 with pa.ipc.open_stream(body) as stream:
                     yield stream.read_all().to_pandas()
             case b"P":
-                yield pickle.loads(body)  # noqa: S301 - written by the job's own agents
+                yield pickle.loads(body)
             case b"E":
-                elements = pickle.loads(body)  # noqa: S301 - the same
+                elements = pickle.loads(body)
                 yield pd.DataFrame({RESULT: pd.Series(elements, dtype=_dtype_of(elements))})
             case _:
                 msg = f"typed rows: a piece of an unknown kind {kind!r}."
@@ -79,7 +79,8 @@ def _arrow(frame: pd.DataFrame) -> bytes | None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    return sink.getvalue().to_pybytes()
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 def _needs_a_check(frame: pd.DataFrame) -> bool:

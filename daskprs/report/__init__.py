@@ -1,0 +1,1 @@
+"""What the user reads: progress and logs, fed by events."""

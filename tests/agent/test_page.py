@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from daskprs.agent.page import NOTHING, Phase, SharedPage, new_page
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @contextmanager

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import deeds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--where")

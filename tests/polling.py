@@ -1,0 +1,19 @@
+"""Waiting for a condition, with a limit."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def poll_for(condition: Callable[[], object], timeout_s: float = 20.0) -> bool:
+    """Return whether a condition came true within the limit."""
+    until = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True

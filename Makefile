@@ -1,36 +1,54 @@
-# Everything a person needs: make demo, make test. Each sets up its own virtual environment.
-PYTHON ?= $(firstword $(foreach version,3.13 3.12 3.11,$(shell command -v python$(version) 2>/dev/null)) $(shell command -v python3))
+# All that a person needs: `make demo` and `make test`. Both set up a virtual environment first.
+#
+# Another Python:      make test PYTHON=/path/to/python3.12
+# Fewer test workers:  make test WORKERS=2
+
 VENV := .venv
 BIN := $(VENV)/bin
+READY := $(VENV)/ready
 WORKERS ?= auto
+# The first of these that starts: a name on the path may be a shim of a Python that is not there.
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
+	$$name -c "" 2>/dev/null && echo $$name && break; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-long style docs clean
-.DEFAULT_GOAL := test
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-long style docs suite clean
 
-$(VENV)/ready: pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "daskprs needs Python 3.11 or newer; $(PYTHON) is older. Say: make PYTHON=/path/to/python3.11")'
-	@echo "Setting up $(VENV) (a minute or so) ..."
-	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group test --group style --group docs
-	@touch $@
+help:  ## Show what there is
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
-demo: $(VENV)/ready  ## The main job on real data: see what it shows
+demo: $(READY)  ## Two jobs on real data: see what they show, and where everything is
 	@$(BIN)/python examples/demo.py
 
-test: style docs $(VENV)/ready  ## Style, documentation and the whole suite
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+test: style docs  ## Style and documentation, then the whole suite
+	@$(MAKE) --no-print-directory suite
 
-test-long: $(VENV)/ready  ## The long forms
-	$(BIN)/python -m pytest -n $(WORKERS) -m long
+suite: $(READY)  ## The tests alone
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
 
-style: $(VENV)/ready
-	$(BIN)/ruff check
-	$(BIN)/ruff format --check
-	$(BIN)/mypy
+test-long: $(READY)  ## The tests that take minutes, and properties on many more examples
+	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(WORKERS) --timeout 1800
 
-docs: $(VENV)/ready
-	$(BIN)/mkdocs build --strict --quiet
+style: $(READY)  ## Lint, format and types
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/mypy
 
-clean:
+docs: $(READY)  ## Build the documentation into site/; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "The documentation is in site/."
+
+clean:  ## Remove what all of these have made
 	rm -rf $(VENV) site dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \
+	    "daskprs needs Python 3.11 or newer; here is '$(PYTHON)'. Name one: make PYTHON=/path/to/python3.11"; \
+	    exit 1; }
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version): a minute or two, once."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --upgrade "pip>=25.1"
+	@echo "  daskprs, its dependencies, and what tests, style and documentation need ..."
+	@$(PIP) install --editable . --group dev
+	@touch $@

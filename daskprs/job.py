@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.agent import warm
 from daskprs.agent.checked_script import check_script
 from daskprs.agent.environment import agent_environment, system_arguments, usable_cores
-from daskprs.agent.messages import JobSpec, OutputSpec
+from daskprs.agent.messages import JobSpec
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import JobEnded, JobStarted, OutputPublished
 from daskprs.core.ledger import Ledger
@@ -28,6 +28,7 @@ from daskprs.errors import (
 from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import latest_epoch, locked
+from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore
 from daskprs.report.end_message import end_message
 from daskprs.report.listeners import Listeners

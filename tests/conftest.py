@@ -33,6 +33,7 @@ LASTING_THREADS = (
     "Profile",  # Dask's profiler of the whole process
     "Dask-Default-Threads",  # Dask's own pools, kept for the next call
     "Dask-Offload",
+    "Dask-Callback-Thread",
     "IO loop",  # Dask's loop of the whole process
     "AsyncProcess",
     "TCP-Executor",

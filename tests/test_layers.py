@@ -25,7 +25,7 @@ LAYERS = [
     {"api"},
     {"cli"},
 ]
-SIDE_BY_SIDE = {("options", "option_rules")}
+SIDE_BY_SIDE = {("options", "option_rules"), ("job_lock", "job_folder")}
 MODULES = sorted(ROOT.rglob("*.py"))
 LONGEST = 300
 NOT_AT_IMPORT = ["pandas", "numpy", "pyarrow", "dask", "distributed", "rich", "click", "fsspec"]

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Failure, Outcome
+    from daskprs.output.spec import OutputSpec
 
 PROTOCOL = 1
 
@@ -45,17 +46,6 @@ class ScriptSpec(NamedTuple):
     """Where the snapshot was taken from: shown in tracebacks in place of it."""
     pickled: bytes | None = None
     """cloudpickle of a callable, an object or a class, for scripts that are no file."""
-
-
-class OutputSpec(NamedTuple):
-    """What becomes of what `run` returns."""
-
-    text: bool
-    """Format rows as lines for the append_row file."""
-    typed: bool
-    """Keep rows with their types for `to_pandas`."""
-    header: bool = False
-    separator: str = " "
 
 
 class JobSpec(NamedTuple):

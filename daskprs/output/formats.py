@@ -20,8 +20,8 @@ from daskprs.output.sink import Sink
 from daskprs.output.typed_rows import encode_elements, encode_frame
 
 if TYPE_CHECKING:
-    from daskprs.agent.messages import OutputSpec
     from daskprs.core.outcomes import Extent
+    from daskprs.output.spec import OutputSpec
 
 ROWS_AT_ONCE = 10_000
 """Frames are written in pieces of so many rows: a piece is some megabytes at most."""

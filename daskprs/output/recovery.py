@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.errors import JobChanged
-from daskprs.job_lock import latest_epoch
-from daskprs.output.append_row import checksum_of
-from daskprs.output.commits import Commit, CommitTable, Region
-from daskprs.output.journal import records
-from daskprs.output.spool import intact
+import numpy as np
+
+from daskprs.output.commits import Region, each, in_input_order
+from daskprs.output.fingerprint import check_unchanged
+from daskprs.output.history import History
+from daskprs.output.spool import checksum_of, holds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable
+    from pathlib import Path
 
     from daskprs.agent.messages import OutputSpec
     from daskprs.job_folder import JobFolder
+    from daskprs.output.commits import CommitTable, Numbers
+    from daskprs.output.history import Publication
 
 
 class Found(NamedTuple):
-    """What can be told from the journals."""
+    """What can be told from the journals, and is there."""
 
     commits: CommitTable
-    published: Path | None
+    dropped: list[tuple[int, ...]]
+    """Epoch and index of commits whose bytes are gone or changed."""
+    published: Publication | None
     """The output file, where it was published and is unchanged."""
+    may_overwrite: bool
+    """What stands under the name of the output file may be replaced."""
 
 
 def recover(
@@ -40,89 +47,74 @@ def recover(
     ------
     JobChanged
         When a journal was written for other inputs, another script or other options.
+    JournalError
+        When a journal was written by another version.
 
     """
-    journals = _journals(folder)
-    published = _published(journals, target)
-    commits, seen = CommitTable(), set[int]()
-    for path in journals:
-        for record in records(path):
-            match record:
-                case ["job", written]:
-                    _compare(written, fingerprint)
-                case ["commit", str(identity), _, *row]:
-                    commit = _commit(row)
-                    text = published is not None or _text_is_there(folder, spec, commit)
-                    if commit.index not in seen and text and _typed_is_there(folder, spec, commit):
-                        seen.add(commit.index)
-                        commits.add(commit, identity)
-    return Found(commits, published)
+    history = History(folder)
+    check_unchanged(history.fingerprints, fingerprint)
+    commits, standing = history.commits, history.standing()
+    published = _published(history, target)
+    if published is not None:
+        _place_in_file(history, published)
+    whole = np.ones(len(standing), dtype=bool)
+    if spec.text:
+        in_spool = standing[commits.column("in_file")[standing] == 0]
+        broken = _broken(commits, in_spool, "text", folder.spool)
+        whole &= ~np.isin(standing, broken)
+    if spec.typed:
+        whole &= ~np.isin(standing, _broken(commits, standing, "typed", folder.typed_spool))
+    lost = standing[~whole]
+    dropped = list(each(commits.column("epoch")[lost], commits.column("index")[lost]))
+    kept = np.zeros(len(commits), dtype=bool)
+    kept[standing[whole]] = True
+    commits.keep(kept)
+    known = any(publication.target == target for publication in history.publications)
+    return Found(commits, dropped, published, history.may_overwrite or known)
 
 
-def _text_is_there(folder: JobFolder, spec: OutputSpec, commit: Commit) -> bool:
-    return not spec.text or intact(folder.spool(commit.text.epoch), commit.text)
-
-
-def _typed_is_there(folder: JobFolder, spec: OutputSpec, commit: Commit) -> bool:
-    return not spec.typed or intact(folder.typed_spool(commit.typed.epoch), commit.typed)
-
-
-def committed(folder: JobFolder) -> CommitTable:
-    """Return the commits of a job as its journals tell them, the first of each mini-batch."""
-    commits, seen = CommitTable(), set[int]()
-    for path in _journals(folder):
-        for record in records(path):
-            match record:
-                case ["commit", str(identity), _, int(index), *row] if index not in seen:
-                    seen.add(index)
-                    commits.add(_commit([index, *row]), identity)
-    return commits
-
-
-def _journals(folder: JobFolder) -> list[Path]:
-    paths = (folder.journal(epoch) for epoch in range(1, latest_epoch(folder) + 1))
-    return [path for path in paths if path.exists()]
-
-
-def _commit(row: list[Any]) -> Commit:
-    index, total, succeeded, empty, text, typed, header = row
-    return Commit(index, total, succeeded, empty, Region(*text), Region(*typed), header)
-
-
-def _published(journals: list[Path], target: Path | None) -> Path | None:
-    """Return the output file if some epoch finished it, whether or not it lived to say so."""
-    if target is None or not target.exists():
+def _published(history: History, target: Path | None) -> Publication | None:
+    """Return the publication whose file is in place, whether or not its epoch lived to say so."""
+    if target is None or not target.is_file():
         return None
     size = target.stat().st_size
-    for path in journals:
-        for record in records(path):
-            match record:
-                case ["publishing", str(name), int(length), int(checksum)] if (
-                    Path(name) == target and length == size and checksum == checksum_of(target)
-                ):
-                    return target
-    return None
+    likely = [p for p in history.publications if p.target == target and p.size == size]
+    if not likely:
+        return None
+    with target.open("rb") as file:
+        _, checksum = checksum_of(file)
+    return next((p for p in reversed(likely) if p.checksum == checksum), None)
 
 
-def _compare(written: dict[str, Any], now: dict[str, Any]) -> None:
-    changed = list(_differences(written, now, ""))
-    if changed:
-        msg = (
-            "the journal of this job was written for something else. What differs: "
-            + "; ".join(changed[:5])
-            + ". Use another job_dir, or put things back as they were."
-        )
-        raise JobChanged(msg)
+def _place_in_file(history: History, published: Publication) -> None:
+    """Point the text of what was published to its place in the file."""
+    commits = history.commits
+    rows = in_input_order(commits, history.standing(published.epoch))
+    lengths = commits.column("text_length")[rows]
+    offsets, in_file = commits.column("text_offset"), commits.column("in_file")
+    offsets[rows] = published.header_bytes + np.cumsum(lengths) - lengths
+    in_file[rows] = True
+    commits.set_column("text_offset", offsets)
+    commits.set_column("in_file", in_file)
 
 
-def _differences(written: Any, now: Any, where: str) -> Iterator[str]:
-    if isinstance(written, dict) and isinstance(now, dict):
-        for name in sorted({*written, *now}):
-            yield from _differences(written.get(name), now.get(name), f"{where}.{name}".strip("."))
-    elif written != now:
-        yield f"{where} was {_short(written)} and is {_short(now)}"
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"  # noqa: PLR2004 - a line
+def _broken(
+    commits: CommitTable, rows: Numbers, form: str, spool: Callable[[int], Path]
+) -> Numbers:
+    """Return the rows whose bytes in the spools are not what they should be."""
+    rows = rows[commits.column(f"{form}_length")[rows] > 0]
+    epochs = commits.column("epoch")[rows]
+    region = [commits.column(f"{form}_{part}")[rows] for part in Region._fields]
+    in_order = np.lexsort((region[0], epochs))
+    broken = []
+    with ExitStack() as stack:
+        files = {
+            epoch: stack.enter_context(spool(epoch).open("rb"))
+            for epoch in np.unique(epochs).tolist()
+            if spool(epoch).exists()
+        }
+        columns = (rows, epochs, *region)
+        for row, epoch, *place in each(*(column[in_order] for column in columns)):
+            if epoch not in files or not holds(files[epoch], Region(*place)):
+                broken.append(row)
+    return np.array(broken, dtype=np.int64)

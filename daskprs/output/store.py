@@ -11,11 +11,14 @@ import shutil
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import OutputError
-from daskprs.job_lock import held, latest_epoch
-from daskprs.output.append_row import checksum_of, publish, write_ordered
-from daskprs.output.commits import NO_REGION, Commit, CommitTable
-from daskprs.output.journal import Journal
+from daskprs.errors import JournalError, OutputError
+from daskprs.job_folder import sync_folder
+from daskprs.job_lock import latest_epoch
+from daskprs.output.append_row import OrderedText
+from daskprs.output.commits import NO_REGION, Commit, CommitTable, Region
+from daskprs.output.headers import Headers
+from daskprs.output.journal import VERSION, Journal
+from daskprs.output.output_file import check_output_file, claimed_output, part_of, publish
 from daskprs.output.recovery import recover
 from daskprs.output.spool import Spool
 
@@ -54,6 +57,8 @@ class ResultStore:
     ------
     OutputError
         When the output file exists or its folder cannot be written.
+    JobFolderLocked
+        When another job has claimed the output file.
     JobChanged
         When the journal was written for something else.
 
@@ -70,63 +75,64 @@ class ResultStore:
         resume: bool = False,
         overwrite: bool = False,
     ) -> None:
+        self.published: Path | None = None
+        """The output file, once it is there."""
         self._folder = folder
         self._epoch = epoch
         self._spec = spec
         self._target = target
-        self._closing = ExitStack()
         self._commits = CommitTable()
+        self._headers = Headers()
+        self._given_up = 0
+        self._is_new = True
+        """Something was committed that is not in the published file."""
         self._synced_s = 0.0
-        self.published: Path | None = None
-        """The output file, once it is there."""
-        if target is not None:
-            self._claim(target)
-        try:
+        self._closing = ExitStack()
+        with ExitStack() as opening:
+            opening.callback(self._closing.close)
             self._open(fingerprint, resume=resume, overwrite=overwrite)
-        except BaseException:
-            self._closing.close()
-            raise
+            opening.pop_all()
 
     def recovered(self, mini_batch: MiniBatch) -> Commit | None:
         """Return what an earlier run has committed for a mini-batch."""
-        return self._commits.find(mini_batch.identity)
+        return self._commits.find(mini_batch.index, mini_batch.identity)
 
-    def commit(self, mini_batch: MiniBatch, outcome: Outcome, payload: memoryview) -> None:
+    def commit(self, mini_batch: MiniBatch, outcome: Outcome, payload: bytes | memoryview) -> None:
         """Keep what an attempt made: `payload` is its text, then its typed rows.
 
         Raises
         ------
         OutputError
-            When it cannot be written. What was committed before stays committed.
+            When it cannot be written, or its header is not that of the others. What was committed
+            before stays committed.
 
         """
+        header = outcome.header if outcome.text is not None and outcome.text.length else None
+        self._headers.check(header, outcome.index)
+        here = _carried(outcome.text)
+        view = memoryview(payload)
         try:
-            text, payload = self._keep(self._text, outcome.text, payload)
-            typed, _ = self._keep(self._typed, outcome.typed, payload)
-            header = outcome.header if outcome.header != "" else None
+            text = _keep(self._text, outcome.text, view[:here])
+            typed = _keep(self._typed, outcome.typed, view[here:])
             commit = Commit(
-                outcome.index,
-                outcome.total,
-                outcome.succeeded,
-                outcome.empty,
-                text,
-                typed,
-                header,
+                outcome.index, outcome.total, outcome.succeeded, outcome.empty, text, typed, header
             )
-            self._journal.add(["commit", mini_batch.identity, outcome.attempt, *commit])
+            self._journal.add("commit", mini_batch.identity, outcome.attempt, *commit)
             self._journal.write()
         except OSError as error:
             raise OutputError(_no_room(self._folder, error)) from error
-        self._commits.add(commit, mini_batch.identity)
+        self._commits.add(commit, mini_batch.identity, self._epoch)
+        self._is_new = True
 
     def attempt_failed(self, mini_batch: MiniBatch, outcome: Outcome, *, final: bool) -> None:
         """Record a failed attempt, and with `final` that the mini-batch was given up."""
         failure = outcome.failure
-        what = None if failure is None else [failure.kind, failure.message[:1000]]
+        error = None if failure is None else [failure.kind, failure.message[:1000]]
         kind = "given up" if final else "failed"
         self._journal.add(
-            [kind, mini_batch.identity, outcome.attempt, outcome.index, outcome.status, what]
+            kind, mini_batch.identity, outcome.attempt, outcome.index, outcome.status, error
         )
+        self._given_up += final
 
     def sync_if_due(self, now_s: float) -> None:
         """Sync about once a second: the spools first, so that the journal never says too much."""
@@ -137,84 +143,75 @@ class ResultStore:
     def publish(self) -> Path | None:
         """Write the output file, and return it; None when the job has none.
 
+        To be called when every mini-batch is settled. A file that is published already is written
+        anew only if there is more to put into it.
+
         Raises
         ------
         OutputError
-            When it cannot be written, or headers differ. Nothing stands under its name then.
+            When it cannot be written. Nothing stands under its name then.
+        JournalError
+            When the spool is damaged, or another driver has taken over.
 
         """
+        self._journal.add("complete", len(self._commits), self._given_up)
         self._sync()
-        target = self._target
-        if target is None or self.published is not None:
-            return self.published
-        if latest_epoch(self._folder) != self._epoch:
-            msg = f"another driver has taken over {self._folder}: nothing is published here."
-            raise OutputError(msg)
-        part = target.with_name(f".{target.name}.{self._folder.path.name}.part")
-        size = write_ordered(self._folder, self._commits, part)
-        self._journal.add(["publishing", str(target), size, checksum_of(part)])
-        self._sync()
-        publish(part, target)
-        self._journal.add(["published", str(target)])
-        self._sync()
-        self.published = target
-        for epoch in range(1, self._epoch + 1):
-            self._folder.spool(epoch).unlink(missing_ok=True)
-        return target
+        if self._target is not None and (self.published is None or self._is_new):
+            try:
+                self._publish(self._target)
+            except OSError as error:
+                msg = f"the output cannot be written: {error}. Make room, and resume the job."
+                raise OutputError(msg) from error
+        return self.published
 
     def close(self) -> None:
         """Write what there is, and let go; the journal and the spools stay for a resume."""
-        with suppress(OSError):  # a full disk has been told of, and closing must go on
+        with suppress(OutputError):  # a full disk has been told of, and closing must go on
             self._sync()
         self._closing.close()
 
     # ---- opening ----
 
-    def _claim(self, target: Path) -> None:
-        """Claim the output file, so that no other job writes it meanwhile."""
-        claim = target.with_name(f".{target.name}.daskprs-claim")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._closing.enter_context(held(claim, f"the output file {target}"))
-        except OSError as error:
-            msg = f"output_dir: {target.parent} cannot be written: {error}."
-            raise OutputError(msg) from error
-        self._closing.callback(claim.unlink, missing_ok=True)
-
     def _open(self, fingerprint: dict[str, Any], *, resume: bool, overwrite: bool) -> None:
+        target, replaces = self._target, overwrite
+        if target is not None:
+            self._closing.enter_context(claimed_output(target))
+        dropped: list[tuple[int, ...]] = []
         if resume:
-            found = recover(self._folder, self._spec, fingerprint, self._target)
-            self._commits, self.published = found.commits, found.published
-        target = self._target
-        if target is not None and target.exists() and not (overwrite or self.published):
-            msg = (
-                f"the output file {target} exists. Use another output_dir or "
-                "append_row_file_name, or overwrite=True."
-            )
-            raise OutputError(msg)
-        self._journal = Journal(self._folder.journal(self._epoch))
-        self._closing.callback(self._journal.close)
-        self._journal.add(["job", fingerprint])
-        self._journal.write()
+            dropped, known = self._recover(fingerprint)
+            replaces |= known
+        if target is not None:
+            check_output_file(target, overwrite=replaces)
+        self._folder.clear_spill()
+        self._closing.callback(self._folder.clear_spill)
         self._text = self._spool(self._folder.spool(self._epoch), wanted=self._spec.text)
         self._typed = self._spool(self._folder.typed_spool(self._epoch), wanted=self._spec.typed)
+        self._journal = Journal(self._folder.journal(self._epoch))
+        self._closing.callback(self._journal.close)
+        self._journal.add("job", VERSION, fingerprint, overwrite)
+        for epoch, index in dropped:
+            self._journal.add("dropped", epoch, index)
+        self._sync()
+        sync_folder(self._folder.path)
+
+    def _recover(self, fingerprint: dict[str, Any]) -> tuple[list[tuple[int, ...]], bool]:
+        found = recover(self._folder, self._spec, fingerprint, self._target)
+        self._commits = found.commits
+        self._headers = Headers.of(found.commits)
+        if found.published is not None:
+            self.published = self._target
+            self._is_new = bool((found.commits.column("epoch") > found.published.epoch).any())
+            self._drop_spools(found.published.epoch)
+        return found.dropped, found.may_overwrite
 
     def _spool(self, path: Path, *, wanted: bool) -> Spool | None:
         if not wanted:
             return None
-        spool = Spool(path, self._epoch)
+        spool = Spool(path)
         self._closing.callback(spool.close)
         return spool
 
     # ---- writing ----
-
-    def _keep(
-        self, spool: Spool | None, extent: Extent | None, payload: memoryview
-    ) -> tuple[Any, memoryview]:
-        if spool is None or extent is None:
-            return NO_REGION, payload
-        here = 0 if extent.file else extent.length
-        return spool.append(extent, payload[:here]), payload[here:]
 
     def _sync(self) -> None:
         try:
@@ -224,6 +221,37 @@ class ResultStore:
             self._journal.sync()
         except OSError as error:
             raise OutputError(_no_room(self._folder, error)) from error
+
+    def _publish(self, target: Path) -> None:
+        sources = {0: target, **{n: self._folder.spool(n) for n in range(1, self._epoch + 1)}}
+        part = part_of(target, self._folder.path.name)
+        try:
+            written = OrderedText(self._commits, sources).write(part)
+            self._journal.add("publishing", str(target), *written)
+            self._sync()
+            if latest_epoch(self._folder) != self._epoch:
+                msg = f"another driver has taken over {self._folder}: nothing is published here."
+                raise JournalError(msg)
+            publish(part, target)
+        finally:
+            part.unlink(missing_ok=True)
+        self.published, self._is_new = target, False
+        self._journal.add("published", str(target))
+        with suppress(OutputError):  # the checksum above says the same
+            self._sync()
+        self._drop_spools(self._epoch)
+
+    def _drop_spools(self, last: int) -> None:
+        for epoch in range(1, last + 1):
+            self._folder.spool(epoch).unlink(missing_ok=True)
+
+
+def _carried(extent: Extent | None) -> int:
+    return 0 if extent is None or extent.file is not None else extent.length
+
+
+def _keep(spool: Spool | None, extent: Extent | None, piece: memoryview) -> Region:
+    return NO_REGION if spool is None or extent is None else spool.append(extent, piece)
 
 
 def _no_room(folder: JobFolder, error: OSError) -> str:

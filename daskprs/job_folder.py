@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
+
+CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOTSUP}
+"""What file systems say that know no such thing (network and FUSE ones)."""
 
 
 class JobFolder:
@@ -33,6 +37,11 @@ class JobFolder:
         """Make the folder and those that everything else is put into."""
         for folder in (self.logs, self.scratch, self.spill):
             folder.mkdir(parents=True, exist_ok=True)
+
+    def clear_spill(self) -> None:
+        """Remove what killed agents, or those of a killed driver, have left in `spill`."""
+        for file in self.spill.glob("*"):
+            file.unlink(missing_ok=True)
 
     # ---- the job ----
 
@@ -196,5 +205,8 @@ def sync_folder(folder: Path) -> None:
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
+    except OSError as error:
+        if error.errno not in CANNOT_SYNC_FOLDERS:
+            raise
     finally:
         os.close(fd)

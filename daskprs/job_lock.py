@@ -6,16 +6,18 @@ import fcntl
 import json
 import os
 import socket
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
-from daskprs.errors import JobFolderLocked
+from daskprs.errors import JobFolderError, JobFolderLocked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs.job_folder import JobFolder
+
+HOLDER_BYTES = 4096
 
 
 @contextmanager
@@ -50,34 +52,70 @@ def latest_epoch(folder: JobFolder) -> int:
     return max(numbers, default=0)
 
 
+def has_begun(folder: JobFolder) -> bool:
+    """Say whether a job has begun in this folder.
+
+    An epoch without a journal is that of a driver that was refused before it began: what it was
+    refused for can be put right, and the folder used as if it were new.
+    """
+    return any(folder.journal(n).exists() for n in range(1, latest_epoch(folder) + 1))
+
+
 @contextmanager
 def held(path: Path, what: str) -> Iterator[None]:
     """Hold a lock file, with a description of the holder in it."""
-    file = _lock(path, what)
+    fd = _lock(path, what)
     try:
-        file.truncate(0)
-        file.write(json.dumps(_holder()))
-        file.flush()
+        with suppress(OSError):  # on a full disk the holder has no name, and holds it all the same
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps(_holder()).encode(), 0)
         yield
-        file.truncate(0)
     finally:
-        file.close()
+        os.close(fd)
 
 
-def _lock(path: Path, what: str) -> IO[str]:
-    file = path.open("a+")
+@contextmanager
+def claimed(path: Path, what: str) -> Iterator[None]:
+    """Hold a lock file that is there only as long as it is held."""
+    with held(path, what):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _lock(path: Path, what: str) -> int:
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still_there(fd, path):
+                return fd
+        except BlockingIOError as error:
+            holder = _described(os.pread(fd, HOLDER_BYTES, 0))
+            os.close(fd)
+            msg = (
+                f"another driver is at work on {what}: {holder}. Wait for it, end it, or use "
+                "another job_dir or output_dir."
+            )
+            raise JobFolderLocked(msg) from error
+        except OSError as error:
+            os.close(fd)
+            msg = f"{what} cannot be locked: {error}. Use a folder on another file system."
+            raise JobFolderError(msg) from error
+        os.close(fd)
+
+
+def _is_still_there(fd: int, path: Path) -> bool:
+    """Say whether an open file is the one of that name.
+
+    A claim is removed by its holder: who opened it just before holds the lock of a file that
+    nobody else will ever see.
+    """
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.seek(0)
-        holder = file.read() or "unknown"
-        file.close()
-        msg = (
-            f"another driver is at work on {what} (holder: {holder}). Wait for it, end it, or use "
-            "another job_dir or output_dir."
-        )
-        raise JobFolderLocked(msg) from error
-    return file
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _holder() -> dict[str, object]:
@@ -86,3 +124,11 @@ def _holder() -> dict[str, object]:
     except OSError:
         boot = ""
     return {"host": socket.gethostname(), "pid": os.getpid(), "boot": boot}
+
+
+def _described(written: bytes) -> str:
+    try:
+        holder = json.loads(written)
+        return f"process {holder['pid']} on {holder['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "a process that has not said its name"

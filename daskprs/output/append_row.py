@@ -1,4 +1,4 @@
-"""The append_row file: regions of the spools put into input order, and published whole."""
+"""The append_row file: regions of the spools put into input order, checked while at it."""
 
 from __future__ import annotations
 
@@ -7,81 +7,121 @@ import os
 import shutil
 import zlib
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from daskprs.errors import OutputError
-from daskprs.job_folder import sync_folder
+from daskprs.errors import JournalError, OutputError
+from daskprs.output.commits import each, in_input_order
+from daskprs.output.journal import write_at
 from daskprs.output.spool import COPY_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from daskprs.job_folder import JobFolder
-    from daskprs.output.commits import CommitTable
+    from daskprs.output.commits import CommitTable, Numbers
 
 CANNOT_COPY_RANGE = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM}
 
 
-def write_ordered(folder: JobFolder, commits: CommitTable, part: Path) -> int:
-    """Write the rows of all commits in input order, header first, and return the size.
+class Written(NamedTuple):
+    """A file that is finished and synced."""
 
-    Raises
-    ------
-    OutputError
-        When there is no space, or two mini-batches have different headers. Nothing is left.
+    size: int
+    checksum: int
+    header_bytes: int
+
+
+class OrderedText:
+    """The rows of all commits in input order, the header first.
+
+    Parameters
+    ----------
+    commits
+        Everything that is to be in the file.
+    sources
+        The spool of each epoch; 0 is the file that was published before.
 
     """
-    order = np.argsort(commits.column("index"), kind="stable")
-    header = _header(commits, order).encode()
-    lengths = commits.column("text_length")[order]
-    size = len(header) + int(lengths.sum())
-    _check_space(part.parent, size)
-    try:
-        _write(folder, commits, order, part, header)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        msg = f"the output could not be written: {error}. The journal is kept: resume the job."
-        raise OutputError(msg) from error
-    return size
+
+    def __init__(self, commits: CommitTable, sources: Mapping[int, Path]) -> None:
+        order = in_input_order(commits, np.arange(len(commits)))
+        self._header = _header(commits, order).encode()
+        filled = order[commits.column("text_length")[order] > 0]
+        self._index = commits.column("index")[filled]
+        self._offset = commits.column("text_offset")[filled]
+        self._length = commits.column("text_length")[filled]
+        self._checksum = commits.column("text_checksum")[filled]
+        in_file = commits.column("in_file")[filled].astype(bool)
+        self._source = np.where(in_file, 0, commits.column("epoch")[filled])
+        self._paths = sources
+
+    def write(self, part: Path) -> Written:
+        """Write the file, and return what it is.
+
+        Raises
+        ------
+        OutputError
+            When there is no space.
+        JournalError
+            When the bytes of a mini-batch are no longer those that were committed.
+
+        """
+        size = len(self._header) + int(self._length.sum())
+        _check_space(part.parent, size)
+        self._write(part)
+        return Written(size, self._checked(part), len(self._header))
+
+    def _write(self, part: Path) -> None:
+        with ExitStack() as stack, part.open("wb", buffering=0) as target:
+            sources = {
+                number: stack.enter_context(self._paths[number].open("rb", buffering=0)).fileno()
+                for number in np.unique(self._source).tolist()
+            }
+            write_at(target.fileno(), memoryview(self._header), 0)
+            end = target.seek(0, os.SEEK_END)
+            for source, offset, length in self._runs():
+                _copy(sources[source], target.fileno(), offset, length, end)
+                end += length
+            os.fsync(target.fileno())
+
+    def _runs(self) -> Iterator[tuple[int, ...]]:
+        """Join regions that lie one after the other in a spool: leases make long runs of them."""
+        source, offset, length = self._source, self._offset, self._length
+        if len(source) == 0:
+            return iter(())
+        follows = (source[1:] == source[:-1]) & (offset[1:] == offset[:-1] + length[:-1])
+        starts = np.concatenate([[0], np.flatnonzero(~follows) + 1])
+        return each(source[starts], offset[starts], np.add.reduceat(length, starts))
+
+    def _checked(self, part: Path) -> int:
+        """Read the file back, compare each mini-batch's rows, and return the whole checksum."""
+        with part.open("rb") as file:
+            whole = zlib.crc32(file.read(len(self._header)))
+            for index, length, checksum in each(self._index, self._length, self._checksum):
+                left, own = length, 0
+                while left:
+                    piece = file.read(min(left, COPY_BYTES))
+                    if not piece:
+                        break
+                    own, whole = zlib.crc32(piece, own), zlib.crc32(piece, whole)
+                    left -= len(piece)
+                if left or own != checksum:
+                    msg = (
+                        f"the spool is damaged: the rows of mini-batch {index} are not those that "
+                        "were committed. Nothing is published. Resume the job: what is damaged is "
+                        "done again."
+                    )
+                    raise JournalError(msg)
+        return whole
 
 
-def publish(part: Path, target: Path) -> None:
-    """Put a finished file under its final name, in one step."""
-    part.replace(target)
-    sync_folder(target.parent)
-
-
-def checksum_of(path: Path) -> int:
-    """Return the CRC-32 of a file."""
-    checksum = 0
-    with path.open("rb") as file:
-        while piece := file.read(COPY_BYTES):
-            checksum = zlib.crc32(piece, checksum)
-    return checksum
-
-
-def _header(commits: CommitTable, order: np.ndarray) -> str:
-    """Return the one header; a mini-batch whose frames have another one is an error."""
+def _header(commits: CommitTable, order: Numbers) -> str:
+    """Return the header of the first mini-batch that has one."""
     numbers = commits.column("header")[order]
-    filled = order[(numbers > 0) & (commits.column("text_length")[order] > 0)]
-    if len(filled) == 0:
-        filled = order[numbers > 0][:1]
-    if len(filled) == 0:
-        return ""
-    column, index = commits.column("header"), commits.column("index")
-    first = commits.header(int(column[filled[0]])) or ""
-    other = filled[column[filled] != column[filled[0]]]
-    if len(other):
-        msg = (
-            f"mini-batches {index[filled[0]]} and {index[other[0]]} returned frames with different "
-            f"headers: {first.rstrip()!r} and "
-            f"{(commits.header(int(column[other[0]])) or '').rstrip()!r}. Return the same columns "
-            "from each run(), or leave append_row_dataframe_header off."
-        )
-        raise OutputError(msg)
-    return first
+    named = numbers[numbers > 0]
+    return commits.header(int(named[0])) if len(named) else ""
 
 
 def _check_space(folder: Path, size: int) -> None:
@@ -94,55 +134,24 @@ def _check_space(folder: Path, size: int) -> None:
         raise OutputError(msg)
 
 
-def _write(
-    folder: JobFolder, commits: CommitTable, order: np.ndarray, part: Path, header: bytes
-) -> None:
-    epochs = commits.column("text_epoch")[order]
-    offsets = commits.column("text_offset")[order]
-    lengths = commits.column("text_length")[order]
-    with ExitStack() as stack, part.open("wb", buffering=0) as target:
-        spools = {
-            int(epoch): stack.enter_context(folder.spool(int(epoch)).open("rb", buffering=0))
-            for epoch in np.unique(epochs[lengths > 0])
-        }
-        _write_all(target.fileno(), header)
-        for epoch, offset, length in _runs(epochs, offsets, lengths):
-            _copy(spools[epoch].fileno(), target.fileno(), offset, length)
-        os.fsync(target.fileno())
-
-
-def _runs(
-    epochs: np.ndarray, offsets: np.ndarray, lengths: np.ndarray
-) -> list[tuple[int, int, int]]:
-    """Join regions that lie one after the other in a spool: leases make long runs of them."""
-    some = lengths > 0
-    epochs, offsets, lengths = epochs[some], offsets[some], lengths[some]
-    if len(epochs) == 0:
-        return []
-    follows = (epochs[1:] == epochs[:-1]) & (offsets[1:] == offsets[:-1] + lengths[:-1])
-    starts = np.concatenate([[0], np.flatnonzero(~follows) + 1])
-    sums = np.add.reduceat(lengths, starts)
-    rows = zip(epochs[starts], offsets[starts], sums, strict=True)
-    return [(int(epoch), int(offset), int(length)) for epoch, offset, length in rows]
-
-
-def _copy(source: int, target: int, offset: int, length: int) -> None:
+def _copy(source: int, target: int, offset: int, length: int, end: int) -> None:
+    """Copy a range to `end` of the target, inside the kernel where it can do that."""
     while length:
-        try:
-            copied = os.copy_file_range(source, target, length, offset)
-        except OSError as error:
-            if error.errno not in CANNOT_COPY_RANGE:
-                raise
-            copied = _write_all(target, os.pread(source, min(length, COPY_BYTES), offset))
+        copied = _copy_range(source, target, length, offset, end)
         if copied == 0:
-            msg = "a spool is shorter than its journal says"
-            raise OSError(errno.EIO, msg)
-        offset += copied
-        length -= copied
+            piece = os.pread(source, min(length, COPY_BYTES), offset)
+            if not piece:
+                msg = "a spool is shorter than its journal says"
+                raise OSError(errno.EIO, msg)
+            write_at(target, memoryview(piece), end)
+            copied = len(piece)
+        offset, end, length = offset + copied, end + copied, length - copied
 
 
-def _write_all(target: int, piece: bytes) -> int:
-    view = memoryview(piece)
-    while view:
-        view = view[os.write(target, view) :]
-    return len(piece)
+def _copy_range(source: int, target: int, length: int, offset: int, end: int) -> int:
+    try:
+        return os.copy_file_range(source, target, length, offset, end)
+    except OSError as error:
+        if error.errno in CANNOT_COPY_RANGE:
+            return 0
+        raise

@@ -1,117 +1,149 @@
-"""What is committed, in flat arrays: a million mini-batches take some 60 MB."""
+"""What is committed, in flat arrays: a million mini-batches take some 80 MB."""
 
 from __future__ import annotations
 
 import hashlib
 from array import array
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Numbers = np.ndarray[Any, Any]
+BLOCK = 10_000
+
 
 class Region(NamedTuple):
-    """Bytes in the spool of an epoch."""
+    """Bytes in a spool: that of the epoch of their commit."""
 
-    epoch: int
     offset: int
     length: int
     checksum: int
 
 
-NO_REGION = Region(0, 0, 0, 0)
+NO_REGION = Region(0, 0, 0)
 
 
 class Commit(NamedTuple):
     """What the one attempt that counts made of a mini-batch."""
 
-    index: int  # type: ignore[assignment] # hides tuple.index
+    index: int  # type: ignore[assignment] # tuple.index is of no use here
     total: int
     succeeded: int
     empty: bool
     text: Region = NO_REGION
     typed: Region = NO_REGION
     header: str | None = None
+    """The header line of its frames, where one is asked for and there are rows."""
 
 
 class CommitTable:
-    """All commits of a job."""
+    """Commits, one row for each."""
 
     def __init__(self) -> None:
-        self._numbers = {name: array("q") for name in _COLUMNS}
-        self._headers: list[str | None] = [None]
-        self._sorted: tuple[np.ndarray, np.ndarray] | None = None
+        self._columns = {name: array(code) for name, code in _COLUMNS.items()}
+        self._headers: dict[str | None, int] = {None: 0}
+        self._sorted: tuple[Numbers, Numbers] | None = None
 
     def __len__(self) -> int:
         """Return how many there are."""
-        return len(self._numbers["index"])
+        return len(self._columns["index"])
 
-    def add(self, commit: Commit, identity: str) -> None:
-        """Add a commit of the mini-batch that `identity` names."""
-        if commit.header not in self._headers:
-            self._headers.append(commit.header)
+    def add(self, commit: Commit, identity: str, epoch: int) -> None:
+        """Add a commit that was made in `epoch` of the mini-batch that `identity` names."""
         values = (
             _digest(identity),
             commit.index,
             commit.total,
             commit.succeeded,
             commit.empty,
+            epoch,
+            False,
             *commit.text,
             *commit.typed,
-            self._headers.index(commit.header),
+            self._headers.setdefault(commit.header, len(self._headers)),
         )
-        for column, value in zip(self._numbers.values(), values, strict=True):
+        for column, value in zip(self._columns.values(), values, strict=True):
             column.append(value)
 
-    def find(self, identity: str) -> Commit | None:
-        """Return the first commit of a mini-batch, of those that were there at the first call.
+    def find(self, index: int, identity: str) -> Commit | None:
+        """Return the commit of a mini-batch, of those that were there at the first call.
 
-        What is committed later is not asked for: a ledger settles each mini-batch once.
+        The index alone would not do, since the input may have changed; nor would the identity,
+        since the same file may be given twice. What is committed later is not asked for: a ledger
+        settles each mini-batch once.
         """
         if self._sorted is None:
-            digests = np.array(self._numbers["identity"])
-            order = np.argsort(digests, kind="stable")
-            self._sorted = digests[order], order
-        digests, order = self._sorted
-        digest = _digest(identity)
-        place = int(np.searchsorted(digests, digest))
-        if place == len(digests) or digests[place] != digest:
+            indexes = self.column("index")
+            order = np.argsort(indexes, kind="stable").astype(np.uint32)
+            self._sorted = indexes[order], order
+        indexes, order = self._sorted
+        place = int(np.searchsorted(indexes, index))
+        if place == len(indexes) or indexes[place] != index:
             return None
-        return self._row(int(order[place]))
+        row = int(order[place])
+        return self._commit(row) if self._columns["identity"][row] == _digest(identity) else None
 
-    def column(self, name: str) -> np.ndarray:
-        """Return a column as an array that must not be kept while commits are added."""
-        return np.array(self._numbers[name])
+    def column(self, name: str) -> Numbers:
+        """Return a copy of a column."""
+        return np.array(self._columns[name])
 
-    def header(self, number: int) -> str | None:
-        """Return a header by its number in the column ``header``."""
-        return self._headers[number]
+    def set_column(self, name: str, values: Numbers) -> None:
+        """Replace a column."""
+        self._columns[name] = array(_COLUMNS[name], values.astype(_COLUMNS[name]).tobytes())
 
-    def _row(self, place: int) -> Commit:
-        row = {name: column[place] for name, column in self._numbers.items()}
+    def keep(self, mask: Numbers) -> None:
+        """Drop every row but those that `mask` is true for."""
+        for name in _COLUMNS:
+            self.set_column(name, self.column(name)[mask])
+        self._sorted = None
+
+    def header(self, number: int) -> str:
+        """Return a header by its number in the column ``header``; 0 is that there is none."""
+        return list(self._headers)[number] or ""
+
+    def _commit(self, row: int) -> Commit:
+        value = {name: column[row] for name, column in self._columns.items()}
         return Commit(
-            row["index"],
-            row["total"],
-            row["succeeded"],
-            bool(row["empty"]),
-            Region(*(row[f"text_{part}"] for part in Region._fields)),
-            Region(*(row[f"typed_{part}"] for part in Region._fields)),
-            self._headers[row["header"]],
+            value["index"],
+            value["total"],
+            value["succeeded"],
+            bool(value["empty"]),
+            Region(*(value[f"text_{part}"] for part in Region._fields)),
+            Region(*(value[f"typed_{part}"] for part in Region._fields)),
+            self.header(value["header"]) or None,
         )
 
 
-_COLUMNS = (
-    "identity",
-    "index",
-    "total",
-    "succeeded",
-    "empty",
-    *(f"text_{part}" for part in Region._fields),
-    *(f"typed_{part}" for part in Region._fields),
-    "header",
-)
+def in_input_order(table: CommitTable, rows: Numbers) -> Numbers:
+    """Return the rows, sorted by the index of their mini-batch."""
+    return rows[np.argsort(table.column("index")[rows], kind="stable")]
+
+
+def each(*columns: Numbers) -> Iterator[tuple[int, ...]]:
+    """Yield the rows of arrays as plain numbers, and never hold a list of them all."""
+    for start in range(0, len(columns[0]), BLOCK):
+        block = (column[start : start + BLOCK].tolist() for column in columns)
+        yield from zip(*block, strict=True)
+
+
+_REGION = {"offset": "q", "length": "q", "checksum": "I"}
+_COLUMNS = {
+    "identity": "Q",
+    "index": "I",
+    "total": "q",
+    "succeeded": "q",
+    "empty": "B",
+    "epoch": "I",
+    "in_file": "B",  # its text is in the published file, no longer in a spool
+    **{f"text_{part}": code for part, code in _REGION.items()},
+    **{f"typed_{part}": code for part, code in _REGION.items()},
+    "header": "I",
+}
 
 
 def _digest(identity: str) -> int:
-    """Return 63 bits of a hash: of a million mini-batches two share one in 1 of 18 million jobs."""
     digest = hashlib.blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1
+    return int.from_bytes(digest, "little")

@@ -1,7 +1,18 @@
 """The journal: what is committed, line by line, each with a checksum of its own.
 
 A line is a CRC-32 in hex, a space, JSON, and a line feed. What follows the first line that is not
-whole was being written when its writer died; it is cut off.
+whole was being written when its writer died; it is cut off. The records of an epoch::
+
+    ["job", version, fingerprint, overwrite]                          the first
+    ["dropped", epoch, index]                                         a commit whose bytes are gone
+    ["commit", identity, attempt, index, total, succeeded, empty, text, typed, header]
+    ["failed" | "given up", identity, attempt, index, status, error]
+    ["complete", committed, given up]                                 the plan has come to its end
+    ["publishing", target, size, checksum, header bytes]
+    ["published", target]
+
+In the published file the rows of the mini-batches follow the header in input order: their offsets
+are sums of the lengths of the commits that stood when it was published.
 """
 
 from __future__ import annotations
@@ -15,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+VERSION = 1
 _dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
 
@@ -22,21 +34,26 @@ class Journal:
     """Appends records to the journal of one epoch."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         self._unwritten: list[bytes] = []
+        self._end = 0
 
-    def add(self, record: list[Any]) -> None:
+    def add(self, *record: Any) -> None:
         """Add a record; it is written by the next `write`."""
         body = _dumps(record).encode()
         self._unwritten.append(b"%08x %b\n" % (zlib.crc32(body), body))
 
     def write(self) -> None:
-        """Hand what was added to the system: it survives the death of this process."""
+        """Hand what was added to the system: it survives the death of this process.
+
+        After a failure (a full disk, Ctrl-C) nothing is lost: the next call writes the same again
+        to the same place.
+        """
         if self._unwritten:
             whole = b"".join(self._unwritten)
+            write_at(self._fd, memoryview(whole), self._end)
             self._unwritten.clear()
-            while whole:
-                whole = whole[os.write(self._fd, whole) :]
+            self._end += len(whole)
 
     def sync(self) -> None:
         """Make what was written survive a loss of power."""
@@ -44,8 +61,18 @@ class Journal:
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._fd)
+        """Cut off what was not finished, and close the file."""
+        try:
+            os.ftruncate(self._fd, self._end)
+        finally:
+            os.close(self._fd)
+
+
+def write_at(fd: int, piece: memoryview, offset: int) -> None:
+    """Write all of a piece at an offset of a file."""
+    while piece:
+        written = os.pwrite(fd, piece, offset)
+        piece, offset = piece[written:], offset + written
 
 
 def records(path: Path) -> Iterator[list[Any]]:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from daskprs.errors import JournalError
-from daskprs.output.recovery import committed
-from daskprs.output.typed_rows import RESULT, decode
+from daskprs.errors import JournalError, ReturnTypeError
+from daskprs.job_lock import latest_epoch
+from daskprs.output.commits import Region, each, in_input_order
+from daskprs.output.history import History
+from daskprs.output.spool import holds
+from daskprs.output.typed_rows import column_of, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs.job_folder import JobFolder
-    from daskprs.output.commits import CommitTable
+    from daskprs.output.typed_rows import Piece
 
 
 def read_rows(folder: JobFolder) -> pd.DataFrame | None:
@@ -25,37 +28,61 @@ def read_rows(folder: JobFolder) -> pd.DataFrame | None:
     Raises
     ------
     JournalError
-        When some mini-batches returned frames and others lists.
+        When the typed spool is damaged, or cannot be read here.
+    ReturnTypeError
+        When `run` returned frames for some mini-batches and lists for others.
 
     """
-    commits = committed(folder)
-    epochs = np.unique(commits.column("typed_epoch"))
-    if not any(folder.typed_spool(int(epoch)).exists() for epoch in {*epochs, 1}):
+    epochs = range(1, latest_epoch(folder) + 1)
+    if not any(folder.typed_spool(epoch).exists() for epoch in epochs):
         return None
-    frames = list(_frames(folder, commits))
-    if not frames:
-        return pd.DataFrame()
-    of_lists = [list(frame.columns) == [RESULT] for frame in frames]
-    if any(of_lists) and not all(of_lists):
-        msg = "to_pandas: run() returned frames for some mini-batches and lists for others."
-        raise JournalError(msg)
-    # A frame without rows says what the columns are, where there is no other; its types would
-    # only disturb those of the others.
-    filled = [frame for frame in frames if len(frame)]
-    return pd.concat(filled or frames[:1], ignore_index=True)
+    frames: list[pd.DataFrame] = []
+    values: list[Any] = []
+    for index, piece in _pieces(folder):
+        if piece.kind == "frame":
+            frames.append(piece.value)
+        else:
+            values.extend([piece.value] if piece.kind == "element" else piece.value)
+        if frames and values:
+            msg = (
+                "to_pandas: run() returned frames for some mini-batches and lists or arrays for "
+                f"others (mini-batch {index} is the first that differs): they make no one frame."
+            )
+            raise ReturnTypeError(msg)
+    return column_of(values) if values else _together(frames)
 
 
-def _frames(folder: JobFolder, commits: CommitTable) -> Iterator[pd.DataFrame]:
-    order = np.argsort(commits.column("index"), kind="stable")
-    columns = [commits.column(f"typed_{name}")[order] for name in ("epoch", "offset", "length")]
+def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """Put frames together.
+
+    One without rows says what the columns are where there is no other; else its types, guessed by
+    whoever made it, would only disturb those of the others.
+    """
+    filled = [frame for frame in frames if len(frame)] or frames[:1]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
+
+
+def _pieces(folder: JobFolder) -> Iterator[tuple[int, Piece]]:
+    history = History(folder)
+    commits = history.commits
+    rows = in_input_order(commits, history.standing())
+    rows = rows[commits.column("typed_length")[rows] > 0]
+    names = ("index", "epoch", *(f"typed_{part}" for part in Region._fields))
+    columns = [commits.column(name)[rows] for name in names]
     with ExitStack() as stack:
         spools = {
-            int(epoch): stack.enter_context(folder.typed_spool(int(epoch)).open("rb"))
-            for epoch in np.unique(columns[0])
-            if epoch
+            epoch: stack.enter_context(folder.typed_spool(epoch).open("rb"))
+            for epoch in np.unique(columns[1]).tolist()
         }
-        for epoch, offset, length in zip(*columns, strict=True):
-            if length:
-                spool = spools[int(epoch)]
-                spool.seek(int(offset))
-                yield from decode(spool, int(length))
+        for index, epoch, *place in each(*columns):
+            spool, region = spools[epoch], Region(*place)
+            if not holds(spool, region):
+                msg = (
+                    f"to_pandas: the typed rows of mini-batch {index} in "
+                    f"{folder.typed_spool(epoch)} are damaged. Run the job again with resume=True: "
+                    "what is damaged is done again."
+                )
+                raise JournalError(msg)
+            spool.seek(region.offset)
+            for piece in decode(spool, region.length):
+                yield index, piece

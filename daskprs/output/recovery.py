@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from daskprs.agent.messages import OutputSpec
     from daskprs.job_folder import JobFolder
     from daskprs.output.commits import CommitTable, Numbers
     from daskprs.output.history import Publication
+    from daskprs.output.spec import OutputSpec
 
 
 class Found(NamedTuple):

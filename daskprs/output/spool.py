@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
+from daskprs.errors import JournalError
 from daskprs.output.commits import NO_REGION, Region
+from daskprs.output.journal import write_at
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Extent
@@ -19,25 +21,40 @@ COPY_BYTES = 1 << 22
 class Spool:
     """Appends extents to the spool file of one epoch."""
 
-    def __init__(self, path: Path, epoch: int) -> None:
-        self._epoch = epoch
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        self._end = os.lseek(self._fd, 0, os.SEEK_END)
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        self._end = 0
 
     def append(self, extent: Extent, piece: memoryview) -> Region:
         """Append the bytes of an extent, from its file or as given, and say where they are now.
 
         A failure (a full disk) leaves the spool as it was: what was written of it lies beyond the
         end, and is overwritten or cut off.
+
+        Raises
+        ------
+        JournalError
+            When the bytes are not those that the agent has written.
+
         """
         if extent.length == 0:
             return NO_REGION
         if extent.file is None:
-            self._write(piece, self._end)
+            length, checksum = len(piece), extent.checksum  # checked when it is published
+            write_at(self._fd, piece, self._end)
         else:
-            self._copy(Path(extent.file))
-        region = Region(self._epoch, self._end, extent.length, extent.checksum)
-        self._end += extent.length
+            length, checksum = self._copy(Path(extent.file))
+        if (length, checksum) != (extent.length, extent.checksum):
+            msg = (
+                f"a result arrived damaged: {extent.length} bytes with the checksum "
+                f"{extent.checksum:08x} were written, and {length} with {checksum:08x} came from "
+                f"{extent.file or 'the agent'}. Resume the job: what is committed is kept."
+            )
+            raise JournalError(msg)
+        region = Region(self._end, length, checksum)
+        self._end += length
+        if extent.file is not None:
+            Path(extent.file).unlink()
         return region
 
     def sync(self) -> None:
@@ -46,38 +63,35 @@ class Spool:
 
     def close(self) -> None:
         """Cut off what was not finished, and close the file."""
-        os.ftruncate(self._fd, self._end)
-        os.close(self._fd)
+        try:
+            os.ftruncate(self._fd, self._end)
+        finally:
+            os.close(self._fd)
 
-    def _copy(self, source: Path) -> None:
-        offset = self._end
+    def _copy(self, source: Path) -> tuple[int, int]:
+        length = checksum = 0
         with source.open("rb") as file:
             while piece := file.read(COPY_BYTES):
-                self._write(memoryview(piece), offset)
-                offset += len(piece)
-        source.unlink()
-
-    def _write(self, piece: memoryview, offset: int) -> None:
-        while piece:
-            written = os.pwrite(self._fd, piece, offset)
-            piece, offset = piece[written:], offset + written
-
-
-def intact(path: Path, region: Region) -> bool:
-    """Say whether the bytes of a region are there and are those that were committed."""
-    if region.length == 0:
-        return True
-    checksum = 0
-    try:
-        with path.open("rb") as file:
-            file.seek(region.offset)
-            left = region.length
-            while left:
-                piece = file.read(min(left, COPY_BYTES))
-                if not piece:
-                    return False
+                write_at(self._fd, memoryview(piece), self._end + length)
+                length += len(piece)
                 checksum = zlib.crc32(piece, checksum)
-                left -= len(piece)
-    except FileNotFoundError:
-        return False
-    return checksum == region.checksum
+        return length, checksum
+
+
+def holds(file: IO[bytes], region: Region) -> bool:
+    """Say whether the bytes of a region are there and are those that were committed."""
+    file.seek(region.offset)
+    return checksum_of(file, region.length) == (region.length, region.checksum)
+
+
+def checksum_of(file: IO[bytes], length: int | None = None) -> tuple[int, int]:
+    """Read on, as far as `length` or to the end, and return how much there was and its CRC-32."""
+    checksum = there = 0
+    while length is None or there < length:
+        most = COPY_BYTES if length is None else min(COPY_BYTES, length - there)
+        piece = file.read(most)
+        if not piece:
+            break
+        checksum = zlib.crc32(piece, checksum)
+        there += len(piece)
+    return there, checksum

@@ -25,10 +25,10 @@ from daskprs.output.spool import Spool
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.agent.messages import OutputSpec
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Extent, Outcome
     from daskprs.job_folder import JobFolder
+    from daskprs.output.spec import OutputSpec
 
 SYNC_EVERY_S = 1.0
 
@@ -156,12 +156,10 @@ class ResultStore:
         """
         self._journal.add("complete", len(self._commits), self._given_up)
         self._sync()
-        if self._target is not None and (self.published is None or self._is_new):
-            try:
+        if self._target is not None:
+            if self.published is None or self._is_new:
                 self._publish(self._target)
-            except OSError as error:
-                msg = f"the output cannot be written: {error}. Make room, and resume the job."
-                raise OutputError(msg) from error
+            self._drop_spools(self._epoch)
         return self.published
 
     def close(self) -> None:
@@ -184,15 +182,23 @@ class ResultStore:
             check_output_file(target, overwrite=replaces)
         self._folder.clear_spill()
         self._closing.callback(self._folder.clear_spill)
-        self._text = self._spool(self._folder.spool(self._epoch), wanted=self._spec.text)
-        self._typed = self._spool(self._folder.typed_spool(self._epoch), wanted=self._spec.typed)
-        self._journal = Journal(self._folder.journal(self._epoch))
-        self._closing.callback(self._journal.close)
+        try:
+            self._open_files()
+        except OSError as error:
+            raise OutputError(_no_room(self._folder, error)) from error
         self._journal.add("job", VERSION, fingerprint, overwrite)
         for epoch, index in dropped:
             self._journal.add("dropped", epoch, index)
         self._sync()
         sync_folder(self._folder.path)
+
+    def _open_files(self) -> None:
+        """Create the files of this epoch, the journal last: with it the job has begun."""
+        epoch = self._epoch
+        self._text = self._spool(self._folder.spool(epoch), wanted=self._spec.text)
+        self._typed = self._spool(self._folder.typed_spool(epoch), wanted=self._spec.typed)
+        self._journal = Journal(self._folder.journal(epoch))
+        self._closing.callback(self._journal.close)
 
     def _recover(self, fingerprint: dict[str, Any]) -> tuple[list[tuple[int, ...]], bool]:
         found = recover(self._folder, self._spec, fingerprint, self._target)
@@ -223,23 +229,29 @@ class ResultStore:
             raise OutputError(_no_room(self._folder, error)) from error
 
     def _publish(self, target: Path) -> None:
-        sources = {0: target, **{n: self._folder.spool(n) for n in range(1, self._epoch + 1)}}
         part = part_of(target, self._folder.path.name)
         try:
-            written = OrderedText(self._commits, sources).write(part)
-            self._journal.add("publishing", str(target), *written)
-            self._sync()
+            self._write(part, target)
             if latest_epoch(self._folder) != self._epoch:
                 msg = f"another driver has taken over {self._folder}: nothing is published here."
                 raise JournalError(msg)
             publish(part, target)
+        except OSError as error:
+            msg = f"the output cannot be written: {error}. Make room, and resume the job."
+            raise OutputError(msg) from error
         finally:
             part.unlink(missing_ok=True)
         self.published, self._is_new = target, False
         self._journal.add("published", str(target))
-        with suppress(OutputError):  # the checksum above says the same
+        with suppress(OutputError):  # what `_write` has recorded says the same
             self._sync()
-        self._drop_spools(self._epoch)
+
+    def _write(self, part: Path, target: Path) -> None:
+        """Write the output file under another name, and record what it is."""
+        sources = {0: target, **{n: self._folder.spool(n) for n in range(1, self._epoch + 1)}}
+        written = OrderedText(self._commits, sources).write(part)
+        self._journal.add("publishing", str(target), *written)
+        self._sync()
 
     def _drop_spools(self, last: int) -> None:
         for epoch in range(1, last + 1):

@@ -1,0 +1,98 @@
+"""The output file: checked before anything starts, claimed while a job runs, published whole."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs.errors import OutputError
+from daskprs.job_folder import sync_folder
+from daskprs.job_lock import claimed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from os import PathLike
+
+
+def check_output_dir(output_dir: str | PathLike[str]) -> Path:
+    """Return the output folder as an absolute path; it need not exist. Nothing is created.
+
+    Raises
+    ------
+    OutputError
+        When it is remote, no folder, or cannot be written.
+
+    """
+    named = os.fspath(output_dir)
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", named):
+        msg = (
+            f"output_dir={named!r}: output goes to a folder of this machine. Write it there, and "
+            "upload it when the job is done."
+        )
+        raise OutputError(msg)
+    path = Path(named).absolute()
+    there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+    if not there.is_dir():
+        msg = f"output_dir={named!r}: {there} is not a folder."
+        raise OutputError(msg)
+    if not os.access(there, os.W_OK | os.X_OK):
+        msg = f"output_dir={named!r}: {there} cannot be written by this user."
+        raise OutputError(msg)
+    return path
+
+
+def check_output_file(target: Path, *, overwrite: bool) -> None:
+    """Refuse an output file that exists already, unless it may be replaced.
+
+    Raises
+    ------
+    OutputError
+        When it exists, or is a folder, which is never replaced.
+
+    """
+    if target.is_dir():
+        msg = f"the output file {target} is a folder. Use another append_row_file_name."
+        raise OutputError(msg)
+    if os.path.lexists(target) and not overwrite:
+        msg = (
+            f"the output file {target} exists. Use another output_dir or append_row_file_name, or "
+            "overwrite=True."
+        )
+        raise OutputError(msg)
+
+
+@contextmanager
+def claimed_output(target: Path) -> Iterator[None]:
+    """Make the folder of an output file, and keep other jobs from writing the same one.
+
+    Raises
+    ------
+    OutputError
+        When the folder cannot be made or written.
+    JobFolderLocked
+        When another job has claimed it.
+
+    """
+    with ExitStack() as stack:
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            claim = target.with_name(f".{target.name}.daskprs-claim")
+            stack.enter_context(claimed(claim, f"the output file {target}"))
+        except OSError as error:
+            msg = f"output_dir: {target.parent} cannot be written: {error}."
+            raise OutputError(msg) from error
+        yield
+
+
+def part_of(target: Path, job: str) -> Path:
+    """Return the name that an output file has while it is written."""
+    return target.with_name(f".{target.name}.{job}.part")
+
+
+def publish(part: Path, target: Path) -> None:
+    """Put a finished file under its final name, in one step."""
+    part.replace(target)
+    sync_folder(target.parent)

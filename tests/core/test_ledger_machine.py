@@ -192,7 +192,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), stray=st.booleans(), at_hand=st.integers(0, 2))
     def return_some(self, data: Any, at_hand: int, *, stray: bool) -> None:
         """Let a lease come back with some of it done, some failed, some running, the rest not."""
-        _, lease_id, flight = self.take_back(data)
+        slot, lease_id, flight = self.take_back(data)
         finished = data.draw(st.integers(0, len(flight)))
         outcomes = [self.outcome(*one, data.draw(ENDS)) for one in [*flight.items()][:finished]]
         rest = [*flight][finished:]
@@ -206,6 +206,8 @@ class LedgerMachine(RuleBasedStateMachine):
             )
         )
         self.tell(self.seen[-1])
+        if running and self.end is None:
+            assert self.flights[self.slots[slot]] is self.still_running
 
     @precondition(lambda self: self.busy())
     @rule(data=st.data(), suspects=st.integers(0, 2))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 from daskprs.errors import OptionError
@@ -23,9 +25,10 @@ def check_number(least: int, *, optional: bool = False) -> Callable[[str, Any], 
     def rule(name: str, value: Any) -> Any:
         if value is None and optional:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not whole or value < least:
             raise refused(name, value, f"a whole number of at least {least}")
-        return value
+        return int(value)
 
     return rule
 
@@ -36,20 +39,27 @@ def check_seconds(*, optional: bool = False) -> Callable[[str, Any], Any]:
     def rule(name: str, value: Any) -> Any:
         if value is None and optional:
             return None
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 < value <= LONGEST_S:
+        if not _is_number(value) or not 0 < value <= LONGEST_S:
             raise refused(name, value, f"a number of seconds above 0, at most {LONGEST_S}")
-        return value
+        return _plain(value)
 
     return rule
 
 
 def check_percent(name: str, value: Any) -> Any:
     """Refuse what is no percentage."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 <= value <= MOST_PERCENT:
+    if not _is_number(value) or not 0 <= value <= MOST_PERCENT:
         raise refused(name, value, "a number from 0 to 100")
-    return value
+    return _plain(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _plain(value: Any) -> int | float:
+    """Return Python's own number, also for one of NumPy's."""
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def check_one_of(*allowed: Any, any_case: bool = False) -> Callable[[str, Any], Any]:
@@ -93,18 +103,49 @@ def names(name: str, value: Any) -> tuple[str, ...] | None:
     return tuple(given)
 
 
+def check_path(name: str, value: Any) -> Any:
+    """Refuse what is no path; None is left to its default."""
+    if value is not None and (not isinstance(value, (str, os.PathLike)) or not str(value)):
+        raise refused(name, value, "a path")
+    return value
+
+
+def check_text(name: str, value: Any) -> Any:
+    """Refuse what is no text; None is none."""
+    if value is not None and (not isinstance(value, str) or not value):
+        raise refused(name, value, "text")
+    return value
+
+
+def check_encoding(name: str, value: Any) -> Any:
+    """Refuse what Python cannot decode text with."""
+    try:
+        bytes(4).decode(value)  # an empty one is never looked at
+    except (LookupError, TypeError, ValueError) as error:
+        raise refused(name, value, "the name of a text encoding, such as 'utf-8'") from error
+    return value
+
+
 def strings(name: str, value: Any) -> tuple[str, ...]:
-    """Return arguments as a tuple of text."""
-    numbers = (int, float)
-    if isinstance(value, str) or not isinstance(value, Sequence):
+    """Return arguments as a tuple of text; numbers and paths become text."""
+    given = () if isinstance(value, (str, bytes)) or not isinstance(value, Sequence) else value
+    fine = all(isinstance(one, (str, os.PathLike)) or _is_number(one) for one in given)
+    texts = tuple(str(one) for one in given)
+    if given is not value or not fine or any("\0" in text for text in texts):
         raise refused(name, value, "a list of strings")
-    if not all(isinstance(one, (str, *numbers)) or hasattr(one, "__fspath__") for one in value):
-        raise refused(name, value, "a list of strings")
-    return tuple(str(one) for one in value)
+    return texts
+
+
+def types_of_columns(name: str, value: Any) -> dict[str, Any] | None:
+    """Return types by column name; none are None."""
+    fine = value is None or isinstance(value, Mapping)
+    if not fine or not all(isinstance(column, str) and column for column in value or ()):
+        raise refused(name, value, "a mapping of column names to types")
+    return dict(value) if value else None
 
 
 def variables(name: str, value: Any) -> dict[str, str] | None:
-    """Return environment variables as a dict of text."""
+    """Return environment variables as a dict of text; none are None."""
     if value is None:
         return None
     pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
@@ -113,4 +154,4 @@ def variables(name: str, value: Any) -> dict[str, str] | None:
             raise refused(name, value, "a mapping of names to strings")
         if not key or "=" in key or "\0" in key + text:
             raise refused(name, value, "a mapping of names to strings")
-    return dict(value)
+    return dict(value) or None

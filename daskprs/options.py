@@ -13,14 +13,18 @@ from daskprs.errors import OptionError
 from daskprs.inputs.reading import Reading
 from daskprs.inputs.sizes import parse_bytes
 from daskprs.option_rules import (
+    check_encoding,
     check_file_name,
     check_number,
     check_one_of,
+    check_path,
     check_percent,
     check_seconds,
     check_separator,
+    check_text,
     names,
     strings,
+    types_of_columns,
     variables,
 )
 
@@ -131,6 +135,12 @@ class RunOptions:
                 "make one mini-batch for each combination of values."
             )
             raise OptionError(msg)
+        if self.keep_rows and self.output_action == "summary_only":
+            msg = (
+                "keep_rows=True: not with output_action='summary_only', which drops what run() "
+                "returns."
+            )
+            raise OptionError(msg)
 
     @classmethod
     def from_names(cls, **given: Any) -> RunOptions:
@@ -167,12 +177,10 @@ class RunOptions:
 
     def of_results(self) -> dict[str, Any]:
         """Return, as JSON values, the options that change what comes out."""
-        return {
-            name: value if isinstance(value, (int, float, str, type(None))) else repr(value)
-            for name in self.keys()
-            if name not in NEVER_IN_RESULTS
-            for value in [self[name]]
-        }
+        values = {name: self[name] for name in self.keys() if name not in NEVER_IN_RESULTS}
+        if self.mini_batch_size is not None:
+            values["mini_batch_size"] = parse_bytes(self.mini_batch_size, "mini_batch_size")
+        return {name: _json(value) for name, value in values.items()}
 
     def limits(self) -> Limits:
         """Return what the job may spend."""
@@ -215,6 +223,13 @@ class RunOptions:
         )
 
 
+def _json(value: Any) -> Any:
+    """Return a value in the one form in which it is compared from run to run."""
+    if isinstance(value, Mapping):
+        return {name: str(value[name]) for name in sorted(value)}
+    return list(value) if isinstance(value, tuple) else value
+
+
 def check_size(name: str, value: Any) -> Any:
     """Refuse what is no size."""
     if value is not None:
@@ -224,13 +239,17 @@ def check_size(name: str, value: Any) -> Any:
 
 Rule = Callable[[str, Any], Any]
 _RULES: dict[str, Rule] = {
+    "source_directory": check_path,
     "arguments": strings,
     "environment_variables": variables,
     "logging_level": check_one_of(*LEVELS, any_case=True),
     "input_type": check_one_of("auto", "files", "table"),
     "mini_batch_size": check_size,
     "partition_keys": names,
+    "partition_format": check_text,
     "columns": names,
+    "dtypes": types_of_columns,
+    "encoding": check_encoding,
     "delimiter": check_separator,
     "header": check_one_of(*HEADERS, None),
     "node_count": check_number(1, optional=True),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -336,8 +336,7 @@ OLD = Outcome(0, 1, Status.RUN_DONE, 2, 2, 0.0, 0.0, 0.0, 0.0)
 
 TestLedger = LedgerMachine.TestCase
 TestLedger.settings = settings(
-    max_examples=150,
+    settings.default,
+    max_examples=max(150, settings.default.max_examples),
     stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

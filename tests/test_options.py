@@ -1,0 +1,291 @@
+"""Options: every value is checked before anything starts, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pickle
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+import daskprs
+from daskprs import OptionError, RunOptions
+from daskprs.api import OWN_PARAMETERS
+from daskprs.cli import main
+from daskprs.core.limits import Limits
+from daskprs.option_help import HELP
+from daskprs.options import NEVER_IN_RESULTS
+
+OPTIONS = {field.name: field for field in fields(RunOptions)}
+OTHERWISE_ON_THE_COMMAND_LINE = {
+    "arguments": None,  # what follows --
+    "environment_variables": "variables",
+    "progress": "quiet",
+}
+
+REFUSED: list[tuple[str, Any]] = [
+    ("source_directory", 3),
+    ("source_directory", ""),
+    ("arguments", "--one --two"),
+    ("arguments", [None]),
+    ("arguments", [True]),
+    ("arguments", ["a\0b"]),
+    ("arguments", 7),
+    ("environment_variables", {"A": 1}),
+    ("environment_variables", {"A=B": "1"}),
+    ("environment_variables", {"": "1"}),
+    ("environment_variables", ["A"]),
+    ("logging_level", "LOUD"),
+    ("logging_level", 20),
+    ("input_type", "tables"),
+    ("mini_batch_size", "10kbmb"),
+    ("mini_batch_size", "10 tb"),
+    ("mini_batch_size", "0"),
+    ("mini_batch_size", 0),
+    ("mini_batch_size", -5),
+    ("mini_batch_size", "-5"),
+    ("mini_batch_size", 1.5),
+    ("mini_batch_size", True),
+    ("partition_keys", []),
+    ("partition_keys", ["a", "a"]),
+    ("partition_keys", ["a", ""]),
+    ("partition_keys", 3),
+    ("partition_format", ""),
+    ("partition_format", 3),
+    ("columns", ["a", None]),
+    ("dtypes", ["int"]),
+    ("dtypes", {1: "int"}),
+    ("delimiter", ""),
+    ("delimiter", ",,"),
+    ("delimiter", "\n"),
+    ("delimiter", '"'),
+    ("header", "first"),
+    ("header", True),
+    ("encoding", "utf-99"),
+    ("encoding", "hex"),
+    ("encoding", None),
+    ("support_multi_line", 1),
+    ("include_path_column", "yes"),
+    ("node_count", 0),
+    ("process_count_per_node", 0),
+    ("process_count_per_node", True),
+    ("process_count_per_node", 2.0),
+    ("start_method", "forkserver"),
+    ("error_threshold", -2),
+    ("error_threshold", None),
+    ("allowed_failed_count", -2),
+    ("allowed_failed_count", 1.5),
+    ("allowed_failed_percent", -1),
+    ("allowed_failed_percent", 100.1),
+    ("allowed_failed_percent", float("nan")),
+    ("allowed_failed_percent", True),
+    ("run_invocation_timeout", 0),
+    ("run_invocation_timeout", 259_201),
+    ("run_invocation_timeout", float("inf")),
+    ("run_invocation_timeout", float("nan")),
+    ("run_invocation_timeout", None),
+    ("run_invocation_timeout", "60"),
+    ("run_max_try", 0),
+    ("task_overhead_timeout", -1),
+    ("first_task_creation_timeout", 0),
+    ("progress_update_timeout", 0),
+    ("init_timeout", True),
+    ("shutdown_timeout", 0),
+    ("no_workers_timeout", 0),
+    ("agent_memory_limit", "2 furlongs"),
+    ("agent_memory_limit", 0),
+    ("max_node_losses", 0),
+    ("output_action", "append"),
+    ("append_row_file_name", ""),
+    ("append_row_file_name", "out/rows.txt"),
+    ("append_row_file_name", ".."),
+    ("append_row_file_name", ".rows"),
+    ("append_row_dataframe_header", 1),
+    ("append_row_dataframe_sep", ", "),
+    ("append_row_dataframe_sep", None),
+    ("keep_rows", None),
+    ("overwrite", "no"),
+    ("resume", 1),
+    ("progress", "bar"),
+]
+
+TAKEN: list[tuple[str, Any, Any]] = [
+    ("arguments", ["--rate", 0.5, 3, Path("/model")], ("--rate", "0.5", "3", "/model")),
+    ("logging_level", "debug", "DEBUG"),
+    ("partition_keys", "store", ("store",)),
+    ("partition_keys", ["store", "brand"], ("store", "brand")),
+    ("mini_batch_size", "10 kB", "10 kB"),
+    ("run_invocation_timeout", 0.5, 0.5),
+    ("run_invocation_timeout", 259_200, 259_200),
+    ("run_max_try", np.int64(2), 2),
+    ("allowed_failed_percent", np.float32(12.5), 12.5),
+    ("error_threshold", -1, -1),
+    ("encoding", "utf-16", "utf-16"),
+    ("delimiter", "\t", "\t"),
+    ("environment_variables", {}, None),
+    ("dtypes", {"a": float}, {"a": float}),
+    ("progress", False, False),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED, ids=repr)
+def test_a_value_out_of_range_is_refused_by_name_and_value(name: str, value: Any) -> None:
+    """The message names the option, shows the value, and tells the rule."""
+    with pytest.raises(OptionError) as error:
+        RunOptions(**{name: value})
+    assert str(error.value).startswith(f"{name}={value!r}: must be ")
+
+
+@pytest.mark.parametrize(("name", "value", "becomes"), TAKEN, ids=repr)
+def test_a_value_is_brought_into_one_form(name: str, value: Any, becomes: Any) -> None:
+    """However it was written, the job sees one form of it."""
+    taken = RunOptions(**{name: value})[name]
+    assert taken == becomes
+    assert type(taken) is type(becomes)
+
+
+def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
+    """A new option comes with its rule."""
+    assert {name for name, _ in REFUSED} == OPTIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"partition_keys": "a", "mini_batch_size": 10}, "not with partition_keys"),
+        ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
+    ],
+)
+def test_options_at_odds_with_each_other_are_refused(given: dict[str, Any], said: str) -> None:
+    """One of the two would do nothing."""
+    with pytest.raises(OptionError, match=said):
+        RunOptions(**given)
+
+
+@pytest.mark.parametrize(
+    ("unknown", "nearest"),
+    [
+        ("mini_batchsize", "mini_batch_size"),
+        ("run_invocation_time_out", "run_invocation_timeout"),
+        ("max_try", "run_max_try"),
+        ("partition_key", "partition_keys"),
+    ],
+)
+def test_an_unknown_option_is_answered_with_the_nearest_name(unknown: str, nearest: str) -> None:
+    """A slip of the pen costs one look at the message."""
+    with pytest.raises(OptionError, match=f"{unknown}: .* Did you mean {nearest}?"):
+        RunOptions.from_names(**{unknown: 1})
+
+
+def test_what_resembles_nothing_gets_no_suggestion() -> None:
+    """A far-fetched guess would lead astray."""
+    with pytest.raises(OptionError) as error:
+        RunOptions.from_names(zzz=1)
+    assert "Did you mean" not in str(error.value)
+
+
+def test_parallel_run_spells_out_every_option_with_its_default() -> None:
+    """Help and completion show what `RunOptions` holds: same names, same order, same defaults."""
+    parameters = inspect.signature(daskprs.parallel_run).parameters
+    spelled = {name: one.default for name, one in parameters.items() if name not in OWN_PARAMETERS}
+    assert list(spelled.items()) == [(name, field.default) for name, field in OPTIONS.items()]
+    assert all(field.default is not MISSING for field in OPTIONS.values())
+
+
+def test_parallel_run_describes_every_option() -> None:
+    """Each has its own entry in the docstring."""
+    described = {line.strip() for line in (daskprs.parallel_run.__doc__ or "").splitlines()}
+    assert OPTIONS.keys() <= described
+
+
+def test_the_command_line_has_every_option_with_its_help() -> None:
+    """What Python can say, `daskprs run` can say."""
+    run = main.commands["run"]
+    there = {one.name: one for one in run.params if isinstance(one, click.Option)}
+    for name in OPTIONS:
+        own = OTHERWISE_ON_THE_COMMAND_LINE.get(name, name)
+        assert own is None or there[own].help
+    assert HELP.keys() == OPTIONS.keys()
+
+
+def test_the_command_line_leaves_defaults_to_the_options() -> None:
+    """A default is written down once."""
+    with main.commands["run"].make_context("run", ["score.py", "input"]) as context:
+        given = {name: value for name, value in context.params.items() if name in OPTIONS}
+    assert len(given) > 30
+    assert not any(given.values())
+
+
+def test_options_can_be_handed_on_and_changed() -> None:
+    """They are a mapping for `**`, and `replace` checks again."""
+    options = RunOptions(mini_batch_size="10 MB", run_max_try=1)
+    assert RunOptions(**options) == options
+    assert RunOptions(**{**options, "run_max_try": 2}) == options.replace(run_max_try=2)
+    assert pickle.loads(pickle.dumps(options)) == options
+    with pytest.raises(OptionError, match="run_max_try"):
+        options.replace(run_max_try=0)
+
+
+def test_only_what_was_changed_is_shown() -> None:
+    """The log shows what the user wrote, not forty defaults."""
+    assert RunOptions().changed() == {}
+    assert RunOptions(progress=False, run_max_try=1).changed() == {
+        "progress": False,
+        "run_max_try": 1,
+    }
+
+
+def test_options_that_change_no_result_do_not_stand_in_the_way_of_a_resume() -> None:
+    """Timeouts, tries, thresholds and process counts may change; sizes and arguments may not."""
+    plain = RunOptions().of_results()
+    changed = RunOptions(
+        run_invocation_timeout=5,
+        run_max_try=1,
+        error_threshold=5,
+        process_count_per_node=7,
+        max_node_losses=1,
+        logging_level="DEBUG",
+        overwrite=True,
+        resume=True,
+    )
+    assert changed.of_results() == plain
+    assert RunOptions(arguments=["--fast"]).of_results() != plain
+    assert RunOptions(mini_batch_size=3).of_results() != plain
+    assert OPTIONS.keys() > NEVER_IN_RESULTS
+
+
+def test_the_same_options_written_otherwise_are_the_same() -> None:
+    """Neither the order of a mapping nor the unit of a size makes another job."""
+    one = RunOptions(mini_batch_size="1 KB", environment_variables={"A": "1", "B": "2"})
+    two = RunOptions(mini_batch_size=1024, environment_variables={"B": "2", "A": "1"})
+    assert one.of_results() == two.of_results()
+    assert json.loads(json.dumps(one.of_results())) == one.of_results()
+
+
+def test_default_timeouts_follow_the_others() -> None:
+    """init: 3 × run + 30; progress: 2 × (load + run) + init."""
+    assert RunOptions().limits() == Limits()
+    limits = RunOptions(run_invocation_timeout=10, task_overhead_timeout=20).limits()
+    assert limits.init_timeout_s == 60
+    assert limits.progress_update_timeout_s == 120
+    limits = RunOptions(init_timeout=5, progress_update_timeout=7).limits()
+    assert (limits.init_timeout_s, limits.progress_update_timeout_s) == (5, 7)
+
+
+def test_limits_are_numbers() -> None:
+    """A size in words becomes bytes."""
+    assert RunOptions(agent_memory_limit="2 GB").limits().agent_memory_bytes == 2 << 30
+    assert RunOptions().limits().agent_memory_bytes is None
+
+
+def test_reading_options_reach_the_sources() -> None:
+    """Each under the same name."""
+    reading = RunOptions(delimiter=";", partition_keys="a", columns=["b", "a"]).reading()
+    assert (reading.delimiter, reading.partition_keys) == (";", ("a",))
+    assert reading.columns == ("b", "a")
+    assert all(hasattr(RunOptions(), name) for name in inspect.signature(type(reading)).parameters)

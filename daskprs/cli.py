@@ -216,3 +216,7 @@ def _pairs(option: str, words: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(message)
         pairs[name] = value
     return pairs
+
+
+if __name__ == "__main__":
+    main()

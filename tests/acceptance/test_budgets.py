@@ -1,0 +1,153 @@
+"""What may fail, and what the user reads when too much has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+import daskprs
+from daskprs import ParallelRunFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FRAME = pd.DataFrame({"number": range(20)})
+
+
+def every_fifth_fails(mini_batch: pd.DataFrame) -> list[int]:
+    """Return the number, unless it ends in 0 or 5."""
+    number = int(mini_batch["number"].iloc[0])
+    if number % 5 == 0:
+        msg = f"{number} is one of those"
+        raise ValueError(msg)
+    return [number]
+
+
+def half(mini_batch: pd.DataFrame) -> list[int]:
+    """Return every other row."""
+    return list(mini_batch["number"])[::2]
+
+
+def run(script: Any, folder: Path, **options: Any) -> daskprs.ParallelRunResult:
+    """Run a job over the numbers, one at a time."""
+    given = {"mini_batch_size": 1, "process_count_per_node": 2, "run_max_try": 1}
+    return daskprs.parallel_run(
+        FRAME, script, job_dir=folder / "job", progress=False, **(given | options)
+    )
+
+
+def test_by_default_one_failed_mini_batch_fails_the_job(tmp_path: Path) -> None:
+    """The message begins with the script's own first error, and carries the result."""
+    with pytest.raises(ParallelRunFailed, match=r"^ValueError: .* is one of those") as caught:
+        run(every_fifth_fails, tmp_path)
+    message = str(caught.value)
+    assert "1 mini-batch failed, more than allowed_failed_count=0" in message
+    assert "job_error.txt" in message
+    assert f"resume=True, job_dir={str(tmp_path / 'job')!r}" in message
+    result = caught.value.result
+    assert result is not None
+    assert result.status == "Failed"
+    assert result.mini_batches.failed == 1
+    assert (result.logs_dir / "job_result.txt").read_text().strip() == message
+
+
+@pytest.mark.parametrize(("allowed", "completes"), [(3, False), (4, True), (-1, True)])
+def test_allowed_failed_count_is_exact(tmp_path: Path, allowed: int, completes: bool) -> None:  # noqa: FBT001 - a case
+    """Four mini-batches fail: three are too few to allow, four are enough."""
+    if completes:
+        result = run(every_fifth_fails, tmp_path, allowed_failed_count=allowed)
+        assert result.mini_batches == (20, 16, 4)
+        assert sorted(result.failed["mini_batch"]) == [0, 5, 10, 15]
+        expected = [number for number in range(20) if number % 5]
+        assert list(result.to_pandas()["result"]) == expected
+    else:
+        with pytest.raises(ParallelRunFailed, match=f"more than allowed_failed_count={allowed}"):
+            run(every_fifth_fails, tmp_path, allowed_failed_count=allowed)
+
+
+@pytest.mark.parametrize(("percent", "completes"), [(19.9, False), (20, True)])
+def test_allowed_failed_percent_is_exact(tmp_path: Path, percent: float, completes: bool) -> None:  # noqa: FBT001 - a case
+    """Four of twenty are 20 percent, not more."""
+    options = {"allowed_failed_count": -1, "allowed_failed_percent": percent}
+    if completes:
+        assert run(every_fifth_fails, tmp_path, **options).status == "Completed"
+    else:
+        with pytest.raises(ParallelRunFailed, match="more than allowed_failed_percent"):
+            run(every_fifth_fails, tmp_path, **options)
+
+
+@pytest.mark.parametrize(("threshold", "completes"), [(9, False), (10, True)])
+def test_items_that_a_mini_batch_does_not_return_count(
+    tmp_path: Path,
+    threshold: int,
+    completes: bool,  # noqa: FBT001 - a case
+) -> None:
+    """Ten of twenty rows come back; no mini-batch fails for it."""
+    options = {"error_threshold": threshold, "mini_batch_size": 32}
+    if completes:
+        result = run(half, tmp_path, **options)
+        assert result.items == (20, 10, 10)
+        assert result.mini_batches.failed == 0
+    else:
+        with pytest.raises(ParallelRunFailed, match="items failed, more than error_threshold=9"):
+            run(half, tmp_path, **options)
+
+
+def test_a_job_of_which_nothing_succeeds_is_failed(tmp_path: Path) -> None:
+    """Whatever the thresholds say."""
+    with pytest.raises(ParallelRunFailed, match="not one of 20 rows succeeded"):
+        run(lambda _: [], tmp_path, allowed_failed_count=-1)
+
+
+def test_none_is_a_failed_attempt_and_says_what_to_return(tmp_path: Path) -> None:
+    """The message names the types."""
+    with pytest.raises(ParallelRunFailed, match=r"run\(\) returned None"):
+        run(lambda _: None, tmp_path)
+
+
+@pytest.mark.parametrize("returned", ["text", b"bytes", {"a": 1}, {1}, 5])
+def test_what_cannot_be_rows_is_refused_once(tmp_path: Path, returned: Any) -> None:
+    """Trying again would not mend it."""
+    with pytest.raises(ParallelRunFailed, match="ReturnTypeError") as caught:
+        run(lambda _: returned, tmp_path, run_max_try=3)
+    result = caught.value.result
+    assert result is not None
+    assert set(result.failed["mini_batch"]) <= set(range(20))
+    table = pd.read_csv(result.logs_dir / "sys" / "job_report" / "processed_mini-batches.csv")
+    assert (table["Picked Count"] == 1).all()
+
+
+def test_a_failed_attempt_is_tried_again(tmp_path: Path) -> None:
+    """Twice it fails, the third attempt counts."""
+
+    def third_time(mini_batch: pd.DataFrame) -> list[int]:
+        number = int(mini_batch["number"].iloc[0])
+        tries = tmp_path / f"tries.{number}"
+        with tries.open("a") as file:
+            file.write("x")
+        if number == 7 and len(tries.read_text()) < 3:
+            msg = "not yet"
+            raise RuntimeError(msg)
+        return [number]
+
+    result = run(third_time, tmp_path, run_max_try=3)
+    assert list(result.to_pandas()["result"]) == list(range(20))
+    table = pd.read_csv(result.logs_dir / "sys" / "job_report" / "processed_mini-batches.csv")
+    seven = table[table["Mini-batch Id"] == 7]
+    assert list(seven["Status"]) == ["RUN_EXCEPTION", "RUN_EXCEPTION", "RUN_DONE"]
+    assert list(seven["Picked Count"]) == [1, 2, 3]
+
+
+def test_every_init_that_fails_ends_the_job_soon(tmp_path: Path) -> None:
+    """Three failures for each process of the only node are enough; the traceback is shown."""
+    script = tmp_path / "script.py"
+    script.write_text("import nosuchmodule\n\ndef run(mini_batch):\n    return []\n")
+    with pytest.raises(ParallelRunFailed, match=r"^ModuleNotFoundError: .*nosuchmodule") as caught:
+        run(script, tmp_path)
+    assert "init" in str(caught.value)
+    errors = (tmp_path / "job" / "logs" / "job_error.txt").read_text()
+    assert "import or init()" in errors
+    tracebacks = list((tmp_path / "job" / "logs" / "user" / "error").rglob("*.txt"))
+    assert any(f'File "{script}", line 1' in path.read_text() for path in tracebacks)

@@ -1,0 +1,139 @@
+"""Ctrl-C: Canceled within seconds, nothing left, nothing lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from polling import poll_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CLI = [sys.executable, "-m", "daskprs.cli"]
+MARK = "DASKPRS_TEST_MARK"
+SCRIPT = """
+import time
+from pathlib import Path
+
+def run(mini_batch):
+    for path in mini_batch:
+        number = int(Path(path).stem)
+        Path({seen!r}, str(number)).touch()
+        if number >= 4 and Path({seen!r}, "hang").exists():
+            time.sleep(3600)
+    return [Path(path).stem for path in mini_batch]
+"""
+
+
+def marked(mark: str) -> list[int]:
+    """Return the processes that carry a mark in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(MARK) == mark and process.status() != "zombie":
+                found.append(process.pid)
+        except (psutil.AccessDenied, psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+    return found
+
+
+class Run:
+    """A job in a process of its own."""
+
+    def __init__(self, folder: Path, *more: str) -> None:
+        self.folder = folder
+        self.seen = folder / "seen"
+        self.seen.mkdir(exist_ok=True)
+        if "--resume" not in more:
+            (self.seen / "hang").touch()
+        self.mark = str(folder)
+        data = folder / "data"
+        if not data.exists():
+            data.mkdir()
+            for number in range(8):
+                (data / f"{number}.bin").write_bytes(b"x")
+        script = folder / "source" / "script.py"
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(SCRIPT.format(seen=str(self.seen)))
+        command = [
+            *CLI,
+            "run",
+            str(script),
+            str(data),
+            *("--job-dir", str(folder / "job"), "--output-dir", str(folder / "out")),
+            *("--mini-batch-size", "1", "--process-count-per-node", "2", *more),
+        ]
+        self.process = subprocess.Popen(
+            command, env={**os.environ, MARK: self.mark}, stderr=subprocess.PIPE, text=True
+        )
+
+    def hangs(self, count: int) -> bool:
+        """Wait until so many mini-batches were seen."""
+        return poll_for(lambda: len(list(self.seen.iterdir())) > count, 60)
+
+    def end(self) -> tuple[int, str]:
+        """Return the exit code and what was said."""
+        _, said = self.process.communicate(timeout=30)
+        return self.process.returncode, said
+
+
+@pytest.fixture
+def clean(tmp_path: Path) -> Iterator[None]:
+    """Kill what a failed test has left."""
+    yield
+    for pid in marked(str(tmp_path)):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("clean")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_cancels_within_seconds(tmp_path: Path, number: int) -> None:
+    """The exit code is 130, no process is left, nothing is published, and it says how to go on."""
+    run = Run(tmp_path)
+    assert run.hangs(6)
+    begun = time.monotonic()
+    run.process.send_signal(number)
+    code, said = run.end()
+    assert code == 130
+    assert time.monotonic() - begun < 5
+    assert "Canceled" in said
+    assert "resume" in said
+    assert marked(run.mark) == []
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
+    """Whatever the first one was still doing."""
+    run = Run(tmp_path)
+    assert run.hangs(6)
+    run.process.send_signal(signal.SIGINT)
+    run.process.send_signal(signal.SIGINT)
+    code, _ = run.end()
+    assert code in (130, 1, -signal.SIGINT)
+    assert poll_for(lambda: not marked(run.mark), 5)
+
+
+@pytest.mark.usefixtures("clean")
+def test_a_killed_caller_leaves_no_process_and_a_job_to_resume(tmp_path: Path) -> None:
+    """What was committed is not run again, and the bytes are those of an undisturbed run."""
+    run = Run(tmp_path)
+    assert run.hangs(6)
+    assert poll_for(lambda: (tmp_path / "job" / "journal.1").read_bytes().count(b"commit") >= 3)
+    run.process.kill()
+    run.end()
+    assert poll_for(lambda: not marked(run.mark), 10)
+    for seen in run.seen.iterdir():
+        seen.unlink()
+    code, said = Run(tmp_path, "--resume").end()
+    assert code == 0, said
+    assert (tmp_path / "out" / "parallel_run_step.txt").read_text() == "0\n1\n2\n3\n4\n5\n6\n7\n"
+    assert sorted(seen.name for seen in run.seen.iterdir()) == ["4", "5", "6", "7"]

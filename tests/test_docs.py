@@ -1,0 +1,119 @@
+"""The documentation is true: its code runs, its links hold, and nothing is left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+from daskprs import errors
+from daskprs.core.outcomes import Status
+from daskprs.job_folder import JobFolder
+from daskprs.options import RunOptions
+
+HOME = Path(__file__).parents[1]
+DOCS = HOME / "docs"
+PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
+WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
+SEE_TEXT = {
+    "mini_batch_size": "1 MB, or 10 files",
+    "columns": "all",
+    "dtypes": "by samples",
+    "delimiter": "a comma; a tab for `.tsv`",
+    "header": '`"all_files_same_headers"`',
+    "source_directory": "the script's folder",
+    "node_count": "all",
+    "process_count_per_node": "usable cores",
+    "agent_memory_limit": "none",
+    "init_timeout": "3 × `run_invocation_timeout` + 30",
+    "progress_update_timeout": "2 × (loading + run) + init",
+    "no_workers_timeout": "none",
+    "progress": "where it runs",
+}
+"""Options whose default is None: what the table says of it."""
+
+
+def headings(page: Path) -> set[str]:
+    """Return the text of all headings of a page."""
+    return set(re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(HOME)))
+def test_the_python_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader may paste the blocks of a page one after the other, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    document = Sybil([PythonCodeBlockParser()]).parse(page)
+    examples = list(document.examples())
+    assert examples
+    for example in examples:
+        example.evaluate()
+
+
+def test_every_error_has_a_section() -> None:
+    """What a person can catch is explained."""
+    classes = {
+        name
+        for name, value in vars(errors).items()
+        if inspect.isclass(value) and value.__module__ == errors.__name__
+    }
+    assert classes
+    assert classes <= headings(DOCS / "errors.md")
+
+
+def test_every_status_has_a_section() -> None:
+    """What stands in the table of attempts is explained."""
+    assert {status.value for status in Status} <= headings(DOCS / "errors.md")
+
+
+def test_the_tree_of_errors_is_that_of_the_code() -> None:
+    """The page draws the classes as they derive from each other."""
+    tree = DOCS.joinpath("errors.md").read_text().split("```text\n")[1].split("```")[0]
+    drawn = re.findall(r"\w+(?=$| +[(\w])", re.sub(r"\(.*", "", tree), re.MULTILINE)
+    told = re.findall(r"(\w+)(?: \(ValueError\))?", errors.__doc__.split("::\n")[1])
+    assert [name for name in told if name in drawn] == drawn
+
+
+def test_every_option_is_in_the_table_with_its_default() -> None:
+    """The table of options is that of `RunOptions`."""
+    table = dict(
+        re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", (DOCS / "reference/options.md").read_text(), re.M)
+    )
+    fields = dataclasses.fields(RunOptions)
+    expected = {
+        field.name: SEE_TEXT.get(field.name, f"`{field.default!r}`") for field in fields
+    }
+    assert table == expected
+
+
+def test_every_path_of_a_job_is_in_the_reference() -> None:
+    """Whatever `JobFolder` names is on the page of the job folder."""
+    page = DOCS.joinpath("reference/log-folder.md").read_text()
+    folder = JobFolder("/job")
+    arguments = {"number": 1, "epoch": 1, "node": 0, "process": "process000", "timestamp": "1"}
+    for name, member in vars(JobFolder).items():
+        if isinstance(member, property):
+            path = member.fget(folder) if member.fget else None
+        elif inspect.isfunction(member) and "Path" in str(member.__annotations__.get("return")):
+            wanted = list(inspect.signature(member).parameters)[1:]
+            path = member(folder, *(arguments[one] for one in wanted))
+        else:
+            continue
+        shown = str(path).removeprefix("/job/").replace("process000", "<process>")
+        shown = re.sub(r"(?<=/)0(?=/)", "<node>", shown)
+        shown = re.sub(r"^(journal|spool|typed|epoch)\.1$", r"\1.<epoch>", shown)
+        shown = shown.replace("overview.1.", "overview.<date>.")
+        assert shown.split("/")[-1] in page, f"{name}: {shown}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HOME)))
+def test_links_to_files_lead_somewhere(page: Path) -> None:
+    """The README is read without a build, so that nobody else would notice."""
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page} links to {target}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.ignore_rules import IgnoreRules
 from daskprs.errors import ScriptError
+from daskprs.job_folder import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -98,6 +99,8 @@ def _walk(
         is_folder = entry.is_dir()
         if rules.ignores(path, is_folder=is_folder):
             continue
+        if is_folder and JobFolder(entry.path).epoch(1).exists():
+            continue  # another job, which has copies of its own: it is no part of the script
         if is_folder:
             yield from _walk(root, path, rules, left_out, seen)
         elif entry.is_file():

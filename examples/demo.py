@@ -20,7 +20,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.relative_to(Path.cwd())
 FOLDER = Path("demo-output")
 LINES_SHOWN = 5
 

@@ -82,13 +82,10 @@ def test_the_tree_of_errors_is_that_of_the_code() -> None:
 
 def test_every_option_is_in_the_table_with_its_default() -> None:
     """The table of options is that of `RunOptions`."""
-    table = dict(
-        re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", (DOCS / "reference/options.md").read_text(), re.M)
-    )
+    page = DOCS.joinpath("reference/options.md").read_text()
+    table = dict(re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", page, re.MULTILINE))
     fields = dataclasses.fields(RunOptions)
-    expected = {
-        field.name: SEE_TEXT.get(field.name, f"`{field.default!r}`") for field in fields
-    }
+    expected = {field.name: SEE_TEXT.get(field.name, f"`{field.default!r}`") for field in fields}
     assert table == expected
 
 

@@ -126,10 +126,24 @@ class JobFolder:
         """The folder of errors of daskprs itself."""
         return self.logs / "sys" / "error"
 
+    def own_error(self, part: str) -> Path:
+        """Return the file of the errors of one part of daskprs."""
+        return self.own_errors / f"{part}.txt"
+
     @property
     def attempts(self) -> Path:
         """One row for each attempt."""
         return self.logs / "sys" / "job_report" / "processed_mini-batches.csv"
+
+    @property
+    def process_summary(self) -> Path:
+        """One row for each agent process of the last run."""
+        return self.attempts.with_name("process_summary.csv")
+
+    @property
+    def node_summary(self) -> Path:
+        """One row for each node of the last run."""
+        return self.attempts.with_name("node_summary.csv")
 
     @property
     def progress_table(self) -> Path:

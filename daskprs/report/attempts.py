@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.core.events import AttemptEnded, JobEnded, Stood
+from daskprs.core.events import AttemptEnded
 from daskprs.core.outcomes import Status
+from daskprs.job_lock import latest_epoch
+from daskprs.report.stamps import Stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs.core.events import Event
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.outcomes import Failure
     from daskprs.job_folder import JobFolder
-    from daskprs.report.lines import LogFiles
+    from daskprs.report.log_files import LogFiles
 
 COLUMNS = (
     "Mini-batch Id",
@@ -36,81 +38,110 @@ COLUMNS = (
     "Mini-batch Detail",
 )
 MESSAGE_CHARS = 2_000
+NO_PROCESS = "no_process"
+"""In place of its name, where a mini-batch was failed without an agent process."""
+_encode = json.JSONEncoder(default=str).encode
 
 
 class AttemptTable:
-    """Writes the table."""
+    """Writes the table. A job may have a million attempts: a row costs a few microseconds."""
 
     def __init__(self, folder: JobFolder, files: LogFiles) -> None:
-        self._folder = folder
-        self._files = files
-        self._rows = io.StringIO()
-        self._csv = csv.writer(self._rows, lineterminator="\n")
-        if not folder.attempts.exists():
-            self._csv.writerow(COLUMNS)
+        self._file = files.file(folder.attempts, ",".join(COLUMNS) + "\n")
+        self._stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
+        self._run = _last_run(folder)
 
     def tell(self, event: Event) -> None:
         """Write an attempt."""
-        match event:
-            case AttemptEnded():
-                self._csv.writerow(_row(event))
-            case Stood() | JobEnded():
-                self._hand_over()
+        if isinstance(event, AttemptEnded):
+            self._file.write(self._row(event))
 
     def close(self) -> None:
-        """Write what is left."""
-        self._hand_over()
+        """Do nothing: the file is written out with the others."""
 
-    def _hand_over(self) -> None:
-        if text := self._rows.getvalue():
-            self._files.write(self._folder.attempts, text)
-            self._rows.seek(0)
-            self._rows.truncate()
-
-
-def _row(event: AttemptEnded) -> tuple[Any, ...]:
-    place, mini_batch, outcome = event.place, event.mini_batch, event.outcome
-    failure = outcome.failure
-    detail = {
-        "label": mini_batch.label,
-        "partition_key": dict(mini_batch.partition_key),
-        "final": event.final,
-        "charged": event.charged,
-    }
-    return (
-        outcome.index,
-        outcome.attempt,
-        place.node,
-        place.process,
-        datetime.fromtimestamp(outcome.started, UTC).isoformat(timespec="milliseconds"),
-        outcome.total,
-        outcome.succeeded,
-        outcome.failed,
-        f"{outcome.elapsed_s:.6f}",
-        f"{outcome.cpu_s:.6f}",
-        f"{outcome.run_s:.6f}",
-        outcome.status.value,
-        "" if failure is None else failure.kind,
-        "" if failure is None else failure.message[:MESSAGE_CHARS],
-        json.dumps(detail, default=str),
-    )
+    def _row(self, event: AttemptEnded) -> str:
+        place, mini_batch, outcome, final, charged = event
+        failure = outcome.failure
+        detail = (
+            f'{{"label": {_encode(mini_batch.label)}, "partition_key": {_key(mini_batch)}, '
+            f'"final": {"true" if final else "false"}, '
+            f'"charged": {"true" if charged else "false"}, "run": {self._run}'
+            f"{'' if failure is None else _whole(failure)}}}"
+        )
+        return (
+            f"{outcome.index},{outcome.attempt},{place.node},{place.process or NO_PROCESS},"
+            f"{self._stamps.at(outcome.started)},{outcome.total},{outcome.succeeded},"
+            f"{outcome.failed},{outcome.elapsed_s:.6f},{outcome.cpu_s:.6f},{outcome.run_s:.6f},"
+            f"{outcome.status.value},{_error(failure)},{_quoted(detail)}\n"
+        )
 
 
-def failed_rows(folder: JobFolder) -> Iterator[tuple[int, int, str, str]]:
-    """Yield mini-batch, items, error and log of those that were given up, as the table says.
+def _key(mini_batch: MiniBatch) -> str:
+    return _encode(dict(mini_batch.partition_key)) if mini_batch.partition_key else "{}"
 
-    A mini-batch that an earlier run gave up and a resumed one finished is not among them.
+
+def _error(failure: Failure | None) -> str:
+    """Return the error on one line: a row without line breaks can be told from a torn one."""
+    if failure is None:
+        return ","
+    message = " ".join(failure.message[:MESSAGE_CHARS].split())
+    return f"{_quoted(failure.kind)},{_quoted(message)}"
+
+
+def _whole(failure: Failure) -> str:
+    """Return the error as it was, for `failed_rows`."""
+    return f', "error": {_encode(f"{failure.kind}: {failure.message[:MESSAGE_CHARS]}")}'
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
+
+
+class FailedRow(NamedTuple):
+    """A mini-batch that was given up."""
+
+    mini_batch: int
+    items: int
+    error: str
+    log: str
+    """The file with its tracebacks."""
+
+
+def failed_rows(folder: JobFolder) -> Iterator[FailedRow]:
+    """Yield what was given up in the last run of a job, in that order, from the table.
+
+    What an earlier run gave up was run again by a resume, and counts with that.
     """
-    given_up: dict[int, tuple[int, int, str, str]] = {}
     if not folder.attempts.exists():
         return
+    run = _last_run(folder)
     with folder.attempts.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            index = int(row["Mini-batch Id"])
             if row["Status"] == Status.RUN_DONE:
-                given_up.pop(index, None)
-            elif json.loads(row["Mini-batch Detail"])["final"]:
-                error = f"{row['Error Category']}: {row['Error Message']}"
-                log = folder.tracebacks(int(row["Node Id"]), row["Process"])
-                given_up[index] = (index, int(row["Total"]), error, str(log))
-    yield from given_up.values()
+                continue
+            detail = _read(row["Mini-batch Detail"])
+            if detail.get("final") and detail.get("run") == run:
+                yield FailedRow(
+                    int(row["Mini-batch Id"]),
+                    int(row["Total"]),
+                    detail.get("error", ""),
+                    str(folder.tracebacks(int(row["Node Id"]), row["Process"])),
+                )
+
+
+def _last_run(folder: JobFolder) -> int:
+    """Return the epoch of the last run; one without a journal was refused before it began."""
+    epoch = latest_epoch(folder)
+    while epoch > 0 and not folder.journal(epoch).exists():
+        epoch -= 1
+    return epoch
+
+
+def _read(detail: str | None) -> dict[str, Any]:
+    """Return the detail of a row; nothing of the last one where a killed driver left it torn."""
+    try:
+        found: dict[str, Any] = json.loads(detail or "{}")
+    except ValueError:
+        return {}
+    return found

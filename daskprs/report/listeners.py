@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
+
+from daskprs.core.events import Remarked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,33 +28,41 @@ class Listener(Protocol):
 
 
 class Listeners:
-    """Tells all listeners. One that raises is written down and dropped: the job goes on."""
+    """Tells all listeners. One that raises is written down and dropped: the job goes on.
+
+    The others are told of it, so that a person knows what is missing from the logs.
+    """
 
     def __init__(self, listeners: Iterable[Listener], folder: JobFolder) -> None:
-        self._listeners = list(listeners)
+        self._listeners = tuple(listeners)
         self._folder = folder
 
     def tell(self, event: Event) -> None:
         """Tell an event to all."""
-        for listener in list(self._listeners):
+        for listener in self._listeners:
             try:
                 listener.tell(event)
-            except Exception:  # noqa: BLE001 - a listener must not end the job
-                self._drop(listener)
+            except Exception as error:  # noqa: BLE001 - a listener must not end the job
+                self._drop(listener, error)
+                with suppress(Exception):
+                    listener.close()  # the terminal has its cursor back, what was written is kept
 
     def close(self) -> None:
-        """Let all finish."""
-        for listener in list(self._listeners):
+        """Let all finish, each once."""
+        listeners, self._listeners = self._listeners, ()
+        for listener in listeners:
             try:
                 listener.close()
-            except Exception:  # noqa: BLE001 - the same
-                self._drop(listener)
+            except Exception as error:  # noqa: BLE001 - the same
+                self._drop(listener, error)
 
-    def _drop(self, listener: Listener) -> None:
-        self._listeners.remove(listener)
+    def _drop(self, listener: Listener, error: Exception) -> None:
+        self._listeners = tuple(one for one in self._listeners if one is not listener)
         name = type(listener).__name__
-        try:
-            self._folder.own_errors.mkdir(parents=True, exist_ok=True)
-            (self._folder.own_errors / f"{name}.txt").write_text(traceback.format_exc())
-        except OSError:
-            return  # a full disk: there is nowhere to say it
+        log = self._folder.own_error(name)
+        with suppress(OSError):  # a full disk: there is nowhere to write it
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a", encoding="utf-8") as file:
+                traceback.print_exception(error, file=file)
+        said = f"{name} has stopped, the job goes on: {type(error).__name__}: {error}. See {log}"
+        self.tell(Remarked("warning", said))

@@ -6,10 +6,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from daskprs.report.attempts import AttemptTable
+from daskprs.report.driver_log import DriverLog
 from daskprs.report.job_logs import JobLogs
-from daskprs.report.lines import LogFiles
+from daskprs.report.log_files import LogFiles
+from daskprs.report.overview import Overview
+from daskprs.report.process_logs import ProcessLogs
 from daskprs.report.progress import progress_for
 from daskprs.report.script_errors import ScriptErrors
+from daskprs.report.summaries import Summaries
 
 if TYPE_CHECKING:
     from daskprs.job_folder import JobFolder
@@ -19,11 +23,16 @@ if TYPE_CHECKING:
 def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:  # noqa: FBT001 - an option
     """Return the listeners of a job; the one that writes the files out comes last."""
     files = LogFiles()
-    shown = progress_for(progress, sys.stderr)
+    shown = progress_for(progress, sys.stderr, folder)
     first: list[Listener] = [] if shown is None else [shown]
     return [
         *first,
+        JobLogs(folder),
         AttemptTable(folder, files),
+        ProcessLogs(folder, files),
         ScriptErrors(folder, files),
-        JobLogs(folder, files),
+        Summaries(folder),
+        Overview(folder, files),
+        DriverLog(folder, files),
+        files,
     ]

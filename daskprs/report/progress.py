@@ -1,36 +1,49 @@
-"""Progress: a live line in a terminal, a display in a notebook, now and then a line in a log."""
+"""Progress: what a person sees of a job while it runs."""
 
 from __future__ import annotations
 
-import html
-import sys
-import time
-from typing import IO, TYPE_CHECKING, Any, Protocol
+import os
+from typing import IO, TYPE_CHECKING, Protocol
 
-from daskprs.core.ending import JobStatus
-from daskprs.core.events import AttemptEnded, JobEnded, JobStarted, Remarked, Stood
-from daskprs.report.progress_text import fraction_done, progress_text
+from daskprs.core.events import (
+    AgentChanged,
+    AttemptEnded,
+    JobEnded,
+    JobStarted,
+    Remarked,
+    SlotsChanged,
+    Stood,
+)
+from daskprs.core.lease import InitFailed
+from daskprs.report.attempts import NO_PROCESS
+from daskprs.report.notebook import NotebookDisplay, in_notebook
+from daskprs.report.pace import PaceMaker
+from daskprs.report.plain_lines import PlainLines
+from daskprs.report.progress_text import View, progress_text
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Event
+    from daskprs.core.events import Event, Place
+    from daskprs.core.outcomes import Failure
+    from daskprs.job_folder import JobFolder
 
-FIRST_LINE_S = 10.0
-SLOWEST_LINE_S = 300.0
-BAR_WIDTH = 24
+FIRST_DRAWN_S = 0.5
+"""A job that is shorter is not worth the time that it takes to import what draws."""
+MESSAGE_CHARS = 300
+SAID_ALOUD = ("warning", "error")
 
 
 class Display(Protocol):
     """A place where progress is shown."""
 
-    def show(self, stood: Stood) -> None:
-        """Show how far the job is."""
+    def show(self, view: View) -> None:
+        """Show how far the job is; it comes often, and need not be drawn each time."""
         ...
 
     def say(self, text: str) -> None:
         """Say something that stays."""
         ...
 
-    def end(self, stood: Stood | None) -> None:
+    def end(self, view: View | None) -> None:
         """Leave the last state, and nothing else, behind."""
         ...
 
@@ -38,152 +51,104 @@ class Display(Protocol):
 class Progress:
     """Listens to a job and shows how it goes.
 
-    The first failure of the script is told at once: it is what most people want to know.
+    The first error of the script is told at once: it is what most people want to know.
     """
 
-    def __init__(self, display: Display) -> None:
+    def __init__(self, display: Display, folder: JobFolder) -> None:
         self._display = display
-        self._last: Stood | None = None
-        self._told_failure = False
+        self._folder = folder
+        self._pace = PaceMaker()
+        self._view: View | None = None
+        self._slots: int | None = None
+        self._retried = 0
+        self._told_error = False
 
     def tell(self, event: Event) -> None:
         """Show an event, if it is one to be shown."""
         match event:
-            case AttemptEnded(outcome=outcome) if outcome.failure and not self._told_failure:
-                self._told_failure = True
-                failure = outcome.failure
-                first = failure.message.partition("\n")[0]
-                self._display.say(
-                    f"first failure: {failure.kind}: {first} (mini-batch {outcome.index}, "
-                    f"{event.mini_batch.label}, attempt {outcome.attempt})"
-                )
+            case AttemptEnded():
+                if event.outcome.failure is not None:
+                    self._attempt_failed(event, event.outcome.failure)
             case Stood():
-                self._last = event
-                self._display.show(event)
-            case Remarked(level, message) if level in ("warning", "error"):
+                self._view = self._seen(event)
+                self._display.show(self._view)
+            case AgentChanged(place, InitFailed(failure=failure)):
+                self._first_error(failure, "import or init()", place)
+            case Remarked(level, message) if level in SAID_ALOUD:
                 self._display.say(f"{level}: {message}")
+            case SlotsChanged(slots=slots):
+                self._slots = slots
             case JobStarted(resumed=True):
-                self._display.say("resumed: what is committed is not run again")
-            case JobEnded(ending=ending):
-                if ending.status is JobStatus.COMPLETED and self._last is not None:
-                    self._last = self._last._replace(
-                        standing=event.standing, elapsed_s=event.elapsed_s, since_progress_s=0.0
-                    )
+                self._display.say("resumed: what an earlier run has committed is not run again")
+            case JobEnded(standing=standing, elapsed_s=elapsed_s):
+                seen = self._seen(Stood(standing, (), elapsed_s, 0.0))
+                self._view = seen._replace(ended=True)
 
     def close(self) -> None:
         """Finish the display."""
-        self._display.end(self._last)
+        self._display.end(self._view)
+
+    def _seen(self, stood: Stood) -> View:
+        return View(stood, self._pace.pace(stood), self._retried, self._slots)
+
+    def _attempt_failed(self, event: AttemptEnded, failure: Failure) -> None:
+        self._retried += not event.final
+        mini_batch, outcome = event.mini_batch, event.outcome
+        label = f" ({mini_batch.label})" if mini_batch.label else ""
+        where = f"mini-batch {mini_batch.index}{label}, attempt {outcome.attempt}"
+        self._first_error(failure, where, event.place)
+
+    def _first_error(self, failure: Failure, where: str, place: Place) -> None:
+        if self._told_error:
+            return
+        self._told_error = True
+        first_line = failure.message.partition("\n")[0][:MESSAGE_CHARS]
+        log = self._folder.tracebacks(place.node, place.process or NO_PROCESS)
+        self._display.say(
+            f"first error: {failure.kind}: {first_line}\n  in {where}; full traceback: {log}"
+        )
 
 
-class Lines:
-    """One plain line now and then, for logs: at first often, later seldom."""
+class Terminal:
+    """A terminal, whose live line is made when the job has lasted for long enough to see it."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
-        self._next_s = FIRST_LINE_S
-        self._pause_s = FIRST_LINE_S
+        self._line: Display | None = None
 
-    def show(self, stood: Stood) -> None:
-        """Write a line if it is time for one."""
-        if stood.elapsed_s >= self._next_s:
-            self._pause_s = min(SLOWEST_LINE_S, self._pause_s * 1.5)
-            self._next_s = stood.elapsed_s + self._pause_s
-            self.say(progress_text(stood))
+    def show(self, view: View) -> None:
+        """Draw the live line."""
+        if self._line is None and view.stood.elapsed_s >= FIRST_DRAWN_S:
+            from daskprs.report.live_line import LiveLine  # rich takes a tenth of a second
 
-    def say(self, text: str) -> None:
-        """Write a line."""
-        self._stream.write(f"daskprs: {text}\n")
-        self._stream.flush()
-
-    def end(self, stood: Stood | None) -> None:
-        """Write the last state."""
-        if stood is not None:
-            self.say(progress_text(stood))
-
-
-class LiveLine:
-    """A line in a terminal that is drawn again and again."""
-
-    def __init__(self, stream: IO[str]) -> None:
-        from rich.console import Console  # a tenth of a second, for terminals only
-
-        self._console = Console(file=stream, highlight=False)
-        self._live: Any = None
-
-    def show(self, stood: Stood) -> None:
-        """Draw the line again."""
-        if self._live is None:
-            from rich.live import Live
-
-            self._live = Live(console=self._console, auto_refresh=False, transient=True)
-            self._live.start()
-        self._live.update(self._drawn(stood), refresh=True)
+            self._line = LiveLine(self._stream)
+        if self._line is not None:
+            self._line.show(view)
 
     def say(self, text: str) -> None:
-        """Write above the line."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        """Write above the live line."""
+        if self._line is not None:
+            self._line.say(text)
+        else:
+            self._stream.write(f"{text}\n")
+            self._stream.flush()
 
-    def end(self, stood: Stood | None) -> None:
-        """Take the live line away, and leave its last state as an ordinary one."""
-        if self._live is not None:
-            self._live.stop()
-        if stood is not None:
-            self._console.print(self._drawn(stood))
-
-    def _drawn(self, stood: Stood) -> Any:
-        from rich.text import Text
-
-        text = Text(no_wrap=True, overflow="ellipsis")
-        share = fraction_done(stood)
-        if share is not None:
-            full = round(share * BAR_WIDTH)
-            text.append("━" * full, style="green")
-            text.append("━" * (BAR_WIDTH - full) + " ", style="dim")
-            text.append(f"{100 * share:3.0f} % ")
-        return text.append(progress_text(stood))
+    def end(self, view: View | None) -> None:
+        """Leave the last state behind."""
+        if self._line is not None:
+            self._line.end(view)
+        elif view is not None:
+            self.say(progress_text(view))
 
 
-class Notebook:
-    """A display in a notebook that is updated in place, without widgets."""
-
-    def __init__(self) -> None:
-        display: Any = sys.modules["IPython.display"]
-        self._handle = display.display(display.HTML(""), display_id=True)
-        self._html = display.HTML
-        self._said: list[str] = []
-        self._drawn_s = 0.0
-
-    def show(self, stood: Stood) -> None:
-        """Draw it again, not more than once a second."""
-        now = time.monotonic()
-        if now - self._drawn_s >= 1.0:
-            self._drawn_s = now
-            self._draw(stood)
-
-    def say(self, text: str) -> None:
-        """Add a line."""
-        self._said.append(text)
-
-    def end(self, stood: Stood | None) -> None:
-        """Draw the last state."""
-        if stood is not None:
-            self._draw(stood)
-
-    def _draw(self, stood: Stood) -> None:
-        share = fraction_done(stood)
-        bar = "" if share is None else f"<progress value='{share:.4f}' max='1'></progress> "
-        said = "".join(f"<br>{html.escape(text)}" for text in self._said)
-        self._handle.update(self._html(f"{bar}{html.escape(progress_text(stood))}{said}"))
-
-
-def progress_for(wanted: bool | None, stream: IO[str]) -> Progress | None:  # noqa: FBT001 - an option
+def progress_for(wanted: bool | None, stream: IO[str], folder: JobFolder) -> Progress | None:  # noqa: FBT001 - an option
     """Return the progress that suits where the job runs; None if it is not wanted.
 
-    With None a stream that is no terminal gets lines, a terminal a live line, and a notebook a
-    display.
+    A notebook gets a display, a terminal a live line, and anything else a line now and then.
     """
     if wanted is False:
         return None
-    if "ipykernel" in sys.modules and "IPython.display" in sys.modules:
-        return Progress(Notebook())
-    return Progress(LiveLine(stream) if stream.isatty() else Lines(stream))
+    if in_notebook():
+        return Progress(NotebookDisplay(), folder)
+    terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    return Progress(Terminal(stream) if terminal else PlainLines(stream), folder)

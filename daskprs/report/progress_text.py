@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.report.remaining import remaining_s, total_of
+from daskprs.report.pace import Pace, settled, total_of
 from daskprs.report.why_waiting import why_waiting
 from daskprs.report.words import duration
 
@@ -12,43 +12,78 @@ if TYPE_CHECKING:
     from daskprs.core.events import Stood
 
 
-def fraction_done(stood: Stood) -> float | None:
+class View(NamedTuple):
+    """What there is to show of a job."""
+
+    stood: Stood
+    pace: Pace = Pace()
+    retried: int = 0
+    """Attempts that failed and were followed by another."""
+    slots: int | None = None
+    """How many the cluster offers, where it has been said."""
+    ended: bool = False
+
+
+class _Part(NamedTuple):
+    """A piece of the line; the one with the highest number goes first where it is too long."""
+
+    dispensable: int
+    text: str
+
+
+def fraction_done(view: View) -> float | None:
     """Return the share of mini-batches that are settled; None while nobody knows how many."""
-    total = total_of(stood.standing)
-    if not total:
-        return None
-    return min(1.0, _settled(stood) / total)
-
-
-def progress_text(stood: Stood) -> str:
-    """Return done and total, rate, failures, remaining time, and why nothing moves."""
-    standing, settled = stood.standing, _settled(stood)
+    standing = view.stood.standing
     total = total_of(standing)
-    parts = [f"{settled:,}/{total:,}" if total is not None else f"{settled:,} so far"]
-    parts[0] += " mini-batches"
-    fresh = settled - standing.recovered
-    if fresh > 0 and stood.elapsed_s > 0:
-        parts.append(_rate(fresh / stood.elapsed_s))
-    if standing.recovered:
-        parts.append(f"{standing.recovered:,} of an earlier run")
-    if standing.mini_batches.failed:
-        parts.append(f"{standing.mini_batches.failed:,} failed")
-    if standing.waiting:
-        parts.append(f"{standing.waiting:,} to be tried again")
-    parts.append(duration(stood.elapsed_s))
-    left = remaining_s(standing, stood.elapsed_s)
-    if left is not None and left > 0:
-        parts.append(f"{duration(left)} left")
-    waiting = why_waiting(stood)
-    if waiting:
-        parts.append(waiting)
-    return ", ".join(parts)
+    return min(1.0, settled(standing) / total) if total else None
 
 
-def _settled(stood: Stood) -> int:
-    counts = stood.standing.mini_batches
-    return counts.succeeded + counts.failed
+def progress_text(view: View, width: int | None = None) -> str:
+    """Return done and total, rate, failures, remaining time, and why nothing moves.
+
+    Parameters
+    ----------
+    view
+        What to show.
+    width
+        Characters that there is room for: what matters least is left out, and the rest cut.
+
+    """
+    parts = [part for part in _parts(view) if part.text]
+    while width is not None and len(parts) > 1 and len(_joined(parts)) > width:
+        parts.remove(max(parts))
+    text = _joined(parts)
+    return text if width is None or len(text) <= width else f"{text[: max(0, width - 1)]}…"
+
+
+def _joined(parts: list[_Part]) -> str:
+    return ", ".join(part.text for part in parts)
+
+
+def _parts(view: View) -> list[_Part]:
+    stood, pace = view.stood, view.pace
+    standing = stood.standing
+    done, total = settled(standing), total_of(standing)
+    counts = f"{done:,} so far" if total is None else f"{done:,}/{total:,}"
+    left_s = None if view.ended else pace.left_s
+    return [
+        _Part(0, f"{counts} mini-batches" if total is not None else f"{done:,} mini-batches"),
+        _Part(6, "" if pace.per_s is None else _rate(pace.per_s)),
+        _Part(2, _some(standing.mini_batches.failed, "failed")),
+        _Part(5, _some(view.retried, "retried")),
+        _Part(7, _some(standing.recovered, "done in an earlier run")),
+        _Part(4, duration(stood.elapsed_s)),
+        _Part(3, f"{duration(left_s)} left" if left_s else ""),
+        _Part(1, "" if view.ended else why_waiting(stood, view.slots)),
+    ]
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count else ""
 
 
 def _rate(per_s: float) -> str:
-    return f"{per_s:,.0f}/s" if per_s >= 10 else f"{per_s:.1f}/s"  # noqa: PLR2004 - a digit more for few
+    """Return mini-batches per second, or per minute where they take long."""
+    if per_s >= 10:  # noqa: PLR2004 - a digit more for few
+        return f"{per_s:,.0f}/s"
+    return f"{per_s:.1f}/s" if per_s >= 1 else f"{60 * per_s:.1f}/min"

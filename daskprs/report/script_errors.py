@@ -3,77 +3,124 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+import time
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import AgentChanged, AttemptEnded, JobEnded
+from daskprs.core.events import AgentChanged, AttemptEnded, JobEnded, JobStarted, Stood
 from daskprs.core.lease import AgentExited, InitFailed
+from daskprs.job_folder import whole_file
+from daskprs.report.attempts import NO_PROCESS
+from daskprs.report.stamps import Stamps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daskprs.core.events import Event, Place
     from daskprs.core.outcomes import Failure
     from daskprs.job_folder import JobFolder
-    from daskprs.report.lines import LogFiles
+    from daskprs.report.log_files import LogFiles
 
-KINDS_KEPT = 1_000
-_NUMBERS = re.compile(r"\d+")
+KINDS_KEPT = 200
+"""Errors beyond so many kinds are counted, and nothing more: their tracebacks are on disk."""
+SHAPE_CHARS = 300
+TRACEBACK_CHARS = 5_000
+SUMMARY_EVERY_S = 10.0
+_VARIES = re.compile(r"0x[0-9a-f]+|\d+|'[^'\n]*'|\"[^\"\n]*\"", re.IGNORECASE)
+
+
+def shape(failure: Failure) -> tuple[str, str]:
+    """Return what errors of one kind have in common: all but numbers, addresses and quotes."""
+    first_line = failure.message.partition("\n")[0]
+    return failure.kind, _VARIES.sub("#", first_line[:SHAPE_CHARS])
 
 
 class _Kind:
-    """Errors that differ in numbers only."""
+    """Errors of one shape: the first of them, and how many there were."""
 
     def __init__(self, failure: Failure, where: str) -> None:
         self.failure = failure
         self.where = where
         self.count = 0
 
+    def __str__(self) -> str:
+        """Return it as a paragraph of the summary."""
+        failure = self.failure
+        lines = [f"{self.count:,} × {failure.kind}: {failure.message}", f"first: {self.where}"]
+        if failure.traceback:
+            text = failure.traceback.rstrip()
+            cut = "…\n" if len(text) > TRACEBACK_CHARS else ""
+            lines.append(f"\n{cut}{text[-TRACEBACK_CHARS:]}")
+        return "\n".join(lines) + "\n"
+
 
 class ScriptErrors:
     """Collects the script's errors, and writes full tracebacks as they come."""
 
-    def __init__(self, folder: JobFolder, files: LogFiles) -> None:
+    def __init__(
+        self, folder: JobFolder, files: LogFiles, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._folder = folder
         self._files = files
+        self._clock = clock
+        self._stamps = Stamps()
         self._kinds: dict[tuple[str, str], _Kind] = {}
         self._others = 0
+        self._changed = False
+        self._due_s = 0.0
 
     def tell(self, event: Event) -> None:
         """Take note of a failure."""
         match event:
-            case AttemptEnded(place=place, mini_batch=mini_batch) if event.outcome.failure:
-                where = (
-                    f"mini-batch {mini_batch.index} ({mini_batch.label}), {event.outcome.status}"
-                )
-                self._take(place, event.outcome.failure, where)
+            case AttemptEnded():
+                if event.outcome.failure is not None:
+                    self._attempt_failed(event, event.outcome.failure)
+            case Stood():
+                if self._changed and self._clock() >= self._due_s:
+                    self._summarize()
             case AgentChanged(place, InitFailed(failure=failure)):
                 self._take(place, failure, "import or init()")
             case AgentChanged(place, AgentExited(warning=failure)) if failure:
                 self._take(place, failure, "shutdown()")
+            case JobStarted():
+                self._folder.job_error.unlink(missing_ok=True)  # of the run that this one resumes
             case JobEnded():
-                self._summarize()
+                self.close()
 
     def close(self) -> None:
-        """Do nothing: the summary is written with the end of the job."""
+        """Write the summary."""
+        if self._changed:
+            self._summarize()
+
+    def _attempt_failed(self, event: AttemptEnded, failure: Failure) -> None:
+        mini_batch, outcome = event.mini_batch, event.outcome
+        where = (
+            f"mini-batch {mini_batch.index} ({mini_batch.label}), attempt {outcome.attempt}, "
+            f"{outcome.status.value}"
+        )
+        self._take(event.place, failure, where)
 
     def _take(self, place: Place, failure: Failure, where: str) -> None:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        text = failure.traceback or f"{failure.kind}: {failure.message}\n"
-        log = self._folder.tracebacks(place.node, place.process)
-        self._files.write(log, f"{now} {where}\n{text.rstrip()}\n\n")
-        key = failure.kind, _NUMBERS.sub("0", failure.message)[:500]
-        if key not in self._kinds and len(self._kinds) >= KINDS_KEPT:
+        self._changed = True
+        process = place.process or NO_PROCESS
+        log = self._folder.tracebacks(place.node, process)
+        text = failure.traceback or f"{failure.kind}: {failure.message}"
+        stamp = self._stamps.at(time.time())
+        self._files.file(log).write(f"{stamp}|{where}\n{text.rstrip()}\n\n")
+        key = shape(failure)
+        if key in self._kinds:
+            self._kinds[key].count += 1
+        elif len(self._kinds) < KINDS_KEPT:
+            first = f"{where}, on node {place.node}, {process}; traceback in {log}"
+            self._kinds[key] = _Kind(failure, first)
+            self._kinds[key].count = 1
+        else:
             self._others += 1
-            return
-        first = f"{where} on node {place.node}, {place.process}; traceback in {log}"
-        self._kinds.setdefault(key, _Kind(failure, first)).count += 1
 
     def _summarize(self) -> None:
-        kinds = sorted(self._kinds.values(), key=lambda kind: -kind.count)
-        parts = [
-            f"{kind.count} × {kind.failure.kind}: {kind.failure.message}\n    first: {kind.where}\n"
-            for kind in kinds
-        ]
+        self._changed = False
+        self._due_s = self._clock() + SUMMARY_EVERY_S
+        parts = [str(kind) for kind in sorted(self._kinds.values(), key=lambda kind: -kind.count)]
         if self._others:
-            parts.append(f"{self._others} errors of other kinds are in logs/user/error.\n")
-        if parts:
-            self._files.write(self._folder.job_error, "\n".join(parts))
+            parts.append(f"{self._others:,} errors of more kinds: {self._folder.tracebacks_of_all}")
+        with whole_file(self._folder.job_error) as file:
+            file.write("\n".join(parts).encode(errors="backslashreplace"))

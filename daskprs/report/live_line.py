@@ -1,0 +1,78 @@
+"""Progress in a terminal: one line that is drawn again and again."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, TYPE_CHECKING
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from daskprs.report.progress_text import View, fraction_done, progress_text
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleOptions, RenderResult
+
+AGAIN_AFTER_S = 0.2
+BAR_WIDTH = 24
+NARROWEST_BAR = 8
+SHARE = " 100 % "
+"""As wide as the percentage beside the bar."""
+
+
+class LiveLine:
+    """A line in a terminal that is drawn again and again, and other lines above it."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._console = Console(file=stream, highlight=False, force_jupyter=False)
+        self._live: Live | None = None
+        self._again_s = 0.0
+
+    def show(self, view: View) -> None:
+        """Draw the line again, unless that was just done."""
+        if view.stood.elapsed_s < self._again_s:
+            return
+        self._again_s = view.stood.elapsed_s + AGAIN_AFTER_S
+        if self._live is None:
+            self._live = Live(
+                console=self._console,
+                auto_refresh=False,
+                transient=True,
+                # What other code prints meanwhile goes above the line, if it goes to a terminal.
+                redirect_stdout=sys.stdout.isatty(),
+            )
+            self._live.start()
+        self._live.update(_Line(view), refresh=True)
+
+    def say(self, text: str) -> None:
+        """Write above the line."""
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def end(self, view: View | None) -> None:
+        """Take the live line away, and leave its last state as an ordinary one."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if view is not None:
+            self._console.print(_Line(view))
+
+
+class _Line:
+    """A view as one line of whatever terminal there is: a bar where there is room for it."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        room = options.max_width - 1  # some terminals wrap after the last column
+        words = progress_text(self._view, room)
+        text = Text(no_wrap=True, overflow="crop")
+        share = fraction_done(self._view)
+        bar = min(BAR_WIDTH, room - len(words) - len(SHARE))
+        if share is not None and bar >= NARROWEST_BAR:
+            full = round(share * bar)
+            text.append("━" * full, style="green")
+            text.append("━" * (bar - full), style="dim")
+            text.append(f" {int(100 * share):3d} % ")
+        yield text.append(words)

@@ -1,0 +1,125 @@
+"""Log files that are appended to in the driver: buffered, and written out about once a second."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from daskprs.core.events import JobEnded, Stood
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from daskprs.core.events import Event
+
+FLUSH_EVERY_S = 1.0
+SHARE_OF_TIME = 0.05
+"""A thousand processes have a thousand files: where a flush takes long, it comes less often."""
+LONGEST_LINE_BYTES = 1 << 20
+
+
+class LogFile:
+    """One file that is appended to.
+
+    Parameters
+    ----------
+    path
+        Where it is; made with its folder when there is something to write.
+    header
+        The first line of a new file.
+
+    """
+
+    def __init__(self, path: Path, header: str = "") -> None:
+        self.path = path
+        self._header = header
+        self._pieces: list[str] = []
+        self._opened = False
+        self._given_up = False
+
+    def write(self, text: str) -> None:
+        """Append text, some time within the next second."""
+        if not self._given_up:
+            self._pieces.append(text)
+
+    def flush(self) -> None:
+        """Write what there is."""
+        if not self._pieces:
+            return
+        pieces, self._pieces = self._pieces, []
+        if not self._opened:
+            pieces.insert(0, self._beginning())
+            self._opened = True
+        with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.writelines(pieces)
+
+    def give_up(self) -> None:
+        """Forget what there is, and what will come."""
+        self._given_up = True
+        self._pieces.clear()
+
+    def _beginning(self) -> str:
+        """Return the header of a new file; of an old one, cut the line that a crash left torn."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with self.path.open("rb+") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - LONGEST_LINE_BYTES))
+                torn = file.read().rpartition(b"\n")[2]
+                size = file.truncate(size - len(torn))
+        except FileNotFoundError:
+            size = 0
+        return "" if size else self._header
+
+
+class LogFiles:
+    """All log files of a job: a listener that writes them out.
+
+    When that fails (a full disk), what waits is forgotten, so that the memory of the driver does
+    not grow; it raises, and is told nothing more.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._files: dict[Path, LogFile] = {}
+        self._due_s = clock() + FLUSH_EVERY_S
+        self._given_up = False
+
+    def file(self, path: Path, header: str = "") -> LogFile:
+        """Return the file of a path."""
+        if path not in self._files:
+            self._files[path] = LogFile(path, header)
+            if self._given_up:
+                self._files[path].give_up()
+        return self._files[path]
+
+    def tell(self, event: Event) -> None:
+        """Write out what has waited for long enough."""
+        match event:
+            case Stood() if self._clock() >= self._due_s:
+                self.flush()
+            case JobEnded():
+                self.flush()
+
+    def close(self) -> None:
+        """Write what is left."""
+        self.flush()
+
+    def flush(self) -> None:
+        """Write everything."""
+        begun_s = self._clock()
+        try:
+            for file in self._files.values():
+                file.flush()
+        except OSError:
+            self._give_up()
+            raise
+        now_s = self._clock()
+        self._due_s = now_s + max(FLUSH_EVERY_S, (now_s - begun_s) / SHARE_OF_TIME)
+
+    def _give_up(self) -> None:
+        self._given_up = True
+        for file in self._files.values():
+            file.give_up()

@@ -1,0 +1,85 @@
+"""Counts over time: ``job_progress_overview`` for people, ``progress.csv`` for programs."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from daskprs.core.events import JobEnded, Stood
+from daskprs.report.pace import PaceMaker, settled, total_of
+from daskprs.report.stamps import Stamps
+from daskprs.report.why_waiting import why_waiting
+from daskprs.report.words import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs.core.events import Event
+    from daskprs.job_folder import JobFolder
+    from daskprs.report.log_files import LogFiles
+
+EVERY_S = 10.0
+COLUMNS = (
+    "Datetime",
+    "Total Tasks",
+    "Scheduled Tasks",
+    "Completed Tasks",
+    "Failed Tasks",
+    "Elapsed Time",
+    "Estimated Remaining Time",
+)
+
+
+class Overview:
+    """Writes the counts at the start, every ten seconds, and at the end.
+
+    Scheduled are the mini-batches that were given to agents so far, completed and failed those
+    that are settled. Times are in seconds.
+    """
+
+    def __init__(
+        self, folder: JobFolder, files: LogFiles, wall_clock: Callable[[], float] = time.time
+    ) -> None:
+        self._folder = folder
+        self._files = files
+        self._wall_clock = wall_clock
+        self._table = files.file(folder.progress_table, ",".join(COLUMNS) + "\n")
+        self._stamps = Stamps()
+        self._table_stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
+        self._pace = PaceMaker()
+        self._due_s = 0.0
+
+    def tell(self, event: Event) -> None:
+        """Write the counts, if it is time for it."""
+        match event:
+            case Stood(elapsed_s=elapsed_s) if elapsed_s >= self._due_s:
+                self._due_s = elapsed_s + EVERY_S
+                self._write(event, why_waiting(event))
+            case JobEnded():
+                self._write(Stood(event.standing, (), event.elapsed_s, 0.0), "")
+
+    def close(self) -> None:
+        """Do nothing: the files are written out with the others."""
+
+    def _write(self, stood: Stood, why: str) -> None:
+        standing, wall_s = stood.standing, self._wall_clock()
+        left_s = self._pace.pace(stood).left_s
+        total = total_of(standing)
+        done, failed = standing.mini_batches.succeeded, standing.mini_batches.failed
+        scheduled = settled(standing) + standing.running
+        said = [
+            f"{scheduled} scheduled",
+            f"{done + failed} of {'an unknown number' if total is None else total} processed",
+            f"{failed} failed",
+            f"{duration(stood.elapsed_s)} elapsed",
+            "remaining time unknown" if left_s is None else f"{duration(left_s)} remaining",
+            why,
+        ]
+        day = f"{datetime.fromtimestamp(wall_s, UTC):%Y%m%d}"
+        overview = self._files.file(self._folder.progress_overview(day))
+        overview.write(f"{self._stamps.at(wall_s)}|{', '.join(part for part in said if part)}\n")
+        self._table.write(
+            f"{self._table_stamps.at(wall_s)},{'' if total is None else total},{scheduled},{done},"
+            f"{failed},{stood.elapsed_s:.1f},{'' if left_s is None else f'{left_s:.1f}'}\n"
+        )

@@ -1,0 +1,84 @@
+"""The logs of nodes and their agent processes: starts, exits, and a line for each attempt."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING, assert_never
+
+from daskprs.core.events import AgentChanged, AttemptEnded
+from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
+from daskprs.report.attempts import NO_PROCESS
+from daskprs.report.stamps import Stamps
+
+if TYPE_CHECKING:
+    from daskprs.core.events import Event, Place
+    from daskprs.core.lease import AgentEvent
+    from daskprs.job_folder import JobFolder
+    from daskprs.report.log_files import LogFile, LogFiles
+
+
+class ProcessLogs:
+    """Writes ``sys/node/<node>/_main.txt`` and ``<process>.txt``."""
+
+    def __init__(self, folder: JobFolder, files: LogFiles) -> None:
+        self._folder = folder
+        self._files = files
+        self._logs: dict[Place, LogFile] = {}
+        self._began = Stamps()
+        self._now = Stamps()
+
+    def tell(self, event: Event) -> None:
+        """Write an event where it belongs."""
+        match event:
+            case AttemptEnded():
+                self._attempt(event)
+            case AgentChanged(place, change):
+                log = self._files.file(self._folder.node_log(place.node))
+                log.write(f"{self._now.at(time.time())}|{told(change)}\n")
+                if isinstance(change, AgentExited):
+                    self._logs.pop(place, None)
+
+    def close(self) -> None:
+        """Do nothing: the files are written out with the others."""
+
+    def _attempt(self, event: AttemptEnded) -> None:
+        place, _, outcome, _, _ = event
+        log = self._logs.get(place)
+        if log is None:
+            path = self._folder.process_log(place.node, place.process or NO_PROCESS)
+            log = self._logs[place] = self._files.file(path)
+        log.write(
+            f"{self._began.at(outcome.started)}|{place.host}|{place.pid}|"
+            f"mini-batch {outcome.index}|attempt {outcome.attempt}|{outcome.status.value}|"
+            f"total {outcome.total}|succeeded {outcome.succeeded}|failed {outcome.failed}|"
+            f"elapsed {outcome.elapsed_s:.6f}|cpu {outcome.cpu_s:.6f}|run {outcome.run_s:.6f}\n"
+        )
+
+
+def told(change: AgentEvent) -> str:
+    """Return what became of an agent process, in one sentence."""
+    match change:
+        case AgentStarted(process, pid):
+            return f"{process} started, pid {pid}"
+        case AgentReady(process, elapsed_s):
+            return f"{process} ready after {elapsed_s:.3f} s"
+        case InitFailed(process, failure, elapsed_s):
+            return (
+                f"{process} failed in import or init() after {elapsed_s:.3f} s: "
+                f"{failure.kind}: {failure.message}"
+            )
+        case AgentExited(process, returncode, reason, _, warning):
+            exits = f"{process} exits with returncode {returncode}"
+            # A death begins with these words already; a timeout and an orderly end do not.
+            text = reason if reason.startswith(exits) else f"{exits}{_signal(returncode)}: {reason}"
+            return text if warning is None else f"{text}; {warning.kind}: {warning.message}"
+        case _:
+            assert_never(change)
+
+
+def _signal(returncode: int) -> str:
+    try:
+        return f" ({signal.Signals(-returncode).name})" if returncode < 0 else ""
+    except ValueError:  # a real-time signal has no name
+        return f" (signal {-returncode})"

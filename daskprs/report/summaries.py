@@ -1,0 +1,153 @@
+"""``process_summary.csv`` and ``node_summary.csv``: what each process and each node came to."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from daskprs.core.events import AgentChanged, AttemptEnded, JobEnded
+from daskprs.core.lease import AgentExited, AgentReady
+from daskprs.core.outcomes import Status
+from daskprs.job_folder import whole_file
+from daskprs.report.attempts import NO_PROCESS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daskprs.core.events import Event, Place
+    from daskprs.core.outcomes import Outcome
+    from daskprs.job_folder import JobFolder
+
+WORK_COLUMNS = (
+    "Mini-batches Succeeded",
+    "Attempts Failed",
+    "Items",
+    "Items Succeeded",
+    "Elapsed Seconds",
+    "Process Seconds",
+    "Run Method Seconds",
+)
+PROCESS_COLUMNS = (
+    "Node Id",
+    "Process",
+    "Host",
+    "Pid",
+    *WORK_COLUMNS,
+    "Init Seconds",
+    "Return Code",
+    "Reason",
+)
+NODE_COLUMNS = ("Node Id", "Host", "Processes", "Processes Died", *WORK_COLUMNS)
+
+
+@dataclass(slots=True)
+class _Work:
+    """Sums over attempts."""
+
+    succeeded: int = 0
+    failed: int = 0
+    items: int = 0
+    items_succeeded: int = 0
+    elapsed_s: float = 0.0
+    cpu_s: float = 0.0
+    run_s: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Add an attempt; the items of a failed one count when it is tried again."""
+        if outcome.status is Status.RUN_DONE:
+            self.succeeded += 1
+            self.items += outcome.total
+            self.items_succeeded += outcome.succeeded
+        else:
+            self.failed += 1
+        self.elapsed_s += outcome.elapsed_s
+        self.cpu_s += outcome.cpu_s
+        self.run_s += outcome.run_s
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return what stands under `WORK_COLUMNS`."""
+        seconds = (f"{s:.6f}" for s in (self.elapsed_s, self.cpu_s, self.run_s))
+        return (self.succeeded, self.failed, self.items, self.items_succeeded, *seconds)
+
+
+@dataclass(slots=True)
+class _Process:
+    """One agent process, or what was charged without one."""
+
+    place: Place
+    work: _Work = field(default_factory=_Work)
+    init_s: float | None = None
+    exited: AgentExited | None = None
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return what stands under `PROCESS_COLUMNS`."""
+        place, exited = self.place, self.exited
+        end = ("", "") if exited is None else (exited.returncode, exited.reason.partition("\n")[0])
+        init = "" if self.init_s is None else f"{self.init_s:.6f}"
+        name = place.process or NO_PROCESS
+        return (place.node, name, place.host, place.pid, *self.work.cells(), init, *end)
+
+
+class Summaries:
+    """Adds up what happened in each process, and writes it at the end."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._processes: dict[tuple[int, str], _Process] = {}
+
+    def tell(self, event: Event) -> None:
+        """Add an event."""
+        match event:
+            case AttemptEnded(place=place):
+                self._process(place).work.add(event.outcome)
+            case AgentChanged(place, AgentReady(elapsed_s=elapsed_s)):
+                self._process(place).init_s = elapsed_s
+            case AgentChanged(place, AgentExited() as exited):
+                self._process(place).exited = exited
+            case AgentChanged(place, _):
+                self._process(place)
+            case JobEnded():
+                self._write()
+
+    def close(self) -> None:
+        """Do nothing: the summaries belong to the end of a job."""
+
+    def _process(self, place: Place) -> _Process:
+        key = place[:2]
+        process = self._processes.get(key)
+        if process is None:
+            process = self._processes[key] = _Process(place)
+        elif not process.place.pid:
+            process.place = place
+        return process
+
+    def _write(self) -> None:
+        processes = [self._processes[key] for key in sorted(self._processes)]
+        rows = [process.cells() for process in processes]
+        _write_table(self._folder.process_summary, PROCESS_COLUMNS, rows)
+        nodes: dict[int, list[_Process]] = {}
+        for process in processes:
+            nodes.setdefault(process.place.node, []).append(process)
+        rows = [_node_cells(node, of_it) for node, of_it in nodes.items()]
+        _write_table(self._folder.node_summary, NODE_COLUMNS, rows)
+
+
+def _node_cells(node: int, processes: list[_Process]) -> tuple[Any, ...]:
+    real = [process for process in processes if process.place.process]
+    host = next((process.place.host for process in real if process.place.host), "")
+    died = sum(process.exited is not None and not process.exited.expected for process in real)
+    sums = zip(*(astuple(process.work) for process in processes), strict=True)
+    work = _Work(*map(sum, sums))
+    return (node, host, len(real), died, *work.cells())
+
+
+def _write_table(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(columns)
+    table.writerows(rows)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        file.write(text.getvalue().encode(errors="backslashreplace"))

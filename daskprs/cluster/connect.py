@@ -26,7 +26,12 @@ IN_PROCESS = {
     "worker_dashboard_address": LOOPBACK,
     "silence_logs": logging.CRITICAL,
 }
-QUIET = {"distributed.admin.tick.limit": "1h"}
+QUIET = {
+    "distributed.admin.tick.limit": "1h",
+    # Dask keeps its last messages for debugging, and with them every lease that they carried: a
+    # kilobyte for each mini-batch.
+    "distributed.admin.low-level-log-length": 10,
+}
 
 
 @contextmanager

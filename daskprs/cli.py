@@ -1,18 +1,21 @@
-"""The command line: ``daskprs run`` and ``daskprs plan``.
+"""The command line: ``daskprs run`` and ``daskprs plan``, also as ``dask prs …``.
 
 Exit codes: 0 completed, 42 the job failed, 130 canceled, 2 bad usage.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import shlex
 import signal
 import sys
+import traceback
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from daskprs import __version__
+from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, given, options, pairs
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,
@@ -25,85 +28,39 @@ from daskprs.options import RunOptions
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
 EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
-NOT_HERE = {"arguments", "resume", "overwrite", "progress", "dtypes", "environment_variables"}
-"""Options that have a form of their own on the command line."""
-OF_PLAN = (
-    "input_type",
-    "mini_batch_size",
-    "partition_keys",
-    "partition_format",
-    "columns",
-    "delimiter",
-    "header",
-    "encoding",
-    "support_multi_line",
-    "include_path_column",
-)
-LISTS = {"partition_keys", "columns"}
+ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
+"""What ends a job as Ctrl-C does: a batch system's end, and that of the terminal."""
 
 
-class Names(click.Group):
-    """A group whose commands take options with underscores too, as Azure's users type them."""
+class WithArguments(click.Command):
+    """A command whose words behind ``--`` are not its own, but the script's."""
 
-    def main(self, args: Any = None, **extra: Any) -> Any:  # type: ignore[override] # overloads
-        """Turn ``--mini_batch_size`` into ``--mini-batch-size``, up to ``--``."""
-        words = list(sys.argv[1:] if args is None else args)
-        end = words.index("--") if "--" in words else len(words)
-        words[:end] = [_dashed(word) for word in words[:end]]
-        return super().main(args=words, **extra)
-
-
-def _dashed(word: str) -> str:
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep what stands behind ``--`` apart."""
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta["words"], ctx.meta["arguments"] = args[:end], args[end + 1 :]
+        return super().parse_args(ctx, args[:end])
 
 
-def _option(field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
-    """Return the command line's form of an option of `RunOptions`."""
-    flag = "--" + field.name.replace("_", "-")
-    text = HELP[field.name]
-    if field.default is True:
-        return click.option(f"{flag}/--no-{flag[2:]}", field.name, default=None, help=text)
-    if field.default is False:
-        return click.option(flag, field.name, is_flag=True, default=None, help=text)
-    if field.name in LISTS:
-        return click.option(flag, field.name, metavar="NAME,…", default=None, help=text)
-    kind = {int: int, float: float}.get(type(field.default), str)
-    if field.name == "allowed_failed_percent" or field.name.endswith("timeout"):
-        kind = float
-    elif field.name in ("node_count", "process_count_per_node"):
-        kind = int
-    return click.option(flag, field.name, type=kind, default=None, help=text)
-
-
-def _options(*names: str) -> Callable[[Any], Any]:
-    fields = {field.name: field for field in dataclasses.fields(RunOptions)}
-
-    def add(command: Any) -> Any:
-        for name in reversed(names):
-            command = _option(fields[name])(command)
-        return command
-
-    return add
-
-
-@click.group(cls=Names)
+@click.group(context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="daskprs")
 def main() -> None:
     """Run a Python script over a table or a list of files, in parallel."""
 
 
-@main.command("run")
+@main.command("run", cls=WithArguments, context_settings=CONTEXT)
 @click.argument("script")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--job-dir", help="The job folder. Default: ./daskprs-jobs/<script>-<utc>-<id>/.")
 @click.option("--output-dir", help="The folder of the output file. Default: <job folder>/output.")
-@click.option("--client", metavar="ADDRESS", help="The scheduler of a Dask cluster.")
+@click.option(
+    "--client",
+    metavar="ADDRESS",
+    help="The scheduler of a Dask cluster. Default: the cores of this machine.",
+)
 @click.option("--resume", is_flag=True, help=HELP["resume"])
 @click.option("--overwrite", is_flag=True, help=HELP["overwrite"])
 @click.option("--quiet", is_flag=True, help="Show no progress.")
@@ -118,68 +75,77 @@ def main() -> None:
 @click.option(
     "--dtype", "dtypes", multiple=True, metavar="COLUMN=TYPE", help="Type of a column of text."
 )
-@_options(*(f.name for f in dataclasses.fields(RunOptions) if f.name not in NOT_HERE))
-def run(script: str, inputs: tuple[str, ...], **given: Any) -> None:
-    """Run SCRIPT over INPUT...; what follows -- goes to the script."""
-    inputs, arguments = _split(inputs)
-    options = _given(given)
-    options.update(
-        arguments=arguments,
-        resume=options.pop("resume", False),
-        environment_variables=_pairs("--environment-variable", options.pop("variables", ())),
-        dtypes=_pairs("--dtype", options.pop("dtypes", ())) or None,
-        progress=False if options.pop("quiet", False) else None,
-    )
-    _until_the_end(lambda: _run(script, inputs, options))
+@options(OF_A_RUN)
+@click.pass_context
+def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: Any) -> None:
+    """Run SCRIPT over INPUT...; what follows -- goes to the script.
+
+    What run() returns is written to one text file, in input order.
+    """
+    found = given(values)
+    found["arguments"] = ctx.meta["arguments"]
+    found["environment_variables"] = pairs("--environment-variable", found.pop("variables"))
+    found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
+    found["progress"] = False if found.pop("quiet") else None
+    with _every_end(ctx):
+        _run(script, inputs, found)
 
 
-@main.command("plan")
+@main.command("plan", context_settings=CONTEXT)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@_options(*OF_PLAN)
-def show_plan(inputs: tuple[str, ...], **given: Any) -> None:
+@options(OF_READING)
+@click.pass_context
+def show_plan(ctx: click.Context, /, inputs: tuple[str, ...], **values: Any) -> None:
     """Show the mini-batches that a run would make of INPUT...."""
-    from daskprs.preview import plan
+    with _every_end(ctx):
+        from daskprs.preview import plan
 
-    _until_the_end(lambda: click.echo(repr(plan(_data(inputs), **_given(given)))))
+        click.echo(repr(plan(_data(inputs), **given(values))))
 
 
-def _run(script: str, inputs: tuple[str, ...], options: dict[str, Any]) -> None:
+def _run(script: str, inputs: tuple[str, ...], found: dict[str, Any]) -> None:
     from daskprs.job import Job
 
-    client, job_dir = options.pop("client", None), options.pop("job_dir", None)
-    output_dir = options.pop("output_dir", None)
-    job = Job(
-        _data(inputs),
-        script,
-        RunOptions.from_names(**options),
-        client=client,
-        job_dir=job_dir,
-        output_dir=output_dir,
-        text=True,
-    )
+    places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
+    job = Job(_data(inputs), script, RunOptions.from_names(**found), **places, text=True)
     click.echo(repr(job.run()))
 
 
-def _until_the_end(work: Callable[[], None]) -> None:
-    """Do the work; every end has its exit code, and its reason on the terminal."""
-    signal.signal(signal.SIGTERM, _interrupt)
+def _data(inputs: tuple[str, ...]) -> Any:
+    return inputs[0] if len(inputs) == 1 else list(inputs)
+
+
+@contextmanager
+def _every_end(ctx: click.Context) -> Iterator[None]:
+    """Give every end its exit code, and its reason on the terminal."""
     try:
-        work()
+        with _interrupted_by(*ENDED_BY):
+            yield
     except (UsageError, JobFolderError) as error:
         _exit(EXIT_USAGE, f"daskprs: {error}")
     except ParallelRunFailed as error:
-        _exit(EXIT_FAILED, str(error))
+        _exit(EXIT_FAILED, f"{error}{_how_to_go_on(ctx, error)}")
     except ParallelRunCanceled as error:
-        _exit(EXIT_CANCELED, str(error))
+        _exit(EXIT_CANCELED, f"{error}{_how_to_go_on(ctx, error)}")
     except KeyboardInterrupt:
-        _exit(EXIT_CANCELED, "daskprs: interrupted before the job had begun.")
-    except DaskprsError as error:
+        _exit(EXIT_CANCELED, "daskprs: interrupted.")
+    except (DaskprsError, OSError) as error:
         _exit(EXIT_FAILED, f"daskprs: {error}")
+    except Exception:  # noqa: BLE001 - it is shown whole, and has an exit code too
+        traceback.print_exc()
+        _exit(EXIT_FAILED, "daskprs: this is an error of daskprs itself, not of your script.")
 
 
-def _exit(code: int, message: str) -> NoReturn:
-    click.echo(message, err=True)
-    sys.exit(code)
+@contextmanager
+def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Make signals do what Ctrl-C does, unless they are ignored (nohup)."""
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
@@ -187,36 +153,24 @@ def _interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _split(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the inputs, and what stood behind ``--`` for the script."""
-    behind = sys.argv[sys.argv.index("--") + 1 :] if "--" in sys.argv else []
-    if not behind:
-        return words, ()
-    return words[: len(words) - len(behind)], tuple(behind)
+def _how_to_go_on(ctx: click.Context, error: ParallelRunFailed | ParallelRunCanceled) -> str:
+    """Return the command that resumes the job."""
+    if error.result is None:
+        return ""
+    words = [*ctx.command_path.split(), *ctx.meta["words"]]
+    if not ctx.params["resume"]:
+        words.append("--resume")
+    if ctx.params["job_dir"] is None:
+        words += ["--job-dir", str(error.result.job_dir)]
+    if ctx.meta["arguments"]:
+        words += ["--", *ctx.meta["arguments"]]
+    return f"\nOn the command line: {shlex.join(words)}"
 
 
-def _data(inputs: tuple[str, ...]) -> Any:
-    return inputs[0] if len(inputs) == 1 else list(inputs)
-
-
-def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, lists as lists."""
-    given = {name: value for name, value in values.items() if value is not None}
-    for name in LISTS & given.keys():
-        given[name] = [part.strip() for part in given[name].split(",")]
-    return given
-
-
-def _pairs(option: str, words: tuple[str, ...]) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        name, equals, value = word.partition("=")
-        if not name or not equals:
-            message = f"{option} {word!r}: write NAME=VALUE"
-            raise click.UsageError(message)
-        pairs[name] = value
-    return pairs
+def _exit(code: int, message: str) -> NoReturn:
+    click.echo(message, err=True)
+    sys.exit(code)
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="daskprs")

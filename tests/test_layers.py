@@ -23,6 +23,7 @@ LAYERS = [
     {"result", "preview", "cluster"},
     {"job"},
     {"api"},
+    {"cli_options"},
     {"cli"},
 ]
 SIDE_BY_SIDE = {("options", "option_rules"), ("job_lock", "job_folder")}

@@ -1,0 +1,94 @@
+"""The options of a run on the command line, made from `RunOptions` so that they cannot differ."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskprs.option_help import HELP
+from daskprs.options import RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+FIELDS = {field.name: field for field in dataclasses.fields(RunOptions)}
+OF_THEIR_OWN = {"arguments", "resume", "overwrite", "progress", "dtypes", "environment_variables"}
+"""Options that have another form on the command line."""
+OF_READING = (
+    "input_type",
+    "mini_batch_size",
+    "partition_keys",
+    "partition_format",
+    "columns",
+    "delimiter",
+    "header",
+    "encoding",
+    "support_multi_line",
+    "include_path_column",
+)
+OF_A_RUN = tuple(name for name in FIELDS if name not in OF_THEIR_OWN)
+DASHED = {name.replace("_", "-") for name in FIELDS} | {"job-dir", "output-dir"}
+
+
+def dashed(word: str) -> str:
+    """Return the name of an option with dashes; Azure's users type it with underscores."""
+    name = word.replace("_", "-")
+    return name if name in DASHED else word  # click asks for values too, and append_row is one
+
+
+CONTEXT = {"token_normalize_func": dashed}
+
+
+def options(names: Iterable[str]) -> Callable[[Any], Any]:
+    """Return a decorator that gives a command these options."""
+
+    def add(command: Any) -> Any:
+        for name in reversed(tuple(names)):
+            command = _option(FIELDS[name])(command)
+        return command
+
+    return add
+
+
+def _option(field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
+    """Return the command line's form of an option: its type is that of the field."""
+    flag = "--" + field.name.replace("_", "-")
+    text, kind = HELP[field.name], str(field.type)
+    if kind == "bool":
+        flags = f"{flag}/--no-{flag[2:]}" if field.default else flag
+        return click.option(flags, field.name, is_flag=True, default=None, help=text)
+    if field.default is not None and "efault" not in text:
+        text = f"{text} Default: {field.default!r}."
+    if kind.startswith("Sequence[str]"):
+        return click.option(flag, field.name, metavar="NAME,…", default=None, help=text)
+    return click.option(flag, field.name, type=_type_of(kind), default=None, help=text)
+
+
+def _type_of(kind: str) -> Any:
+    if kind.startswith("Literal["):
+        return click.Choice(ast.literal_eval(kind.removeprefix("Literal")))
+    return {"int": int, "float": float}.get(kind.removesuffix(" | None"), str)
+
+
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that were given, lists as lists."""
+    found = {name: value for name, value in values.items() if value is not None}
+    for name in found.keys() & FIELDS.keys():
+        if str(FIELDS[name].type).startswith("Sequence[str]"):
+            found[name] = [part.strip() for part in found[name].split(",")]
+    return found
+
+
+def pairs(option: str, words: Iterable[str]) -> dict[str, str]:
+    """Return ``NAME=VALUE`` words as a dict."""
+    found = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not name or not equals:
+            message = f"{option} {word!r}: write NAME=VALUE"
+            raise click.UsageError(message)
+        found[name] = value
+    return found

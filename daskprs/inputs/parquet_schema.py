@@ -93,6 +93,8 @@ class SchemaOfAll:
             if metadata.schema.column(place).max_definition_level == 0:
                 continue
             for group in range(metadata.num_row_groups):
+                if metadata.row_group(group).num_rows == 0:
+                    continue
                 statistics = metadata.row_group(group).column(place).statistics
                 if statistics is None or not statistics.has_null_count or statistics.null_count:
                     self._with_nulls.add(field.name)

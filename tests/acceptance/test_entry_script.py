@@ -1,0 +1,270 @@
+"""What an entry script finds in its agent."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+import daskprs
+from daskprs import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FRAME = pd.DataFrame({"number": range(6), "key": ["a", "b", None] * 2})
+
+SURROUNDINGS = """
+import json, logging, os, subprocess, sys
+from pathlib import Path
+
+import sibling
+from azureml_user.parallel_run import EntryScript
+from entry_script import EntryScript as Other
+from azureml.core import Model
+import mltable
+
+found = {{"imported_in": os.getpid()}}
+
+
+def init():
+    entry = EntryScript()
+    found.update(
+        argv=sys.argv,
+        file=__file__,
+        cwd=str(Path.cwd()),
+        path=sys.path,
+        sibling=sibling.VALUE,
+        one=entry is Other(),
+        output_dir=entry.output_dir,
+        agent=entry.agent_name,
+        working_dir=entry.working_dir,
+        model=Model.get_model_path("digits"),
+        threads=os.environ["OMP_NUM_THREADS"],
+        own=os.environ["OWN"],
+    )
+    print("printed")
+    os.write(1, b"written by the descriptor\\n")
+    subprocess.run([sys.executable, "-c", "print('by a sub-process')"], check=True)
+    logging.getLogger("mine").info("logged")
+    logging.getLogger("mine").debug("not logged")
+    print("to stderr", file=sys.stderr)
+    entry.logger.info("by the entry script's logger")
+
+
+def run(mini_batch, context):
+    found["index"] = context.minibatch_index
+    found["lower"] = context.global_row_index_lower_bound
+    found["dataset"] = str(context.dataset)
+    return [json.dumps(found)]
+"""
+
+
+def test_a_script_finds_its_surroundings(tmp_path: Path) -> None:
+    """Arguments, paths, siblings, stand-ins, environment, and everything it says is kept."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "script.py").write_text(SURROUNDINGS.format())
+    (source / "sibling.py").write_text("VALUE = 'a sibling'\n")
+    result = daskprs.parallel_run(
+        FRAME,
+        source / "script.py",
+        job_dir=tmp_path / "job",
+        output_dir=tmp_path / "out",
+        arguments=["--mine", "1", "--logging_level", "WARNING"],
+        environment_variables={
+            "OWN": "yes",
+            "OMP_NUM_THREADS": "3",
+            "DASKPRS_ASSETS": json.dumps({"digits": "/models/digits"}),
+        },
+        process_count_per_node=1,
+        run_max_try=1,
+        mini_batch_size=10**6,
+        progress=False,
+    )
+    found = json.loads((tmp_path / "out" / "parallel_run_step.txt").read_text())
+    assert found["argv"][0] == "script.py"
+    assert found["argv"][1:3] == ["--output", str(tmp_path / "out")]
+    assert found["argv"][-4:] == ["--mine", "1", "--logging_level", "WARNING"]
+    assert found["argv"].count("--logging_level") == 1
+    assert found["path"][0] == str(tmp_path / "job" / "snapshot" / found["path"][0].split("/")[-1])
+    assert found["cwd"] == found["working_dir"]
+    assert found["sibling"] == "a sibling"
+    assert found["one"]
+    assert found["output_dir"] == str(tmp_path / "out")
+    assert found["agent"] == "process000"
+    assert found["model"] == "/models/digits"
+    assert (found["threads"], found["own"]) == ("3", "yes")
+    assert (found["index"], found["lower"], found["dataset"]) == (0, 0, "rows 0-6")
+    user = result.logs_dir / "user"
+    stdout = (user / "stdout" / "0" / "process000.stdout.txt").read_text()
+    for text in ("printed", "written by the descriptor", "by a sub-process", "logged"):
+        assert text in stdout
+    assert "not logged" not in stdout
+    assert "to stderr" in (user / "stderr" / "0" / "process000.stderr.txt").read_text()
+    log = (user / "entry_script_log" / "0" / "process000.log.txt").read_text()
+    assert "by the entry script's logger" in log
+
+
+class Scorer:
+    """A class with everything: it is made in the agent."""
+
+    def __init__(self) -> None:
+        self.ready = False
+
+    def init(self) -> None:
+        """Get ready."""
+        self.ready = True
+
+    def run(self, mini_batch: pd.DataFrame) -> pd.DataFrame:
+        """Return the rows with a column more."""
+        assert self.ready
+        return mini_batch.assign(double=mini_batch["number"] * 2)
+
+
+@pytest.mark.parametrize("script", [Scorer, Scorer(), lambda mini_batch: mini_batch])
+def test_a_script_may_be_an_object(tmp_path: Path, script: Any) -> None:
+    """A class, an instance, a callable: it travels by value."""
+    result = daskprs.parallel_run(FRAME, script, job_dir=tmp_path / "job", progress=False)
+    rows = result.to_pandas()
+    pd.testing.assert_frame_equal(rows[["number", "key"]], FRAME)
+
+
+def test_a_dotted_module_is_found_in_its_source_directory(tmp_path: Path) -> None:
+    """`src.entry` and its siblings."""
+    package = tmp_path / "source" / "src"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "other.py").write_text("VALUE = 'other'\n")
+    (package / "entry.py").write_text(
+        "from src.other import VALUE\n\ndef run(mini_batch):\n    return [VALUE]\n"
+    )
+    result = daskprs.parallel_run(
+        FRAME,
+        "src.entry",
+        source_directory=tmp_path / "source",
+        job_dir=tmp_path / "job",
+        progress=False,
+    )
+    assert list(result.to_pandas()["result"]) == ["other"]
+
+
+def test_keys_reach_the_script_with_their_types(tmp_path: Path) -> None:
+    """Null is a key of its own."""
+    result = daskprs.parallel_run(
+        FRAME,
+        lambda mini_batch, context: [(context.partition_key_value, list(mini_batch["number"]))],
+        partition_keys="key",
+        job_dir=tmp_path / "job",
+        progress=False,
+    )
+    assert list(result.to_pandas()["result"]) == [
+        ({"key": "a"}, [0, 3]),
+        ({"key": "b"}, [1, 4]),
+        ({"key": None}, [2, 5]),
+    ]
+
+
+def test_spawned_agents_do_the_same(tmp_path: Path) -> None:
+    """Each is an interpreter of its own."""
+    result = daskprs.parallel_run(
+        FRAME,
+        lambda mini_batch: mini_batch,
+        start_method="spawn",
+        process_count_per_node=1,
+        job_dir=tmp_path / "job",
+        progress=False,
+    )
+    pd.testing.assert_frame_equal(result.to_pandas(), FRAME)
+
+
+def test_summary_only_counts_and_keeps_no_rows(tmp_path: Path) -> None:
+    """The script writes files of its own."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from daskprs import EntryScript\n\n"
+        "def run(mini_batch, context):\n"
+        "    Path(EntryScript().output_dir, f'{context.minibatch_index}.txt').write_text('done')\n"
+        "    return mini_batch\n"
+    )
+    result = daskprs.parallel_run(
+        FRAME,
+        script,
+        output_action="summary_only",
+        mini_batch_size=1,
+        job_dir=tmp_path / "job",
+        output_dir=tmp_path / "out",
+        progress=False,
+    )
+    assert result.output_file is None
+    assert result.items == (6, 6, 0)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        f"{number}.txt" for number in range(6)
+    ]
+
+
+def test_an_empty_frame_is_a_completed_job_with_an_empty_output(tmp_path: Path) -> None:
+    """Nothing is run."""
+    result = daskprs.parallel_run(
+        FRAME.iloc[:0],
+        lambda _: [],
+        job_dir=tmp_path / "job",
+        output_dir=tmp_path / "out",
+        progress=False,
+    )
+    assert result.status == "Completed"
+    assert result.output_file is not None
+    assert result.output_file.read_text() == ""
+
+
+SCRIPTS = {
+    "no such file": (None, "there is no entry script"),
+    "a syntax error": ("def run(mini_batch)\n    pass\n", "expected ':'"),
+    "no run": ("def ran(mini_batch):\n    pass\n", r"has no function run\(mini_batch\)"),
+    "no argument": ("def run():\n    pass\n", "must take the mini-batch"),
+    "async": ("async def run(mini_batch):\n    pass\n", "is an async function"),
+}
+
+
+@pytest.mark.parametrize("case", SCRIPTS)
+def test_a_script_that_cannot_run_is_refused_before_anything_starts(
+    tmp_path: Path, case: str
+) -> None:
+    """A syntax error is shown as Python shows it."""
+    text, message = SCRIPTS[case]
+    script = tmp_path / "script.py"
+    if text is not None:
+        script.write_text(text)
+    with pytest.raises(UsageError, match=message):
+        daskprs.parallel_run(FRAME, script, job_dir=tmp_path / "job", progress=False)
+    assert not (tmp_path / "job").exists()
+
+
+def test_an_output_file_that_exists_is_refused_or_replaced_at_the_end(tmp_path: Path) -> None:
+    """Without `overwrite` nothing starts; with it the old one stays until the new one is there."""
+    target = tmp_path / "out" / "parallel_run_step.txt"
+    target.parent.mkdir()
+    target.write_text("old")
+
+    def run(mini_batch: pd.DataFrame) -> list[int]:
+        assert target.read_text() == "old"
+        return list(mini_batch["number"])
+
+    options = {"output_dir": target.parent, "progress": False}
+    with pytest.raises(UsageError, match="exists"):
+        daskprs.parallel_run(FRAME, run, job_dir=tmp_path / "one", **options)
+    daskprs.parallel_run(FRAME, run, job_dir=tmp_path / "two", overwrite=True, **options)
+    assert target.read_text() == "0\n1\n2\n3\n4\n5\n"
+
+
+def test_a_job_folder_is_used_once(tmp_path: Path) -> None:
+    """A second job in it is refused, unless it goes on with the first."""
+    options = {"job_dir": tmp_path / "job", "progress": False}
+    daskprs.parallel_run(FRAME, Scorer, **options)
+    with pytest.raises(daskprs.DaskprsError, match="holds a job already"):
+        daskprs.parallel_run(FRAME, Scorer, **options)
+    with pytest.raises(UsageError, match=r"no such option\. Did you mean run_max_try"):
+        daskprs.parallel_run(FRAME, Scorer, run_max_tries=1)

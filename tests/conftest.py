@@ -2,87 +2,56 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from daskprs.agent.linux import adopt_orphans
+
 sys.path.insert(0, str(Path(__file__).parent))
 
+from leftovers import Leftovers
 from polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PATIENCE_S = 10.0
+"""What was told to end may take so long; nothing waits for it when all has gone well."""
+
 settings.register_profile(
     "suite",
-    deadline=None,
+    deadline=None,  # the machine may be busy
     max_examples=60,
+    print_blob=True,  # a failure elsewhere can be repeated here
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.register_profile("long", settings.get_profile("suite"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
-LASTING_THREADS = (
-    "Profile",  # Dask's profiler of the whole process
-    "Dask-Default-Threads",  # Dask's own pools, kept for the next call
-    "Dask-Offload",
-    "Dask-Callback-Thread",
-    "IO loop",  # Dask's loop of the whole process
-    "AsyncProcess",
-    "TCP-Executor",
-    "asyncio_",
-    "ThreadPoolExecutor",  # Dask's and pandas' own; ours have names
-    "execnet",
-    "pytest_timeout",
-)
-
-
-class Left:
-    """What this process has at one moment."""
-
-    def __init__(self) -> None:
-        gc.collect()
-        self.children = {child.pid for child in psutil.Process().children(recursive=True)}
-        self.threads = {
-            thread.name
-            for thread in threading.enumerate()
-            if not thread.name.startswith(LASTING_THREADS)
-        }
-        self.descriptors = {
-            target
-            for fd in os.listdir("/proc/self/fd")  # noqa: PTH208 - names
-            if (target := _target(fd)) and target.startswith("/") and "/dev/" not in target
-        }
-
-    def more_than(self, before: Left) -> list[str]:
-        """Return what was not there before."""
-        return [
-            *(f"process {pid}" for pid in self.children - before.children),
-            *(f"thread {name}" for name in self.threads - before.threads),
-            *(f"open file {path}" for path in self.descriptors - before.descriptors),
-        ]
-
-
-def _target(fd: str) -> str:
-    try:
-        return str(Path(f"/proc/self/fd/{fd}").readlink())
-    except OSError:
-        return ""
+# An agent whose zygote was killed would otherwise be the child of nobody that a test can ask.
+adopt_orphans()
 
 
 @pytest.fixture(autouse=True)
 def leaves_nothing(tmp_path: Path) -> Iterator[None]:
-    """Fail a test that leaves a process, a thread, an open file or half a file."""
-    before = Left()
+    """Fail a test that leaves a process, a thread, an open descriptor or half a file."""
+    before = Leftovers()
     yield
-    poll_for(lambda: not Left().more_than(before), 5.0)
-    left = Left().more_than(before)
-    left += [f"half a file {path}" for path in tmp_path.rglob("*.part")]
-    assert not left, f"the test has left {', '.join(left)}"
+    now = before
+
+    def nothing_left() -> bool:
+        nonlocal now
+        now = Leftovers()
+        now.reap(before)
+        return not now.since(before)
+
+    poll_for(nothing_left, PATIENCE_S)
+    left = now.since(before)
+    now.end_processes(before)
+    left += [f"half a file, {path}" for path in tmp_path.rglob("*.part")]
+    assert not left, f"the test has left {'; '.join(left)}"

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,6 @@ from daskprs.agent.child import DUMP_SIGNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from multiprocessing.connection import Connection
 
     from daskprs.agent.messages import ProcessSpec
 
@@ -32,7 +32,7 @@ class AgentProcess:
     connection
         The supervisor's end of the agent's socket.
     sentinel
-        A descriptor that is readable once the process has ended.
+        Readable once the process has ended.
 
     """
 
@@ -46,7 +46,10 @@ class AgentProcess:
         self.name = spec.name
         self.pid = pid
         self.connection = connection
-        self.sentinel, self._ended_writer = os.pipe()
+        ended_reader, self._ended_writer = os.pipe()
+        # A connection, since it is closed with its last reference: an agent that was idle when its
+        # job failed is never dismissed, only killed.
+        self.sentinel = Connection(ended_reader, writable=False)
         self._stderr = Path(spec.stderr)
         self._order_kill = order_kill
         self._returncode: int | None = None
@@ -94,7 +97,7 @@ class AgentProcess:
     def close(self) -> None:
         """Close the descriptors of a process that has ended."""
         self.connection.close()
-        os.close(self.sentinel)
+        self.sentinel.close()
 
     def _stderr_bytes(self) -> int:
         try:

@@ -1,0 +1,113 @@
+"""What a test has left behind: processes, threads, descriptors."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import sys
+import threading
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+LASTING_THREADS = (
+    "Dask-Offload",  # distributed's own thread for work off its loop, kept for the next client
+    "Dask-Callback-Thread",  # the same for what is called when a future is done
+    "Profile",  # distributed's profiler of the process; it looks at a flag about once a second
+    "TCP-Executor",  # distributed's resolver of host names
+    "execnet",  # xdist's channel to its controller
+    "pytest_timeout",  # the timer of pytest-timeout
+)
+"""Threads that a library keeps for the whole process once it was used, and why they are fine."""
+
+
+class Leftovers:
+    """What this process has at one moment, to be compared with a later one."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._children = {child.pid: child for child in _children()}
+        self._threads = {id(thread): thread for thread in _threads()}
+        self._descriptors = _descriptors()
+
+    def since(self, before: Leftovers) -> list[str]:
+        """Return what was not there before, as people read it."""
+        return [
+            *(f"process {_told(child)}" for child in self._new_children(before)),
+            *(
+                f"thread {thread.name}"
+                for key, thread in self._threads.items()
+                if key not in before._threads
+            ),
+            *(
+                f"descriptor {fd} ({target})"
+                for fd, target in self._descriptors.items()
+                if before._descriptors.get(fd) != target
+            ),
+        ]
+
+    def end_processes(self, before: Leftovers) -> None:
+        """Kill the processes that were not there before, so that they outlive one test only."""
+        for child in self._new_children(before):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    def reap(self, before: Leftovers) -> None:
+        """Reap orphans that have ended: they are ours by adoption, nobody else waits on them."""
+        for child in self._new_children(before):
+            with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
+                if child.status() == psutil.STATUS_ZOMBIE:
+                    os.waitpid(child.pid, os.WNOHANG)
+
+    def _new_children(self, before: Leftovers) -> list[psutil.Process]:
+        return [
+            child
+            for pid, child in self._children.items()
+            if pid not in before._children or before._children[pid] != child
+        ]
+
+
+def _children() -> list[psutil.Process]:
+    """Return all descendants but the tracker that multiprocessing keeps for the whole process."""
+    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
+    return [child for child in psutil.Process().children(recursive=True) if child.pid != tracker]
+
+
+def _threads() -> list[threading.Thread]:
+    """Return all threads but those that libraries keep."""
+    pool: Any = getattr(sys.modules.get("dask.threaded"), "default_pool", None)
+    kept = set() if pool is None else set(pool._threads)
+    return [
+        thread
+        for thread in threading.enumerate()
+        if thread not in kept and not thread.name.startswith(LASTING_THREADS)
+    ]
+
+
+def _descriptors() -> dict[int, str]:
+    """Return what each open descriptor leads to."""
+    tracker = getattr(resource_tracker._resource_tracker, "_fd", None)
+    found = {}
+    with os.scandir("/proc/self/fd") as entries:
+        for entry in entries:
+            fd = int(entry.name)
+            target = _target(entry.name)
+            if target and target != f"/proc/{os.getpid()}/fd" and fd != tracker:
+                found[fd] = target
+    return found
+
+
+def _target(fd: str) -> str:
+    try:
+        return str(Path(f"/proc/self/fd/{fd}").readlink())
+    except OSError:
+        return ""
+
+
+def _told(child: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return f"{child.pid} ({' '.join(child.cmdline())[:100] or child.status()})"
+    return str(child.pid)

@@ -45,7 +45,7 @@ class WithArguments(click.Command):
         return super().parse_args(ctx, args[:end])
 
 
-@click.group(context_settings=CONTEXT)
+@click.group("prs", context_settings=CONTEXT)  # its name below `dask`; by itself it is `daskprs`
 @click.version_option(__version__, prog_name="daskprs")
 def main() -> None:
     """Run a Python script over a table or a list of files, in parallel."""

@@ -65,7 +65,7 @@ class Job:
     ) -> None:
         self._begun_s = time.monotonic()
         self._options = options
-        self._client = client
+        self._client = _checked_client(client)
         self._script = check_script(script, options.source_directory)
         self._source = open_source(data, options.reading())
         if options.resume and job_dir is None:
@@ -269,6 +269,14 @@ def _first_within(plan: Iterator[MiniBatch], timeout_s: float) -> Iterator[MiniB
             )
             raise DaskprsError(msg)
         yield mini_batch
+
+
+def _checked_client(client: Client | str | None) -> Client | str | None:
+    """Refuse what is no client, without importing Dask for it."""
+    if client is None or isinstance(client, str) or type(client).__name__ == "Client":
+        return client
+    msg = f"client: a distributed.Client or an address such as tcp://host:8786, not {client!r}."
+    raise OptionError(msg)
 
 
 def _new_id() -> str:

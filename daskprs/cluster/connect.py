@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import dask
 from distributed import Client, LocalCluster, default_client
 
-from daskprs.errors import OptionError
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -47,14 +45,11 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
         How many threads the in-process cluster declares.
 
     """
-    if isinstance(client, Client):
-        yield client
-    elif isinstance(client, str):
+    if isinstance(client, str):
         with Client(client, set_as_default=False) as own:
             yield own
     elif client is not None:
-        msg = f"client: a distributed.Client or an address such as tcp://host:8786, not {client!r}."
-        raise OptionError(msg)
+        yield client
     else:
         current = _current()
         if current is not None:

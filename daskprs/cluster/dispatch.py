@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, assert_never
@@ -163,9 +164,8 @@ class Dispatcher:
 
     def _slots_told(self, event: tuple[float, Any]) -> None:
         """Take what a worker tells of its slots (called by Dask's loop)."""
-        _, states = event
-        for state in states:
-            self._states[f"{state.place.host}/{state.place.process}"] = (state,)
+        _, (worker, states) = event
+        self._states[worker] = pickle.loads(states)
 
     # ---- actions ----
 

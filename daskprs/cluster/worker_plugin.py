@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin
@@ -50,4 +51,6 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
                     self.pool.kill(slot)
 
     def _tell(self) -> None:
-        self._worker.log_event(states_topic(self._job.job_id), self.pool.states())
+        # Dask's messages turn named tuples into plain ones, so that they travel as a pickle.
+        told = self._worker.address, pickle.dumps(self.pool.states())
+        self._worker.log_event(states_topic(self._job.job_id), told)

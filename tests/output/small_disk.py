@@ -1,0 +1,142 @@
+"""Fill a disk of one or two megabytes, in a mount namespace of its own.
+
+``unshare --map-root-user --mount python small_disk.py MOUNT_POINT STORY``; `STORY` is a function
+below. Says what went wrong, and exits with 0 when nothing did.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from store_driver import BOTH, TEXT, Driver, driving
+
+from daskprs.errors import OutputError
+from daskprs.job_folder import JobFolder
+from daskprs.output.formats import format_result
+from daskprs.output.read_rows import read_rows
+
+N = 40
+MANY = 1000
+ROWS = ["x" * 99] * 1000
+
+
+def lines(index: int) -> list[str]:
+    """Return 100 kB of lines."""
+    return [f"{index:03d} {row[4:]}" for row in ROWS]
+
+
+def whole() -> bytes:
+    """Return the bytes of an undisturbed run."""
+    return "".join(f"{line}\n" for index in range(N) for line in lines(index)).encode()
+
+
+def resize(disk: Path, size: str, *, new: bool = False) -> None:
+    """Mount a disk, or make it larger or smaller."""
+    options = ["-o", f"size={size}"] if new else ["-o", f"remount,size={size}"]
+    subprocess.run(["mount", "-t", "tmpfs", *options, "tmpfs", str(disk)], check=True)  # noqa: S607
+
+
+def fill(disk: Path) -> None:
+    """Write a file until not one more byte fits."""
+    with (disk / "ballast").open("wb", buffering=0) as ballast:
+        while ballast.write(bytes(4096)):
+            pass
+
+
+def commit(driver: Driver, results: dict[int, list[str]], committed: list[int]) -> None:
+    """Commit as many as go."""
+    for index, result in results.items():
+        driver.commit(index, result)
+        committed.append(index)
+
+
+def spool(disk: Path) -> None:
+    """Let the disk of the job folder fill up while results come in."""
+    target = disk.parent / "rows.txt"
+    committed: list[int] = []
+    full = pytest.raises(OutputError, match=r"No space left .* make room, and resume the job")
+    with driving(disk / "job", target, BOTH) as driver, full:
+        commit(driver, {index: lines(index) for index in range(N)}, committed)
+    assert 2 < len(committed) < N, committed
+    assert not target.exists()
+    resize(disk, "20m")
+    finish(disk / "job", target, committed)
+
+
+def journal(disk: Path) -> None:
+    """Let the disk fill up to the last byte, so that not even a journal line fits."""
+    target = disk.parent / "rows.txt"
+    committed = [0]
+    with driving(disk / "job", target, TEXT) as driver:
+        driver.commit(0, lines(0))
+        with pytest.raises(OSError, match="No space left"):
+            fill(disk)
+        nothing_for_the_spool: dict[int, list[str]] = {index: [] for index in range(1, MANY)}
+        with pytest.raises(OutputError, match="No space left"):
+            commit(driver, nothing_for_the_spool, committed)
+    assert len(committed) < MANY
+    (disk / "ballast").unlink()
+    with driving(disk / "job", target, TEXT, resume=True) as driver:
+        assert [index for index in range(MANY) if driver.has(index)] == committed
+        driver.store.publish()
+    assert target.read_bytes() == "".join(f"{line}\n" for line in lines(0)).encode()
+
+
+def output(disk: Path) -> None:
+    """Find no room on the disk of the output, before anything is written to it."""
+    job, target = disk.parent / "job", disk / "rows.txt"
+    with driving(job, target, BOTH) as driver:
+        for index in range(N):
+            driver.commit(index, lines(index))
+        with pytest.raises(OutputError, match="the output needs 3 MiB"):
+            driver.store.publish()
+    assert list(disk.iterdir()) == []
+    resize(disk, "20m")
+    finish(job, target, list(range(N)))
+
+
+def part(disk: Path) -> None:
+    """Fail in the middle of writing the output: here a limit of the process stops it."""
+    resize(disk, "20m")
+    job, target = disk / "job", disk / "rows.txt"
+    with driving(job, target, BOTH) as driver:
+        for index in range(N):
+            driver.commit(index, lines(index))
+        unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, unlimited[1]))
+        with pytest.raises(OutputError, match=r"the output cannot be written.*File too large"):
+            driver.store.publish()
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        assert [path.name for path in disk.iterdir() if "part" in path.name] == []
+    assert [path.name for path in disk.iterdir()] == ["job"]
+    finish(job, target, list(range(N)))
+
+
+def spill(disk: Path) -> None:
+    """Let a large result of an agent fill the disk: the script's user reads where and why."""
+    with pytest.raises(OSError, match=r"put aside .No space left on dev"):
+        format_result((bytes(1000).hex() for _ in range(10_000)), TEXT, f"{disk}/result")
+    assert list(disk.iterdir()) == []
+
+
+def finish(job: Path, target: Path, committed: list[int]) -> None:
+    """Resume after room was made: what was committed is there, and the bytes are right."""
+    with driving(job, target, BOTH, resume=True) as driver:
+        assert [index for index in range(N) if driver.has(index)] == committed
+        for index in range(N):
+            if index not in committed:
+                driver.commit(index, lines(index))
+        driver.store.publish()
+    assert target.read_bytes() == whole()
+    rows = read_rows(JobFolder(job))
+    assert rows is not None
+    assert "".join(f"{line}\n" for line in rows["result"]).encode() == whole()
+
+
+if __name__ == "__main__":
+    resize(Path(sys.argv[1]), "2m", new=True)
+    globals()[sys.argv[2]](Path(sys.argv[1]))

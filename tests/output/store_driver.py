@@ -1,0 +1,104 @@
+"""A driver without a cluster: it opens a store, makes the results itself, and publishes."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.job_folder import JobFolder
+from daskprs.job_lock import locked
+from daskprs.output.formats import Rows, format_result
+from daskprs.output.spec import OutputSpec
+from daskprs.output.store import ResultStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TEXT = OutputSpec(text=True, typed=False)
+TYPED = OutputSpec(text=False, typed=True)
+BOTH = OutputSpec(text=True, typed=True)
+FINGERPRINT = {"input": {"files": ["a.csv", "b.csv"]}, "script": "abc", "options": {"sep": " "}}
+
+
+def mini_batch(index: int, identity: str | None = None) -> MiniBatch:
+    """Return a mini-batch that is what its number says."""
+    return MiniBatch(index, None, identity or f"part {index}")
+
+
+def outcome_of(index: int, rows: Rows, attempt: int = 1) -> Outcome:
+    """Return the outcome of an attempt that made these rows."""
+    return Outcome(
+        index,
+        attempt,
+        Status.RUN_DONE,
+        total=rows.succeeded,
+        succeeded=rows.succeeded,
+        started=0.0,
+        elapsed_s=0.0,
+        run_s=0.0,
+        cpu_s=0.0,
+        text=rows.text,
+        typed=rows.typed,
+        header=rows.header,
+    )
+
+
+def failed_outcome(index: int) -> Outcome:
+    """Return the outcome of an attempt at which the script raised."""
+    failure = Failure("ValueError", "no")
+    return Outcome(index, 1, Status.RUN_EXCEPTION, 1, 0, 0.0, 0.0, 0.0, 0.0, failure=failure)
+
+
+class Driver:
+    """A store that is open, with what the tests do to it."""
+
+    def __init__(self, store: ResultStore, folder: JobFolder, spec: OutputSpec) -> None:
+        self.store = store
+        self.folder = folder
+        self.spec = spec
+
+    def commit(self, index: int, result: Any, identity: str | None = None) -> None:
+        """Commit what `run` would have returned for a mini-batch."""
+        rows = format_result(result, self.spec, str(self.folder.spill / f"process000-{index}-1"))
+        self.store.commit(mini_batch(index, identity), outcome_of(index, rows), rows.payload)
+
+    def has(self, index: int, identity: str | None = None) -> bool:
+        """Say whether an earlier run has committed a mini-batch."""
+        return self.store.recovered(mini_batch(index, identity)) is not None
+
+
+@contextmanager
+def driving(
+    path: Path,
+    target: Path | None,
+    spec: OutputSpec = TEXT,
+    fingerprint: dict[str, Any] | None = None,
+    **options: bool,
+) -> Iterator[Driver]:
+    """Open the store of a job folder as a driver does, and close it in the end."""
+    folder = JobFolder(path)
+    folder.create()
+    with locked(folder) as epoch:
+        given = FINGERPRINT if fingerprint is None else fingerprint
+        store = ResultStore(folder, epoch, spec, target, given, **options)
+        try:
+            yield Driver(store, folder, spec)
+        finally:
+            store.close()
+
+
+def frame_of(index: int) -> pd.DataFrame:
+    """Return what `run` returns for a mini-batch: some rows, as many as it likes."""
+    rows = range(index % 4 + 1)
+    return pd.DataFrame({"mini_batch": index, "row": rows, "name": [f"{row:03d}" for row in rows]})
+
+
+def serial(indexes: range | list[int]) -> bytes:
+    """Return the bytes that a serial run writes."""
+    texts = [frame_of(i).to_csv(sep=" ", header=False, index=False) for i in indexes]
+    return "".join(texts).encode()

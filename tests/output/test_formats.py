@@ -1,0 +1,224 @@
+"""What `run` returns, as text."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from frames_of_all_kinds import TEXTS, frames
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprs.errors import ReturnTypeError
+from daskprs.output.formats import format_result
+from daskprs.output.sink import IN_MESSAGE_BYTES
+from daskprs.output.spec import OutputSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SPEC = OutputSpec(text=True, typed=False)
+NOWHERE = "/nowhere/at/all"
+
+
+def text_of(result: Any, **spec: Any) -> str:
+    """Return the text of a small result."""
+    rows = format_result(result, SPEC._replace(**spec), NOWHERE)
+    assert rows.text == (len(rows.payload), zlib.crc32(rows.payload), None)
+    return rows.payload.decode()
+
+
+def csv_of(frame: pd.DataFrame, separator: str = " ", *, header: bool = False) -> str:
+    """Return what pandas writes."""
+    return frame.to_csv(sep=separator, header=header, index=False, lineterminator="\n")
+
+
+# ---- frames ----
+
+
+@given(frame=frames(), separator=st.sampled_from(" ,;\t|"))
+def test_a_frame_is_written_as_by_to_csv(frame: pd.DataFrame, separator: str) -> None:
+    """Byte for byte, for every type, name and separator; the header apart."""
+    rows = format_result(frame, SPEC._replace(header=True, separator=separator), NOWHERE)
+    assert rows.payload.decode() == csv_of(frame, separator)
+    assert (rows.header or "") + rows.payload.decode() == csv_of(frame, separator, header=True)
+    assert rows.succeeded == len(frame)
+
+
+def test_a_frame_is_cut_where_pandas_cuts_it() -> None:
+    """A date without a time is written so if its whole piece is midnights: a piece is pandas'."""
+    dates = pd.Series(pd.date_range("2020-01-01", periods=120_000, freq="D", unit="s"))
+    dates.iloc[110_000] += pd.Timedelta("1h")
+    frame = pd.DataFrame({"date": dates, "n": range(120_000)})
+    assert text_of(frame) == csv_of(frame)
+    table = pa.Table.from_pandas(frame)
+    assert text_of(table) == csv_of(frame)
+
+
+def test_a_series_is_a_frame_of_one_column() -> None:
+    """Nulls are quoted, as pandas writes them where a line would be empty."""
+    series = pd.Series([1.5, None], name="x")
+    assert text_of(series) == csv_of(series.to_frame()) == '1.5\n""\n'
+
+
+def test_integers_beside_nulls_stay_integers_in_an_arrow_table() -> None:
+    """As floats, large ones would become others."""
+    table = pa.table({"n": [2**60 + 1, None, 3], "b": [True, None, False]})
+    assert text_of(table) == f"{2**60 + 1} True\n \n3 False\n"
+
+
+def test_record_batches_are_blocks_of_rows() -> None:
+    """Their rows are counted, one by one or from a generator."""
+    batch = pa.record_batch({"n": [1, 2]})
+    rows = format_result((batch for _ in range(3)), SPEC, NOWHERE)
+    assert (rows.succeeded, rows.payload) == (6, b"1\n2\n" * 3)
+    assert text_of(batch) == "1\n2\n"
+
+
+def test_a_generator_whose_frames_have_different_headers_is_refused() -> None:
+    """Where a header is asked for; else they may differ."""
+    two = [pd.DataFrame({"a": [1]}), pd.DataFrame({"b": [2]})]
+    assert text_of(frame for frame in two) == "1\n2\n"
+    with pytest.raises(ReturnTypeError, match="different headers: 'a' and 'b'"):
+        text_of((frame for frame in two), header=True)
+
+
+# ---- lists, tuples, arrays, generators ----
+
+
+@given(elements=st.lists(st.integers() | st.floats() | TEXTS | st.none() | st.tuples(TEXTS)))
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+def test_each_element_is_a_line(kind: Any, elements: list[Any]) -> None:
+    """It is ``str(element)``, and each counts as one."""
+    rows = format_result(kind(elements), SPEC, NOWHERE)
+    assert rows.payload.decode() == "".join(f"{element!s}\n" for element in elements)
+    assert rows.succeeded == len(elements)
+
+
+def test_arrays_in_elements_are_written_in_full() -> None:
+    """Neither shortened nor wrapped, inside a tuple or a dict too; the script's options stay."""
+    numbers = np.arange(3000)
+    line = f"[{' '.join(f'{number:4d}' for number in numbers)}]\n"
+    assert text_of([numbers]) == line
+    assert text_of([("a", numbers)]).count("\n") == 1
+    assert "..." not in text_of([{"a": numbers}])
+    assert text_of(str(array) for array in [numbers]) == str(numbers) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("array", "text"),
+    [
+        (np.array([1.5, 2, np.nan]), "1.5\n2.0\nnan\n"),
+        (np.array([0.1], dtype="float32"), "0.1\n"),
+        (np.array(["x", "yz"]), "x\nyz\n"),
+        (np.array([{"a": 1}, None], dtype=object), "{'a': 1}\nNone\n"),
+        (np.array(["2020-01-02"], dtype="datetime64[D]"), "2020-01-02\n"),
+        (np.array([(1, 2.5)], dtype=[("a", int), ("b", float)]), "(1, 2.5)\n"),
+        (np.ma.masked_array([1, 2], [False, True]), "1\n--\n"),
+        (np.array([[1, 2], [3, 4]]), "1 2\n3 4\n"),
+        (np.zeros((0, 3)), ""),
+        (np.array([]), ""),
+    ],
+)
+def test_an_array_has_a_line_for_each_element_or_row(array: Any, text: str) -> None:
+    """One dimension as a list, two as a frame."""
+    assert text_of(array) == text
+    assert format_result(array, SPEC, NOWHERE).succeeded == len(array)
+
+
+def test_a_generator_may_mix_frames_and_lines() -> None:
+    """They stand in the order in which they came."""
+
+    def rows() -> Iterator[Any]:
+        yield "first"
+        yield pd.DataFrame({"a": [1, 2]})
+        yield "last"
+
+    rows_of_it = format_result(rows(), SPEC, NOWHERE)
+    assert (rows_of_it.payload, rows_of_it.succeeded) == (b"first\n1\n2\nlast\n", 4)
+
+
+def test_what_a_generator_raises_passes_through(tmp_path: Path) -> None:
+    """It is the script's own error; what was put aside until then is removed."""
+
+    def rows() -> Iterator[str]:
+        yield "x" * (IN_MESSAGE_BYTES + 1)
+        yield "y" * IN_MESSAGE_BYTES
+        assert list(tmp_path.iterdir())
+        raise KeyError("the script's")
+
+    with pytest.raises(KeyError, match="the script's"):
+        format_result(rows(), OutputSpec(text=True, typed=True), f"{tmp_path}/a")
+    assert not list(tmp_path.iterdir())
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    "result",
+    ["text", b"bytes", {"a": 1}, {1}, 1, 2.5, True, object(), pd.Index([1]), pa.array([1]), len],
+)
+def test_other_types_are_refused_with_what_is_allowed(result: Any) -> None:
+    """The error names the type, and all that may be returned."""
+    with pytest.raises(ReturnTypeError, match=rf"returned a {type(result).__name__}\. Return a Da"):
+        format_result(result, SPEC, NOWHERE)
+
+
+def test_an_open_file_is_refused() -> None:
+    """It would be an iterator of lines with their line breaks."""
+    with (
+        Path(__file__).open(encoding="utf-8") as file,
+        pytest.raises(ReturnTypeError, match="TextIOWrapper"),
+    ):
+        format_result(file, SPEC, NOWHERE)
+
+
+@pytest.mark.parametrize("element", [pd.DataFrame(), pd.Series(dtype=float), pa.table({})])
+def test_a_frame_in_a_list_is_refused_with_advice(element: Any) -> None:
+    """A list of rows from `iterrows` is the likely case."""
+    with pytest.raises(ReturnTypeError, match=r"Put frames together with pandas.concat, or yield"):
+        format_result(["a", element], SPEC, NOWHERE)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1, 1)])
+def test_arrays_of_other_dimensions_are_refused(shape: tuple[int, ...]) -> None:
+    """Neither a number nor a cube has rows."""
+    with pytest.raises(ReturnTypeError, match=f"an array of {len(shape)} dimensions"):
+        format_result(np.zeros(shape), SPEC, NOWHERE)
+
+
+@pytest.mark.parametrize("kind", [list, lambda cells: pd.DataFrame({"a": cells}, dtype=object)])
+def test_text_that_is_not_utf8_is_refused(kind: Any) -> None:
+    """Half a surrogate pair cannot be written; a retry would not mend it."""
+    result = kind(["fine", "\ud800"])
+    with pytest.raises(ReturnTypeError, match="cannot be written as UTF-8"):
+        format_result(result, SPEC, NOWHERE)
+
+
+# ---- large results ----
+
+
+def test_a_large_result_is_put_aside_with_the_same_bytes(tmp_path: Path) -> None:
+    """Above the limit text and typed rows go into a file each, below into the message."""
+    frame = pd.DataFrame({"n": range(300_000), "text": "some text to make it longer"})
+    rows = format_result(frame, OutputSpec(text=True, typed=True), f"{tmp_path}/deep/result")
+    assert rows.payload == b""
+    written = Path(rows.text.file).read_bytes()
+    assert written.decode() == csv_of(frame)
+    assert rows.text == (len(written), zlib.crc32(written), f"{tmp_path}/deep/result.text")
+    assert rows.typed.length == Path(rows.typed.file).stat().st_size
+
+
+def test_only_what_is_wanted_is_made() -> None:
+    """For summary_only the rows are counted, and nothing is kept."""
+    nothing = OutputSpec(text=False, typed=False)
+    assert format_result(["a", "b"], nothing, NOWHERE) == (2, None, None, None, b"")
+    stamp = [datetime(2020, 1, 1)]  # noqa: DTZ001 - as scripts make them
+    assert format_result(iter(stamp), nothing, NOWHERE).succeeded == 1

@@ -1,0 +1,58 @@
+"""Where the output goes: refused before anything starts where that can be known."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daskprs.errors import OutputError
+from daskprs.output.output_file import check_output_dir, check_output_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_an_output_folder_need_not_exist_and_is_not_made(tmp_path: Path) -> None:
+    """What can be said is said of the nearest folder that does exist."""
+    assert check_output_dir(tmp_path / "a" / "b") == tmp_path / "a" / "b"
+    assert not (tmp_path / "a").exists()
+    assert check_output_dir("rows").is_absolute()
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/rows", "memory://rows", "abfss://c@a.net/x", "s3:/b"])
+def test_a_remote_output_folder_is_refused(url: str) -> None:
+    """Rather than made as a local folder called ``s3:``."""
+    with pytest.raises(OutputError, match="a folder of this machine"):
+        check_output_dir(url)
+
+
+def test_a_file_where_the_folder_should_be_is_refused(tmp_path: Path) -> None:
+    """Itself, or in place of a folder above it."""
+    (tmp_path / "file").touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path / "file", tmp_path / "file" / "deeper", tmp_path / "dangling"):
+        with pytest.raises(OutputError, match="is not a folder"):
+            check_output_dir(path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    """Its permissions say so."""
+    tmp_path.chmod(0o500)
+    try:
+        with pytest.raises(OutputError, match="cannot be written by this user"):
+            check_output_dir(tmp_path / "deeper")
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_a_folder_is_never_replaced_by_the_output_file(tmp_path: Path) -> None:
+    """Not even with overwrite."""
+    with pytest.raises(OutputError, match="is a folder"):
+        check_output_file(tmp_path, overwrite=True)
+    (tmp_path / "rows.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(OutputError, match="exists"):
+        check_output_file(tmp_path / "rows.txt", overwrite=False)
+    check_output_file(tmp_path / "rows.txt", overwrite=True)

@@ -1,0 +1,370 @@
+"""The store: committed once, in input order, published whole, gone on with."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from store_driver import BOTH, TEXT, TYPED, driving, failed_outcome, frame_of, mini_batch, serial
+
+from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
+from daskprs.job_folder import JobFolder
+from daskprs.output.read_rows import read_rows
+from daskprs.output.spec import OutputSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+N = 20
+
+
+def target_of(folder: Path) -> Path:
+    """Return the output file of the tests."""
+    return folder / "out" / "rows.txt"
+
+
+def commit_all(folder: Path, indexes: list[int], spec: OutputSpec = TEXT, **options: bool) -> None:
+    """Commit mini-batches, and go without publishing."""
+    with driving(folder / "job", target_of(folder), spec, **options) as driver:
+        for index in indexes:
+            driver.commit(index, frame_of(index))
+
+
+def finish(folder: Path, last: int = N, spec: OutputSpec = TEXT, **options: bool) -> list[int]:
+    """Commit what is not committed, publish, and return what had to be done."""
+    with driving(folder / "job", target_of(folder), spec, **options) as driver:
+        todo = [index for index in range(last) if not driver.has(index)]
+        for index in todo:
+            driver.commit(index, frame_of(index))
+        assert driver.store.publish() == target_of(folder)
+    return todo
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return what a folder holds."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def flip_a_byte(path: Path, place: int) -> None:
+    """Damage a file."""
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)
+        file.seek(place)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+# ---- order and publishing ----
+
+
+def test_the_output_is_in_input_order_whatever_order_results_come_in(tmp_path: Path) -> None:
+    """Commits come shuffled; the bytes are those of a serial run."""
+    order = list(range(200))
+    random.Random(7).shuffle(order)  # noqa: S311 - any order will do
+    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        for index in order:
+            driver.commit(index, frame_of(index))
+        assert not target_of(tmp_path).exists()
+        driver.store.publish()
+    assert target_of(tmp_path).read_bytes() == serial(range(200))
+
+
+def test_after_publishing_nothing_of_ours_is_in_the_output_folder(tmp_path: Path) -> None:
+    """Neither the claim nor a part; and the spool has gone, since its rows are in the file."""
+    finish(tmp_path)
+    assert names_in(tmp_path / "out") == ["rows.txt"]
+    assert not list((tmp_path / "job").glob("spool.*"))
+
+
+def test_without_mini_batches_the_output_is_an_empty_file(tmp_path: Path) -> None:
+    """An input without items is a completed job."""
+    finish(tmp_path, last=0)
+    assert target_of(tmp_path).read_bytes() == b""
+
+
+def test_where_the_kernel_cannot_copy_ranges_bytes_are_read_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some file systems refuse copy_file_range, others copy nothing."""
+    answers = iter([OSError(18, "cross-device"), 0, OSError(95, "not supported")])
+
+    def copy_file_range(*_: object) -> int:
+        answer = next(answers, 0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(os, "copy_file_range", copy_file_range)
+    finish(tmp_path)
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+
+
+def test_a_header_is_written_once(tmp_path: Path) -> None:
+    """It is that of the mini-batches that have rows; one without any may have none."""
+    spec = OutputSpec(text=True, typed=False, header=True)
+    with driving(tmp_path / "job", target_of(tmp_path), spec) as driver:
+        driver.commit(2, frame_of(2))
+        driver.commit(0, pd.DataFrame())
+        driver.commit(1, frame_of(1))
+        driver.store.publish()
+    assert target_of(tmp_path).read_bytes() == b"mini_batch row name\n" + serial([1, 2])
+
+
+def test_a_header_that_differs_names_both_mini_batches(tmp_path: Path) -> None:
+    """The job fails at once, after a resume too."""
+    spec = OutputSpec(text=True, typed=False, header=True)
+    with driving(tmp_path / "job", target_of(tmp_path), spec) as driver:
+        driver.commit(4, frame_of(4))
+    with driving(tmp_path / "job", target_of(tmp_path), spec, resume=True) as driver:
+        with pytest.raises(OutputError, match=r"mini-batches 4 and 2 .*'mini_batch row name'.*'a'"):
+            driver.commit(2, pd.DataFrame({"a": [1]}))
+        driver.commit(3, frame_of(3))
+    assert not target_of(tmp_path).exists()
+
+
+# ---- the output file ----
+
+
+def test_an_existing_output_file_is_refused_before_a_job_begins(tmp_path: Path) -> None:
+    """It stays as it is, and the job folder can be used once the file is out of the way."""
+    target_of(tmp_path).parent.mkdir()
+    target_of(tmp_path).write_text("precious")
+    with pytest.raises(OutputError, match="overwrite=True"):
+        finish(tmp_path)
+    assert names_in(tmp_path / "out") == ["rows.txt"]
+    target_of(tmp_path).unlink()
+    finish(tmp_path)
+
+
+def test_overwrite_replaces_the_file_only_at_the_moment_of_publishing(tmp_path: Path) -> None:
+    """Until then the old one is there; a resume need not say it again."""
+    target_of(tmp_path).parent.mkdir()
+    target_of(tmp_path).write_text("old")
+    commit_all(tmp_path, [1, 0], overwrite=True)
+    assert target_of(tmp_path).read_text() == "old"
+    finish(tmp_path, resume=True)
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+
+
+def test_a_file_that_came_up_meanwhile_is_not_overwritten_by_a_resume(tmp_path: Path) -> None:
+    """It is not ours, and nobody has said that it may be replaced."""
+    commit_all(tmp_path, [1, 0])
+    target_of(tmp_path).write_text("somebody else's")
+    with pytest.raises(OutputError, match="exists"):
+        finish(tmp_path, resume=True)
+    assert target_of(tmp_path).read_text() == "somebody else's"
+
+
+def test_two_jobs_cannot_write_the_same_output_file(tmp_path: Path) -> None:
+    """The second is told who is at work; when the first is gone it may."""
+    with (
+        driving(tmp_path / "job", target_of(tmp_path)),
+        pytest.raises(JobFolderLocked, match=rf"process {os.getpid()} on .*other job_dir"),
+        driving(tmp_path / "other", target_of(tmp_path)),
+    ):
+        pass
+    with driving(tmp_path / "other", target_of(tmp_path)):
+        pass
+
+
+def test_an_output_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    """Here a file is where the folder should be."""
+    (tmp_path / "out").write_text("a file")
+    with pytest.raises(OutputError, match=r"output_dir: .* cannot be written"):
+        finish(tmp_path)
+
+
+# ---- going on ----
+
+
+def test_a_resume_does_only_the_rest(tmp_path: Path) -> None:
+    """What is committed comes out of the spool of an earlier epoch."""
+    commit_all(tmp_path, [5, 3, 19])
+    commit_all(tmp_path, [0, 4], resume=True)
+    assert finish(tmp_path, resume=True) == [i for i in range(N) if i not in {0, 3, 4, 5, 19}]
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+
+
+def test_the_same_file_given_twice_is_done_twice(tmp_path: Path) -> None:
+    """Two mini-batches may be the same by content: the commit of one is not that of the other."""
+    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        driver.commit(0, ["once"], identity="a.csv")
+    with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:
+        assert driver.has(0, "a.csv")
+        assert not driver.has(1, "a.csv")
+        assert not driver.has(0, "b.csv")
+
+
+def test_given_up_mini_batches_get_fresh_tries_and_their_rows_a_place_in_the_file(
+    tmp_path: Path,
+) -> None:
+    """The published file is written anew, out of itself and what is new."""
+    with driving(tmp_path / "job", target_of(tmp_path), BOTH) as driver:
+        for index in (9, 0, 1, 3, 2, 7):
+            driver.commit(index, frame_of(index))
+        driver.store.attempt_failed(mini_batch(5), failed_outcome(5), final=True)
+        driver.store.publish()
+    assert target_of(tmp_path).read_bytes() == serial([0, 1, 2, 3, 7, 9])
+    for last in (6, 9, N):
+        had_to_be_done = finish(tmp_path, last, BOTH, resume=True)
+        assert 5 in had_to_be_done or last > 6
+        there = sorted({*range(last), 7, 9})
+        assert target_of(tmp_path).read_bytes() == serial(there)
+    rows = read_rows(JobFolder(tmp_path / "job"))
+    assert rows.to_csv(sep=" ", header=False, index=False).encode() == serial(range(N))
+
+
+def test_a_published_job_has_nothing_left_to_do(tmp_path: Path) -> None:
+    """Its file is not even written again."""
+    finish(tmp_path)
+    before = target_of(tmp_path).stat()
+    assert finish(tmp_path, resume=True) == []
+    after = target_of(tmp_path).stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+@pytest.mark.parametrize("damage", ["a byte flipped", "cut short", "gone"])
+def test_what_is_published_is_settled_by_checksum_not_by_existence(
+    tmp_path: Path, damage: str
+) -> None:
+    """A file that is no longer what was published is done again."""
+    finish(tmp_path)
+    match damage:
+        case "a byte flipped":
+            flip_a_byte(target_of(tmp_path), 40)
+        case "cut short":
+            os.truncate(target_of(tmp_path), 40)
+        case "gone":
+            target_of(tmp_path).unlink()
+    assert finish(tmp_path, resume=True) == list(range(N))
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+
+
+@pytest.mark.parametrize("form", ["spool", "typed"])
+def test_a_damaged_byte_costs_the_mini_batch_that_it_belongs_to(tmp_path: Path, form: str) -> None:
+    """Its commit is dropped, and what is done again is what counts from then on."""
+    commit_all(tmp_path, list(range(N)), BOTH)
+    path = tmp_path / "job" / f"{form}.1"
+    flip_a_byte(path, path.stat().st_size - 3)
+    commit_all(tmp_path, [], BOTH, resume=True)
+    assert finish(tmp_path, N, BOTH, resume=True) == [N - 1]
+    assert finish(tmp_path, N, BOTH, resume=True) == []
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+    rows = read_rows(JobFolder(tmp_path / "job"))
+    assert rows.to_csv(sep=" ", header=False, index=False).encode() == serial(range(N))
+
+
+@pytest.mark.parametrize("form", ["spool", "typed"])
+def test_a_truncated_spool_costs_what_lay_beyond(tmp_path: Path, form: str) -> None:
+    """As a loss of power may leave it: the journal knows more than the spool holds."""
+    commit_all(tmp_path, list(range(N)), BOTH)
+    path = tmp_path / "job" / f"{form}.1"
+    os.truncate(path, path.stat().st_size // 2)
+    todo = finish(tmp_path, N, BOTH, resume=True)
+    assert todo == list(range(todo[0], N))
+    assert 0 < todo[0] < N
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+
+
+def test_typed_rows_damaged_after_publishing_are_told_and_done_again(tmp_path: Path) -> None:
+    """Reading them is an error, never other values; a resume mends it."""
+    finish(tmp_path, N, BOTH)
+    flip_a_byte(tmp_path / "job" / "typed.1", 30)
+    with pytest.raises(JournalError, match=r"mini-batch 0 .* are damaged"):
+        read_rows(JobFolder(tmp_path / "job"))
+    for _ in range(2):
+        finish(tmp_path, N, BOTH, resume=True)
+        assert target_of(tmp_path).read_bytes() == serial(range(N))
+    rows = read_rows(JobFolder(tmp_path / "job"))
+    assert rows.to_csv(sep=" ", header=False, index=False).encode() == serial(range(N))
+
+
+def test_a_spool_that_is_damaged_while_the_job_runs_publishes_nothing(tmp_path: Path) -> None:
+    """Each mini-batch's rows are checked on their way into the file; a resume mends it."""
+    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        for index in range(N):
+            driver.commit(index, frame_of(index))
+        flip_a_byte(tmp_path / "job" / "spool.1", 0)
+        with pytest.raises(JournalError, match="rows of mini-batch 0 are not those"):
+            driver.store.publish()
+    assert names_in(tmp_path / "out") == []
+    assert finish(tmp_path, resume=True) == [0]
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+
+
+def test_a_torn_journal_costs_the_commits_behind_the_tear(tmp_path: Path) -> None:
+    """Cut at every byte of its last two records, it is read up to the last whole line."""
+    commit_all(tmp_path, [0, 1, 2])
+    journal = tmp_path / "job" / "journal.1"
+    whole = journal.read_bytes()
+    second = whole.rindex(b"\n", 0, whole.rindex(b"\n", 0, len(whole) - 1)) + 1
+    for length in range(second, len(whole)):
+        journal.write_bytes(whole[:length])
+        with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:
+            last = whole.rindex(b"\n", 0, len(whole) - 1) + 1
+            assert [driver.has(i) for i in range(3)] == [True, length >= last, False]
+    finish(tmp_path, resume=True)
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+
+
+def test_a_flipped_bit_anywhere_in_a_commit_drops_it(tmp_path: Path) -> None:
+    """The checksum is over the whole line."""
+    commit_all(tmp_path, [0])
+    journal = tmp_path / "job" / "journal.1"
+    whole = journal.read_bytes()
+    for place in range(whole.rindex(b"\n", 0, -1) + 1, len(whole)):
+        journal.write_bytes(whole)
+        flip_a_byte(journal, place)
+        with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:
+            assert not driver.has(0), whole[place:]
+
+
+def test_a_job_that_has_changed_says_which_part(tmp_path: Path) -> None:
+    """Inputs, script and options are compared value by value."""
+    then = {"input": {"files": ["a", "b"], "size": 1}, "options": {"sep": " ", "header": False}}
+    now = {"input": {"files": ["a", "c"], "size": 1}, "options": {"sep": ",", "header": False}}
+    with driving(tmp_path / "job", None, TYPED, then):
+        pass
+    with (
+        pytest.raises(JobChanged, match=r"input.files\[1\] was 'b' and is 'c'; options.sep was"),
+        driving(tmp_path / "job", None, TYPED, now, resume=True),
+    ):
+        pass
+
+
+def test_a_fingerprint_means_the_same_before_and_after_json(tmp_path: Path) -> None:
+    """Tuples, and keys that are numbers."""
+    fingerprint = {"keys": ("a", "b"), "sizes": {1: 2.0}}
+    with driving(tmp_path / "job", None, TYPED, fingerprint):
+        pass
+    with driving(tmp_path / "job", None, TYPED, fingerprint, resume=True):
+        pass
+
+
+def test_what_killed_agents_have_put_aside_is_removed(tmp_path: Path) -> None:
+    """Large results whose attempts came to nothing."""
+    with driving(tmp_path / "job", None, TYPED):
+        (tmp_path / "job" / "spill" / "process003-17-1.text").write_bytes(b"x")
+    assert names_in(tmp_path / "job" / "spill") == []
+
+
+def test_a_result_that_arrives_damaged_is_not_committed(tmp_path: Path) -> None:
+    """Length and checksum of what an agent has put aside have to agree."""
+    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        rows = ["x" * (9 << 20)]
+        real = driver.store.commit
+
+        def damage(*given: object) -> None:
+            flip_a_byte(tmp_path / "job" / "spill" / "process000-0-1.text", 5)
+            real(*given)
+
+        driver.store.commit = damage
+        with pytest.raises(JournalError, match="arrived damaged"):
+            driver.commit(0, rows)
+        driver.store.commit = real
+        driver.commit(0, rows)
+        driver.store.publish()
+    assert target_of(tmp_path).stat().st_size == (9 << 20) + 1

@@ -1,0 +1,139 @@
+"""What `run` returns, with its types."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames_of_all_kinds import frames
+from hypothesis import given
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+from store_driver import TYPED, driving
+
+from daskprs.errors import JournalError, ReturnTypeError
+from daskprs.job_folder import JobFolder
+from daskprs.output.formats import format_result
+from daskprs.output.read_rows import read_rows
+from daskprs.output.typed_rows import column_of, decode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def kept(folder: Path, *results: Any) -> pd.DataFrame:
+    """Return what `to_pandas` makes of what `run` returned, one mini-batch after the other."""
+    with driving(folder / "job", None, TYPED) as driver:
+        for index in reversed(range(len(results))):
+            driver.commit(index, results[index])
+        assert driver.store.publish() is None
+    rows = read_rows(JobFolder(folder / "job"))
+    assert rows is not None
+    return rows
+
+
+@given(frame=frames())
+def test_a_frame_comes_back_with_its_types(frame: pd.DataFrame, tmp_path_factory: Any) -> None:
+    """Every cell, column name and type; the index is left out."""
+    file = tmp_path_factory.mktemp("typed") / "rows"
+    rows = format_result(frame, TYPED, str(file))
+    file.write_bytes(b"before" + rows.payload + b"behind")
+    with file.open("rb") as opened:
+        opened.seek(6)
+        (piece,) = decode(opened, rows.typed.length)
+        assert opened.read() == b"behind"
+    assert piece.kind == "frame"
+    assert_frame_equal(piece.value, frame.reset_index(drop=True), check_exact=True)
+    for name in frame.columns[[dtype.kind == "O" for dtype in frame.dtypes]]:
+        assert [type(cell) for cell in piece.value[name]] == [type(cell) for cell in frame[name]]
+
+
+def test_frames_of_all_mini_batches_make_one(tmp_path: Path) -> None:
+    """In input order, with a new index; digits in strings stay strings."""
+    first = pd.DataFrame({"id": ["007", "7"], "x": [1.5, 2]}, index=[5, 5])
+    second = pd.DataFrame({"id": ["08"], "x": [np.nan]}, index=["z"])
+    empty = pd.DataFrame({"id": pd.Series(dtype=float), "x": pd.Series(dtype=object)})
+    rows = kept(tmp_path, first, empty, second)
+    expected = pd.DataFrame({"id": ["007", "7", "08"], "x": [1.5, 2, np.nan]})
+    assert_frame_equal(rows, expected)
+
+
+def test_a_job_without_rows_keeps_its_columns(tmp_path: Path) -> None:
+    """Those of the first frame."""
+    assert list(kept(tmp_path, pd.DataFrame({"a": [], "b": []})).columns) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("results", "dtype"),
+    [
+        ([[1, 2], [3]], "int64"),
+        ([[1.5], (2.5, 3.5)], "float64"),
+        ([[1, 2.5]], "object"),
+        ([[1], [2.5]], "object"),
+        ([["007"], ["7"]], "str"),
+        ([["007", 7]], "object"),
+        ([[True], [False]], "bool"),
+        ([[{"a": 1}, [1, 2]], [None]], "object"),
+        ([[2**70]], "object"),
+        ([np.array([0.5, 1]), np.array([2.5])], "float64"),
+        ([np.array([0.5], dtype="float32")], "float32"),
+        ([np.array(["2020-01-01"], dtype="datetime64[ns]")], "datetime64[ns]"),
+        ([np.array([{"a": 1}], dtype=object)], "object"),
+        ([[], ["x"]], "str"),
+    ],
+)
+def test_elements_make_one_column(tmp_path: Path, results: list[Any], dtype: str) -> None:
+    """Its type is the one that they all have, wherever mini-batches begin and end."""
+    rows = kept(tmp_path, *results)
+    assert list(rows.columns) == ["result"]
+    expected = [element for result in results for element in result]
+    assert rows["result"].tolist() == [
+        value.item() if dtype in {"float64", "float32"} and isinstance(value, np.generic) else value
+        for value in expected
+    ]
+    wanted = pd.Series(["x"]).dtype if dtype == "str" else dtype
+    assert rows["result"].dtype == wanted
+
+
+@given(values=st.lists(st.integers() | st.floats(allow_nan=False) | st.text() | st.none()))
+def test_a_column_of_elements_holds_the_elements(values: list[Any]) -> None:
+    """None of them is changed to fit in with the others."""
+    assert column_of(values)["result"].tolist() == values
+
+
+def test_frames_beside_lists_are_an_error(tmp_path: Path) -> None:
+    """They make no one frame, whatever the columns are called."""
+    with pytest.raises(ReturnTypeError, match="mini-batch 1 is the first that differs"):
+        kept(tmp_path, pd.DataFrame({"result": [1]}), [2])
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path: Path) -> None:
+    """A lambda has no pickle; as text it could be written."""
+    with pytest.raises(ReturnTypeError, match="a function that cannot be kept with its type"):
+        kept(tmp_path, [lambda: 0])
+
+
+def test_objects_of_the_scripts_own_classes_need_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it cannot be imported, the error says what to do."""
+    module = ModuleType("score_of_this_test")
+    module.Hit = type("Hit", (), {"__module__": module.__name__})
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, module.__name__, module)
+        with driving(tmp_path / "job", None, TYPED) as driver:
+            driver.commit(0, [module.Hit()])
+        assert read_rows(JobFolder(tmp_path / "job"))["result"][0].__class__ is module.Hit
+    with pytest.raises(JournalError, match=r"score_of_this_test.*make it importable"):
+        read_rows(JobFolder(tmp_path / "job"))
+
+
+def test_a_job_that_kept_none_says_so(tmp_path: Path) -> None:
+    """Not an empty frame."""
+    with driving(tmp_path / "job", tmp_path / "rows.txt") as driver:
+        driver.commit(0, ["a"])
+    assert read_rows(JobFolder(tmp_path / "job")) is None

@@ -1,0 +1,165 @@
+"""The job folder: its paths, whole files, process names, and one driver at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daskprs.errors import JobFolderLocked
+from daskprs.job_folder import JobFolder, whole_file
+from daskprs.job_lock import claimed, has_begun, held, latest_epoch, locked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def test_every_path_lies_in_the_folder_and_no_two_are_the_same(tmp_path: Path) -> None:
+    """Names, and functions of node and process."""
+    folder = JobFolder(tmp_path / "job")
+    members = [getattr(folder, name) for name in dir(JobFolder) if not name.startswith("_")]
+    paths = [member for member in members if isinstance(member, Path)]
+    paths += [
+        path(node, process)
+        for path in (
+            folder.work,
+            folder.process_log,
+            folder.stdout,
+            folder.stderr,
+            folder.entry_script_log,
+            folder.tracebacks,
+        )
+        for node in (0, 1)
+        for process in ("process000", "process001")
+    ]
+    paths += [
+        path(epoch)
+        for path in (folder.epoch, folder.journal, folder.spool, folder.typed_spool)
+        for epoch in (1, 2)
+    ]
+    assert len(set(paths)) == len(paths)
+    assert all(path.is_relative_to(folder.path) for path in paths)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return what a folder holds."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_whole_file_replaces_the_old_one_in_one_step(tmp_path: Path) -> None:
+    """Until it is finished the old one is there."""
+    path = tmp_path / "result.txt"
+    path.write_text("old")
+    with whole_file(path) as file:
+        file.write(b"new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert names_in(tmp_path) == ["result.txt"]
+
+
+def test_a_file_that_fails_half_way_is_not_there_at_all(tmp_path: Path) -> None:
+    """Nor is a part of it."""
+    with (  # noqa: PT012 - it is raised half way
+        pytest.raises(KeyboardInterrupt),
+        whole_file(tmp_path / "result.txt") as file,
+    ):
+        file.write(b"half")
+        raise KeyboardInterrupt
+    assert names_in(tmp_path) == []
+
+
+def test_no_two_processes_get_the_same_name(tmp_path: Path) -> None:
+    """Several workers of a host claim at the same time, and names go on after a resume."""
+    folder = JobFolder(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        names = list(pool.map(lambda _: folder.claim_process(0), range(40)))
+    assert sorted(names) == [f"process{number:03d}" for number in range(40)]
+    assert folder.claim_process(0) == "process040"
+    assert folder.claim_process(1) == "process000"
+
+
+# ---- one driver at a time ----
+
+
+HOLD = """
+import sys
+from daskprs.job_folder import JobFolder
+from daskprs.job_lock import locked
+with locked(JobFolder(sys.argv[1])) as epoch:
+    print(epoch, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def other_driver(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start another driver, which holds the folder."""
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"1\n"
+        yield process
+        process.kill()
+
+
+def test_a_second_live_driver_is_told_who_is_at_work(
+    tmp_path: Path, other_driver: subprocess.Popen[bytes]
+) -> None:
+    """Process and host of the other one; nothing in the folder is touched."""
+    before = names_in(tmp_path)
+    with (
+        pytest.raises(
+            JobFolderLocked, match=f"process {other_driver.pid} on {os.uname().nodename}"
+        ),
+        locked(JobFolder(tmp_path)),
+    ):
+        pass
+    assert names_in(tmp_path) == before
+
+
+def test_the_lock_of_a_dead_driver_stands_in_nobodys_way(
+    tmp_path: Path, other_driver: subprocess.Popen[bytes]
+) -> None:
+    """The next one goes on in an epoch of its own."""
+    os.kill(other_driver.pid, signal.SIGKILL)
+    other_driver.wait()
+    assert str(other_driver.pid) in (tmp_path / "lock").read_text()
+    with locked(JobFolder(tmp_path)) as epoch:
+        assert epoch == 2
+
+
+def test_each_driver_has_an_epoch_of_its_own(tmp_path: Path) -> None:
+    """Numbers only rise, also past those that somebody claimed without the lock."""
+    folder = JobFolder(tmp_path)
+    assert latest_epoch(folder) == 0
+    with locked(folder) as first:
+        assert (first, latest_epoch(folder)) == (1, 1)
+    folder.epoch(12).touch()
+    with locked(folder) as second:
+        assert second == 13
+
+
+def test_a_driver_that_was_refused_has_not_begun(tmp_path: Path) -> None:
+    """An epoch without a journal leaves the folder as good as new."""
+    folder = JobFolder(tmp_path)
+    with locked(folder):
+        assert not has_begun(folder)
+    folder.journal(1).touch()
+    assert has_begun(folder)
+
+
+def test_whoever_opened_a_claim_before_it_was_removed_does_not_hold_it(tmp_path: Path) -> None:
+    """Else two would hold the same name: one the removed file, one the new one."""
+    path = tmp_path / "claim"
+    with claimed(path, "the file"):
+        early = path.open("rb")
+    with early, held(path, "the file"):
+        assert not os.path.samestat(os.fstat(early.fileno()), path.stat())
+        with pytest.raises(JobFolderLocked), held(path, "the file"):
+            pass

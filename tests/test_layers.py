@@ -6,9 +6,8 @@ import ast
 import json
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
-
-import pytest
 
 import daskprs
 
@@ -29,7 +28,21 @@ LAYERS = [
 SIDE_BY_SIDE = {("options", "option_rules"), ("job_lock", "job_folder")}
 MODULES = sorted(ROOT.rglob("*.py"))
 LONGEST = 300
-NOT_AT_IMPORT = ["pandas", "numpy", "pyarrow", "dask", "distributed", "rich", "click", "fsspec"]
+NOT_AT_IMPORT = [
+    "click",
+    "cloudpickle",
+    "dask",
+    "distributed",
+    "fsspec",
+    "multiprocessing",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "rich",
+]
+NO_NOUNS = {"utils", "helpers", "common", "misc"}
+LOOK_LINES = 25
+"""A function that is longer does not fit one look: one in ten may be."""
 
 
 def part_of(module: str) -> str:
@@ -54,21 +67,49 @@ def level(part: str) -> int:
     return next(height for height, parts in enumerate(LAYERS) if part in parts)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_imports_only_what_lies_below_it(path: Path) -> None:
+def test_modules_import_only_what_lies_below_them() -> None:
     """Type hints count: who needs a name knows of it."""
+    upward = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in MODULES
+        if path.stem != "__init__"
+        for name in imports(path)
+        if name.startswith("daskprs.") and not may_import(path, part_of(name))
+    ]
+    assert upward == []
+
+
+def may_import(path: Path, other: str) -> bool:
+    """Say whether a module may import from another part of the package."""
     part = path.relative_to(ROOT).parts[0].removesuffix(".py")
-    if part == "__init__":
-        return
-    for name in imports(path):
-        if name.startswith("daskprs."):
-            other = part_of(name)
-            if other in {"__version__", part} or (part, other) in SIDE_BY_SIDE:
-                continue
-            # An error says what it carries, and a result where its rows are read.
-            if (part, other) == ("errors", "result"):
-                continue
-            assert level(other) < level(part), f"{path} imports {name}"
+    if other in {"__version__", part} or (part, other) in SIDE_BY_SIDE:
+        return True
+    # An error says what it carries.
+    return (part, other) == ("errors", "result") or level(other) < level(part)
+
+
+def test_no_module_is_imported_by_one_that_it_imports() -> None:
+    """Imports at run time have no cycle, in whatever order modules are asked for."""
+    names = {_name(path) for path in MODULES}
+    graph = {_name(path): _at_import(path) & names - {_name(path)} for path in MODULES}
+    assert list(TopologicalSorter(graph).static_order())
+
+
+def _name(path: Path) -> str:
+    parts = ("daskprs", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def _at_import(path: Path) -> set[str]:
+    """Return the modules that importing a file imports: what stands at its top level."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found - {"daskprs"}
 
 
 def test_distributed_is_imported_in_one_place() -> None:
@@ -97,16 +138,41 @@ def _at_run_time(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_is_short_and_quiet(path: Path) -> None:
-    """A longer one holds two nouns; the library does not print."""
-    text = path.read_text()
-    assert len(text.splitlines()) <= LONGEST
-    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
-    printed = [
-        call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"
+def test_modules_are_short_and_named_by_a_noun() -> None:
+    """A longer one holds two nouns, and one of these names none."""
+    lengths = {path: len(path.read_text().splitlines()) for path in MODULES}
+    assert [path for path, length in lengths.items() if length > LONGEST] == []
+    assert [path for path in MODULES if path.stem in NO_NOUNS] == []
+
+
+def test_the_library_does_not_print() -> None:
+    """It tells, and listeners show."""
+    printing = [
+        f"{path.relative_to(ROOT)}, line {node.lineno}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
     ]
-    assert printed == []
+    assert printing == []
+
+
+def test_functions_fit_one_look() -> None:
+    """Nine in ten have at most 25 lines, documentation aside."""
+    lengths = [
+        _lines(node)
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert sum(length <= LOOK_LINES for length in lengths) >= 0.9 * len(lengths)
+
+
+def _lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    documented = ast.get_docstring(function) is not None and len(function.body) > 1
+    first = function.body[documented].lineno
+    return (function.end_lineno or first) - first + 1
 
 
 def test_importing_daskprs_imports_nothing_heavy() -> None:

@@ -84,8 +84,11 @@ def _error(failure: Failure | None) -> str:
     """Return the error on one line: a row without line breaks can be told from a torn one."""
     if failure is None:
         return ","
-    message = " ".join(failure.message[:MESSAGE_CHARS].split())
-    return f"{_quoted(failure.kind)},{_quoted(message)}"
+    return f"{_quoted(_one_line(failure.kind))},{_quoted(_one_line(failure.message))}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text[:MESSAGE_CHARS].split())
 
 
 def _whole(failure: Failure) -> str:

@@ -28,9 +28,9 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
     )
     if ended.output:
         lines.append(f"Output: {ended.output}")
+    if ending.failure is not None or standing.mini_batches.failed:
+        lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
     if ending.status is not JobStatus.COMPLETED:
-        if ending.failure is not None:
-            lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
         lines.append(f"Logs: {folder.logs}")
         lines.append(f"Nothing was published. To go on: resume=True, job_dir={str(folder)!r}.")
     return "\n".join(lines)

@@ -39,13 +39,14 @@ class Listeners:
 
     def tell(self, event: Event) -> None:
         """Tell an event to all."""
+        stopped = []
         for listener in self._listeners:
             try:
                 listener.tell(event)
             except Exception as error:  # noqa: BLE001 - a listener must not end the job
-                self._drop(listener, error)
-                with suppress(Exception):
-                    listener.close()  # the terminal has its cursor back, what was written is kept
+                stopped.append((listener, error))
+        if stopped:
+            self._drop(stopped)
 
     def close(self) -> None:
         """Let all finish, each once."""
@@ -54,15 +55,22 @@ class Listeners:
             try:
                 listener.close()
             except Exception as error:  # noqa: BLE001 - the same
-                self._drop(listener, error)
+                self._write_down(listener, error)
 
-    def _drop(self, listener: Listener, error: Exception) -> None:
-        self._listeners = tuple(one for one in self._listeners if one is not listener)
+    def _drop(self, stopped: list[tuple[Listener, Exception]]) -> None:
+        gone = {id(listener) for listener, _ in stopped}
+        self._listeners = tuple(one for one in self._listeners if id(one) not in gone)
+        for listener, error in stopped:
+            with suppress(Exception):
+                listener.close()  # the terminal has its cursor back, what was written is kept
+            self.tell(Remarked("warning", self._write_down(listener, error)))
+
+    def _write_down(self, listener: Listener, error: Exception) -> str:
+        """Write an error to the log folder, and return a sentence about it."""
         name = type(listener).__name__
         log = self._folder.own_error(name)
         with suppress(OSError):  # a full disk: there is nowhere to write it
             log.parent.mkdir(parents=True, exist_ok=True)
             with log.open("a", encoding="utf-8") as file:
                 traceback.print_exception(error, file=file)
-        said = f"{name} has stopped, the job goes on: {type(error).__name__}: {error}. See {log}"
-        self.tell(Remarked("warning", said))
+        return f"{name} has stopped, the job goes on: {type(error).__name__}: {error}. See {log}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+MILLISECONDS = tuple(f".{number:03d}" for number in range(1000))
+
 
 class Stamps:
     """Writes seconds since the epoch as UTC, with milliseconds.
@@ -29,4 +31,4 @@ class Stamps:
         if second != self._second:
             self._text = f"{datetime.fromtimestamp(second, UTC):{self._form}}"
             self._second = second
-        return f"{self._text}.{int((seconds - second) * 1000):03d}{self._zone}"
+        return self._text + MILLISECONDS[int((seconds - second) * 1000)] + self._zone

@@ -1,0 +1,23 @@
+"""What the tests of this folder share: a job folder, and modules of their own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from daskprs.job_folder import JobFolder
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from job_runs import new_run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> JobFolder:
+    """Return the folder of a job that is in its first run."""
+    job_folder = JobFolder(tmp_path / "job")
+    job_folder.create()
+    new_run(job_folder, 1)
+    return job_folder

@@ -1,0 +1,43 @@
+"""A program that shows the progress of a job that never was, event by event."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from job_events import attempt, job_ended, job_started, slot, stood
+
+from daskprs.core.events import Remarked, SlotsChanged
+from daskprs.core.outcomes import Failure
+from daskprs.job_folder import JobFolder
+from daskprs.report.progress import progress_for
+
+STRAGGLER = (slot("running", 50, 9, process=1), slot("idle", 40))
+
+
+def main(how: str) -> None:
+    """Tell the story of a job: it ends by itself, or is interrupted while a line is drawn."""
+    progress = progress_for(wanted=None, stream=sys.stderr, folder=JobFolder("/j"))
+    assert progress is not None
+    progress.tell(job_started())
+    progress.tell(SlotsChanged(1, 2))
+    try:
+        for tenth in range(5, 15):
+            progress.tell(stood(tenth // 2, elapsed_s=tenth / 10))
+        progress.tell(attempt(3, Failure("ValueError", "row 3 is bad\nand more")))
+        print("printed by other code")
+        progress.tell(Remarked("warning", "the disk is slow"))
+        progress.tell(stood(9, elapsed_s=60, quiet_s=50, slots=STRAGGLER))
+        if how == "interrupted":
+            raise KeyboardInterrupt
+        progress.tell(job_ended())
+    except KeyboardInterrupt:
+        pass
+    finally:
+        progress.close()
+    print("the end")
+
+
+main(sys.argv[1])

@@ -1,0 +1,130 @@
+"""``processed_mini-batches.csv``: a row for each attempt, which can always be read back."""
+
+from __future__ import annotations
+
+import csv
+import json
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from hypothesis import given
+from hypothesis import strategies as st
+from job_events import HERE, attempt
+from job_runs import new_run
+
+from daskprs.core.events import Place
+from daskprs.core.outcomes import Failure, Status
+from daskprs.report.attempts import AttemptTable, failed_rows
+from daskprs.report.log_files import LogFiles
+
+if TYPE_CHECKING:
+    from daskprs.core.events import AttemptEnded
+    from daskprs.job_folder import JobFolder
+
+CONTRACT = (
+    "Mini-batch Id,Picked Count,Node Id,Process,Process Start Time,Total,Succeeded,Failed,"
+    "Elapsed Seconds,Process Seconds,Run Method Seconds,Status,Error Category,Error Message,"
+    "Mini-batch Detail"
+)
+TEXTS = st.text(st.sampled_from("ab,;\"'\n\r\t\\{}é\U0001f600\x00"), max_size=12)
+
+
+def write(folder: JobFolder, *events: AttemptEnded) -> None:
+    """Write a table as one driver does."""
+    files = LogFiles()
+    table = AttemptTable(folder, files)
+    for event in events:
+        table.tell(event)
+    files.close()
+
+
+def test_the_columns_are_those_of_the_contract(folder: JobFolder) -> None:
+    """In its order, and what stands under them."""
+    write(folder, attempt(7, attempt=2, partition_key=(("year", 2024), ("who", None))))
+    header, row = folder.attempts.read_text().splitlines()
+    assert header == CONTRACT
+    cells = next(csv.reader([row]))
+    assert cells[:-1] == [
+        *("7", "2", "0", "process000", "2027-01-15T08:00:00.250+00:00", "2", "2", "0"),
+        *("0.500000", "0.125000", "0.250000", "RUN_DONE", "", ""),
+    ]
+    assert json.loads(cells[-1]) == {
+        "label": "rows 7-8",
+        "partition_key": {"year": 2024, "who": None},
+        "final": True,
+        "charged": True,
+        "run": 1,
+    }
+
+
+def test_pandas_reads_it(folder: JobFolder) -> None:
+    """Failures and successes, with numbers as numbers."""
+    failure = Failure("ValueError", 'no, "this"\nwill not do')
+    write(folder, attempt(0, failure), attempt(0, attempt=2))
+    table = pd.read_csv(folder.attempts)
+    assert list(table["Picked Count"]) == [1, 2]
+    assert list(table["Status"]) == ["RUN_EXCEPTION", "RUN_DONE"]
+    assert table["Error Message"][0] == 'no, "this" will not do'
+
+
+@given(kind=TEXTS.filter(bool), message=TEXTS, label=TEXTS)
+def test_whatever_a_message_holds_a_row_is_one_line(
+    folder: JobFolder, kind: str, message: str, label: str
+) -> None:
+    """So that a torn one can be told from a whole one; the message comes back as it was."""
+    folder.attempts.unlink(missing_ok=True)
+    failure = Failure(kind, message)
+    write(folder, attempt(3, failure, final=True, label=label), attempt(4))
+    assert folder.attempts.read_bytes().count(b"\n") == 3
+    (row,) = failed_rows(folder)
+    assert row[:3] == (3, 2, f"{kind}: {message}")
+
+
+def test_only_what_was_given_up_is_failed(folder: JobFolder) -> None:
+    """Not an attempt that was followed by another."""
+    failure = Failure("ValueError", "bad")
+    without_process = Place(0, "")
+    write(
+        folder,
+        attempt(1, failure),
+        attempt(1, failure, final=True, attempt=2),
+        attempt(2, failure),
+        attempt(2, attempt=2),
+        attempt(3, failure, final=True, place=without_process, status=Status.NODE_LOST),
+    )
+    rows = list(failed_rows(folder))
+    assert [row.mini_batch for row in rows] == [1, 3]
+    assert rows[0].log == str(folder.tracebacks(0, HERE.process))
+    assert rows[1].log.endswith("no_process.txt")
+
+
+def test_what_an_earlier_run_gave_up_counts_with_the_resume_that_runs_it_again(
+    folder: JobFolder,
+) -> None:
+    """The table holds both runs; the epoch of a driver that was refused is none."""
+    failure = Failure("ValueError", "bad")
+    write(folder, *(attempt(index, failure, final=True) for index in (1, 2)))
+    folder.epoch(2).touch()
+    assert [row.mini_batch for row in failed_rows(folder)] == [1, 2]
+    new_run(folder, 3)
+    write(folder, attempt(1), attempt(2, failure, final=True))
+    assert [row.mini_batch for row in failed_rows(folder)] == [2]
+    assert len(pd.read_csv(folder.attempts)) == 4
+
+
+def test_a_table_that_a_crash_has_torn_goes_on(folder: JobFolder) -> None:
+    """Wherever it was cut, the rows before and those of the next run can be read."""
+    failure = Failure("ValueError", 'a "quoted", message')
+    write(folder, attempt(1, failure, final=True), attempt(2, failure, final=True))
+    whole = folder.attempts.read_bytes()
+    first_row_ends = whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    for length in range(first_row_ends, len(whole), 7):
+        folder.attempts.write_bytes(whole[:length])
+        assert [row.mini_batch for row in failed_rows(folder)][:1] == [1]
+        write(folder, attempt(3, failure, final=True))
+        assert [row.mini_batch for row in failed_rows(folder)] == [1, 3]
+
+
+def test_a_job_without_a_table_has_no_failures(folder: JobFolder) -> None:
+    """It ended before its first attempt."""
+    assert list(failed_rows(folder)) == []

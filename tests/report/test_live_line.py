@@ -1,0 +1,67 @@
+"""The live line, in real pseudo-terminals: what a person sees, and what is left behind."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from terminal import Terminal
+
+PROGRAM = [sys.executable, str(Path(__file__).parent / "shows_progress.py")]
+SAID = [
+    "first error: ValueError: row 3 is bad",
+    "  in mini-batch 3 (rows 3-4), attempt 1; full traceback: /j/logs/user/error/0/process000.txt",
+    "printed by other code",
+    "warning: the disk is slow",
+]
+
+
+def test_a_line_is_drawn_again_and_again_and_what_is_said_goes_above_it() -> None:
+    """In the end its last state is left, once."""
+    with Terminal([*PROGRAM, "completed"], 120) as terminal:
+        assert terminal.read_to_the_end() == 0
+    bar = "━" * 24
+    assert terminal.screen.lines == [
+        *SAID,
+        f"{bar} 100 % 10/10 mini-batches, 50.0/min, 1 retried, 12 s",
+        "the end",
+        "",
+    ]
+    assert terminal.screen.cursor_shown
+    assert "2/10 mini-batches" in terminal.said
+    why = "run() running for 50 s on mini-batch 9 in process001"
+    assert f"9/10 mini-batches, 9.0/min, 1 retried, 1 min 0 s, 7 s left, {why}" in terminal.said
+
+
+def test_an_interrupt_leaves_no_garbage() -> None:
+    """The cursor is back, and the line stands as it was."""
+    with Terminal([*PROGRAM, "interrupted"], 120) as terminal:
+        terminal.read_to_the_end()
+    *said, line, end, rest = terminal.screen.lines
+    assert said == SAID
+    assert "9/10 mini-batches" in line
+    assert (end, rest) == ("the end", "")
+    assert terminal.screen.cursor_shown
+
+
+@pytest.mark.parametrize("columns", [20, 40, 79])
+def test_a_narrow_terminal_has_one_line_too(columns: int) -> None:
+    """What there is no room for is left out: a line that wraps could not be drawn over."""
+    with Terminal([*PROGRAM, "completed"], columns) as terminal:
+        terminal.read_to_the_end()
+    lines = terminal.screen.lines
+    assert lines[-2:] == ["the end", ""]
+    shown = [line for line in lines if "mini-batch" in line and "/10" in line]
+    assert len(shown) == 1
+    assert "10/10 mini" in shown[0]
+    wide = "".join(line.ljust(columns) for line in lines)
+    assert "".join(SAID).replace(" ", "") in wide.replace(" ", "")
+
+
+def test_a_terminal_that_can_draw_nothing_gets_plain_lines() -> None:
+    """As an editor's shell is one."""
+    with Terminal([*PROGRAM, "completed"], 200, TERM="dumb") as terminal:
+        terminal.read_to_the_end()
+    assert "\x1b" not in terminal.said
+    assert "daskprs: 10/10 mini-batches, 50.0/min, 1 retried, 12 s" in terminal.screen.lines

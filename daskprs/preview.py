@@ -79,13 +79,16 @@ class Plan:
 
     def to_dask_dataframe(self) -> Any:
         """Return a dask DataFrame with one partition for each mini-batch (tables)."""
+        import dask
         import dask.dataframe as dd
 
         meta = self._meta()
         parts = list(self)
-        if not parts:
-            return dd.from_pandas(meta, npartitions=1)
-        return dd.from_map(_Loading(self), parts, meta=meta)
+        # Dask would make strings of another type of them.
+        with dask.config.set({"dataframe.convert-string": False}):
+            if not parts:
+                return dd.from_pandas(meta, npartitions=1)
+            return dd.from_map(_Loading(self), parts, meta=meta)
 
     def to_bag(self) -> Any:
         """Return a dask Bag with one partition of paths for each mini-batch (files)."""

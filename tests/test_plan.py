@@ -1,0 +1,111 @@
+"""`plan`: mini-batches before anything runs, as a Dask collection and back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FRAME = pd.DataFrame({"number": range(50), "text": [f"t{number}" for number in range(50)]})
+
+
+def test_a_plan_shows_what_would_be_run(tmp_path: Path) -> None:
+    """Count, rows, sizes, and a line for each of the first mini-batches."""
+    FRAME.to_csv(tmp_path / "table.csv", index=False)
+    shown = daskprs.plan(tmp_path / "table.csv", mini_batch_size=100)
+    size = (tmp_path / "table.csv").stat().st_size
+    assert len(shown) == -(-size // 100)
+    assert repr(shown).startswith(f"<daskprs plan: {len(shown)} mini-batches, {size} bytes")
+    assert "table.csv, bytes 0-100" in repr(shown)
+    table = shown.to_pandas()
+    assert list(table.columns) == ["mini_batch", "label", "items", "size_bytes"]
+    assert table["size_bytes"].sum() == size
+    assert table["items"].isna().all()  # text is not read for a plan
+
+
+def test_a_table_goes_to_a_dask_dataframe_and_back(tmp_path: Path) -> None:
+    """One partition, one mini-batch; then one mini-batch, one partition."""
+    FRAME.to_parquet(tmp_path / "table.parquet", row_group_size=20)
+    first = daskprs.plan(tmp_path / "table.parquet", mini_batch_size=300)
+    collection = first.to_dask_dataframe()
+    assert collection.npartitions == len(first)
+    pd.testing.assert_frame_equal(collection.compute().reset_index(drop=True), FRAME)
+    back = daskprs.plan(collection)
+    assert [one.items for one in back] == [one.items for one in first]
+    result = daskprs.parallel_run(
+        collection, lambda mini_batch: mini_batch, job_dir=tmp_path / "job", progress=False
+    )
+    assert result.mini_batches.total == len(first)
+    pd.testing.assert_frame_equal(result.to_pandas(), FRAME)
+
+
+def test_files_go_to_a_bag_and_back(tmp_path: Path) -> None:
+    """One partition of paths, one mini-batch."""
+    for number in range(7):
+        (tmp_path / f"{number}.bin").write_bytes(b"x" * number)
+    first = daskprs.plan(tmp_path, mini_batch_size=3)
+    bag = first.to_bag()
+    assert bag.npartitions == 3
+    assert bag.compute(scheduler="sync") == [str(tmp_path / f"{number}.bin") for number in range(7)]
+    back = daskprs.plan(bag)
+    assert [one.piece for one in back] == [one.piece for one in first]
+
+
+def test_an_empty_table_has_no_mini_batches() -> None:
+    """It is a plan nevertheless, and an empty collection."""
+    shown = daskprs.plan(FRAME.iloc[:0])
+    assert len(shown) == 0
+    pd.testing.assert_frame_equal(shown.to_dask_dataframe().compute(), FRAME.iloc[:0])
+
+
+def test_a_plan_of_files_is_no_dataframe(tmp_path: Path) -> None:
+    """The message says what it is."""
+    (tmp_path / "a.bin").touch()
+    with pytest.raises(TypeError, match="use to_bag"):
+        daskprs.plan(tmp_path / "a.bin").to_dask_dataframe()
+
+
+SHUFFLE = """
+import resource, sys
+from pathlib import Path
+from daskprs.inputs.open import open_source
+from daskprs.inputs.reading import Reading
+
+source = open_source(sys.argv[1], Reading(partition_keys=("key",)))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+source.prepare(Path(sys.argv[2]))
+rows = sum(one.items for one in source.mini_batches())
+print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.long
+def test_rows_are_brought_together_with_memory_for_a_part_of_them(tmp_path: Path) -> None:
+    """A table of a gigabyte takes less than half of that."""
+    generator = np.random.default_rng(0)
+    rows = 4_000_000
+    for number in range(4):
+        frame = pd.DataFrame(
+            generator.random((rows, 8)), columns=[f"c{place}" for place in range(8)]
+        )
+        frame["key"] = generator.integers(0, 5_000, rows)
+        frame.to_parquet(tmp_path / f"{number}.parquet", row_group_size=200_000)
+    (tmp_path / "scratch").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", SHUFFLE, str(tmp_path / "*.parquet"), str(tmp_path / "scratch")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    count, grown_kb = map(int, done.stdout.split())
+    assert count == 4 * rows
+    assert grown_kb * 1024 < 500 << 20

@@ -7,6 +7,7 @@ From the root of the project, with daskprs and scikit-learn installed:
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ import pandas as pd
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-HERE = Path(__file__).parent.relative_to(Path.cwd())
+HERE = Path(os.path.relpath(Path(__file__).parent))
 FOLDER = Path("demo-output")
 LINES_SHOWN = 5
 
@@ -68,7 +69,7 @@ def run(what: list[str], folder: Path, name: str, arguments: Sequence[str] = ())
     words += ["--append-row-dataframe-header", "--append-row-dataframe-sep", ","]
     words += ["--", *arguments] if arguments else []
     print(f"$ {shlex.join(words)}\n", flush=True)
-    subprocess.run([str(Path(sys.executable).with_name("daskprs")), *words[1:]], check=True)
+    subprocess.run([sys.executable, "-m", *words], check=True)
 
 
 def show(folder: Path, name: str) -> None:

@@ -24,6 +24,7 @@ LAYERS = [
     {"api"},
     {"cli_options"},
     {"cli"},
+    {"__main__"},
 ]
 SIDE_BY_SIDE = {("options", "option_rules"), ("job_lock", "job_folder")}
 MODULES = sorted(ROOT.rglob("*.py"))

@@ -1,0 +1,70 @@
+"""The examples do what they say, as `make demo` runs them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """Return what the demo said, and the folder that it filled."""
+    folder = tmp_path_factory.mktemp("demo")
+    path = os.pathsep.join([str(EXAMPLES.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "demo.py")],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path.strip(os.pathsep)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, folder / "demo-output"
+
+
+def test_the_digits_are_those_that_a_plain_loop_reads(demo: tuple[str, Path]) -> None:
+    """Every picture is in the output once, in order, with what the model says of it."""
+    folder = demo[1] / "digits"
+    sys.path.insert(0, str(EXAMPLES / "digits"))
+    try:
+        import score
+    finally:
+        sys.path.pop(0)
+    score.model = pickle.loads((folder / "model.pickle").read_bytes())
+    pictures = sorted(map(str, (folder / "images").iterdir()))
+
+    scored = pd.concat([score.run(pictures[at : at + 25]) for at in range(0, len(pictures), 25)])
+
+    assert (folder / "output" / "predictions.csv").read_text() == scored.to_csv(index=False)
+
+
+def test_each_scan_is_judged_among_those_of_its_label(demo: tuple[str, Path]) -> None:
+    """Labels come in order of first appearance, each with all its scans, the oddest first."""
+    folder = demo[1] / "odd-ones-out"
+    table = pd.read_csv(folder / "digits.csv")
+    judged = pd.read_csv(folder / "output" / "odd.csv")
+    assert list(judged["label"].unique()) == list(table["label"].unique())
+    for label, rows in judged.groupby("label"):
+        assert sorted(rows["scan"]) == list(table.loc[table["label"] == label, "scan"])
+        assert rows["oddness"].is_monotonic_decreasing
+
+
+def test_the_demo_shows_output_and_logs(demo: tuple[str, Path]) -> None:
+    """It shows the first lines of each output, and where the logs are."""
+    said, folder = demo
+    assert said.count("daskprs job Completed") == 2
+    for job, name in [("digits", "predictions.csv"), ("odd-ones-out", "odd.csv")]:
+        first = (folder / job / "output" / name).read_text().splitlines()[:5]
+        assert "\n  ".join(["", *first]) in said
+        logs = Path("demo-output") / job / "job" / "logs"
+        assert str(logs) in said
+        assert (folder.parent / logs / "readme.txt").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import IO, TYPE_CHECKING
 
@@ -25,6 +26,7 @@ class LiveLine:
     """A line in a terminal that is drawn again and again, and other lines above it."""
 
     def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
         self._console = Console(file=stream, highlight=False, force_jupyter=False)
         self._live: Live | None = None
         self._again_s = 0.0
@@ -43,7 +45,7 @@ class LiveLine:
                 redirect_stdout=sys.stdout.isatty(),
             )
             self._live.start()
-        self._live.update(_Line(view), refresh=True)
+        self._live.update(self._drawn(view), refresh=True)
 
     def say(self, text: str) -> None:
         """Write above the line."""
@@ -55,17 +57,30 @@ class LiveLine:
             self._live.stop()
             self._live = None
         if view is not None:
-            self._console.print(_Line(view))
+            self._console.print(self._drawn(view))
+
+    def _drawn(self, view: View) -> _Line:
+        """Return the view as a line that fits: an exported COLUMNS may be that of another window.
+
+        What is too long would wrap, and no longer be one line to be drawn over.
+        """
+        try:
+            return _Line(view, os.get_terminal_size(self._stream.fileno()).columns)
+        except OSError:
+            return _Line(view, self._console.width)
 
 
 class _Line:
     """A view as one line of whatever terminal there is: a bar where there is room for it."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, columns: int) -> None:
         self._view = view
+        self._columns = columns
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = options.max_width - 1  # some terminals wrap after the last column
+        room = (
+            min(options.max_width, self._columns) - 1
+        )  # some terminals wrap after the last column
         words = progress_text(self._view, room)
         text = Text(no_wrap=True, overflow="crop")
         share = fraction_done(self._view)

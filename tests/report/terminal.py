@@ -44,7 +44,7 @@ class Terminal:
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            env={**os.environ, "TERM": "xterm", **environment},
+            env={**os.environ, "TERM": "xterm", "COLUMNS": "", **environment},
             start_new_session=True,
         )
         os.close(theirs)

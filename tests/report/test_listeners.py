@@ -36,9 +36,10 @@ class Deaf(Hearing):
     def tell(self, event: Event) -> None:
         """Raise."""
         super().tell(event)
-        if isinstance(event, Stood):
-            msg = "enough"
-            raise RuntimeError(msg)
+        match event:
+            case Stood():
+                msg = "enough"
+                raise RuntimeError(msg)
 
 
 def test_all_hear_every_event_in_order(folder: JobFolder) -> None:

@@ -45,10 +45,10 @@ def test_an_interrupt_leaves_no_garbage() -> None:
     assert terminal.screen.cursor_shown
 
 
-@pytest.mark.parametrize("columns", [20, 40, 79])
-def test_a_narrow_terminal_has_one_line_too(columns: int) -> None:
+@pytest.mark.parametrize(("columns", "exported"), [(20, ""), (40, ""), (79, ""), (40, "120")])
+def test_a_narrow_terminal_has_one_line_too(columns: int, exported: str) -> None:
     """What there is no room for is left out: a line that wraps could not be drawn over."""
-    with Terminal([*PROGRAM, "completed"], columns) as terminal:
+    with Terminal([*PROGRAM, "completed"], columns, COLUMNS=exported) as terminal:
         terminal.read_to_the_end()
     lines = terminal.screen.lines
     assert lines[-2:] == ["the end", ""]

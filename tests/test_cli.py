@@ -1,0 +1,200 @@
+"""The command line: what it takes, what it says, and how it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shlex
+import signal
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from daskprs.cli import main
+from daskprs.options import RunOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT = """
+import sys
+from pathlib import Path
+
+def run(mini_batch):
+    if Path({broken!r}).exists():
+        raise ValueError("it is broken")
+    return [" ".join(sys.argv[-2:]) + f" {{len(mini_batch)}}"]
+"""
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory with a script and a table of four rows."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "script.py").write_text(SCRIPT.format(broken=str(tmp_path / "broken")))
+    (tmp_path / "table.csv").write_text("a\n1\n2\n3\n4\n")
+    return tmp_path
+
+
+def call(*words: str) -> Result:
+    """Call the command line as a shell would."""
+    return CliRunner().invoke(main, words, prog_name="daskprs")
+
+
+RUN = ("run", "source/script.py", "table.csv", "--process-count-per-node", "1")
+
+
+@pytest.mark.parametrize("size", ["--mini-batch-size", "--mini_batch_size"])
+def test_a_run_writes_the_output_and_says_where(work: Path, size: str) -> None:
+    """Options may have underscores; what stands behind -- is the script's, as it is."""
+    done = call(*RUN, f"{size}=5", "--job_dir", "job", "--", "--mini_batch_size", "a b")
+    assert done.exit_code == 0, done.output
+    output = work / "job" / "output" / "parallel_run_step.txt"
+    assert output.read_text() == "--mini_batch_size a b 2\n" * 2
+    assert str(output) in done.stdout
+    assert str(work / "job" / "logs") in done.stdout
+    assert re.search(r"daskprs: 2/2 mini-batches, .* s\n$", done.stderr)
+
+
+def test_a_quiet_run_says_nothing_but_the_result(work: Path) -> None:
+    """And puts the output where it was told to."""
+    done = call(*RUN, "--quiet", "--output-dir", "out", "--append_row_file_name=rows.txt")
+    assert done.exit_code == 0, done.output
+    assert done.stderr == ""
+    assert (work / "out" / "rows.txt").exists()
+    assert len(list((work / "daskprs-jobs").iterdir())) == 1
+
+
+def test_a_failed_job_exits_with_42_and_the_command_to_go_on_with(work: Path) -> None:
+    """Which goes on when the cause is gone; the script's error comes without our traceback."""
+    (work / "broken").touch()
+    failed = call(*RUN, "--run-max-try", "1", "--", "x", "y z")
+    assert failed.exit_code == 42
+    assert "first error: ValueError: it is broken" in failed.stderr
+    assert "\nThe job is Failed: " in failed.stderr
+    assert "Traceback" not in failed.output
+    command = re.search(r"On the command line: daskprs (.*)\n", failed.stderr)
+    assert command is not None
+    (work / "broken").unlink()
+    resumed = call(*shlex.split(command[1]))
+    assert resumed.exit_code == 0, resumed.output
+    (job,) = (work / "daskprs-jobs").iterdir()
+    assert (job / "output" / "parallel_run_step.txt").read_text() == "x y z 4\n"
+
+
+def test_the_command_to_go_on_with_repeats_no_option(work: Path) -> None:
+    """Not those that were given with underscores either."""
+    (work / "broken").touch()
+    words = (*RUN, "--run_max_try", "1", "--job_dir", "job")
+    assert call(*words).exit_code == 42
+    again = call(*words, "--resume")
+    assert again.exit_code == 42
+    assert again.stderr.rstrip().endswith(shlex.join(("daskprs", *words, "--resume")))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((*RUN, "--mini-batch-size", "10 tb"), r"mini_batch_size='10 tb': must be "),
+        ((*RUN, "--run-max-try", "0"), r"run_max_try=0: must be "),
+        ((*RUN, "--run-max-try", "few"), "'few' is not a valid integer"),
+        ((*RUN, "--run-max-tries", "3"), "No such option.*--run-max-try"),
+        ((*RUN, "--output_action", "append"), "'append' is not one of 'append_row'"),
+        ((*RUN, "-e", "NAME"), "'NAME': write NAME=VALUE"),
+        ((*RUN, "--dtype", "=int"), "'=int': write NAME=VALUE"),
+        ((*RUN, "--resume"), "job_dir"),
+        (("run", "source/script.py", "none/*.csv"), "none/"),
+        (("run", "source/none.py", "table.csv"), "none.py"),
+        (("run", "table.csv", "table.csv"), "table.csv"),
+        (("run", "source/script.py"), "Missing argument"),
+        (("plan", "none.csv"), "none.csv"),
+        (("plan", "table.csv", "--partition-keys", "b"), "b"),
+        (("walk",), "No such command"),
+    ],
+)
+def test_bad_usage_exits_with_2_and_a_sentence(
+    work: Path, words: tuple[str, ...], said: str
+) -> None:
+    """Before anything was started."""
+    refused = call(*words)
+    assert refused.exit_code == 2, refused.output
+    assert re.search(said, refused.stderr, re.DOTALL)
+    assert "Traceback" not in refused.output
+    assert refused.stdout == ""
+    assert not (work / "daskprs-jobs").exists()
+
+
+@pytest.mark.usefixtures("work")
+def test_a_folder_that_cannot_be_made_is_no_traceback() -> None:
+    """But what the system says."""
+    failed = call(*RUN, "--job-dir", "table.csv/job")
+    assert failed.exit_code in (2, 42)
+    assert "table.csv" in failed.stderr
+    assert "Traceback" not in failed.output
+
+
+@pytest.mark.usefixtures("work")
+def test_a_plan_shows_the_mini_batches_and_runs_nothing() -> None:
+    """With the options of reading alone."""
+    shown = call("plan", "table.csv", "--mini_batch_size", "5")
+    assert shown.exit_code == 0
+    assert "2 mini-batches" in shown.stdout
+    assert "table.csv, bytes 5-10" in shown.stdout
+    assert call("plan", "table.csv", "--run-max-try", "1").exit_code == 2
+
+
+@pytest.mark.usefixtures("work")
+def test_keys_columns_and_several_inputs_are_lists(tmp_path: Path) -> None:
+    """Names between commas, and paths one after the other."""
+    for name in ("x", "y"):
+        (tmp_path / f"{name}.csv").write_text("a,b,c\n1,2,3\n1,3,3\n")
+    shown = call("plan", "x.csv", "y.csv", "--partition_keys", "a, b", "--columns=a,b")
+    assert shown.exit_code == 0, shown.output
+    assert "2 mini-batches" in shown.stdout
+
+
+def test_environment_variables_and_types_are_pairs(work: Path) -> None:
+    """As often as they are given."""
+    (work / "source" / "script.py").write_text(
+        "import os\ndef run(m):\n    return [f\"{os.environ['A']}{os.environ['B']}{m['a'][0]}\"]\n"
+    )
+    done = call(*RUN, "-e", "A=1=2", "-e", "B=", "--dtype", "a=string", "--output-dir", ".")
+    assert done.exit_code == 0, done.output
+    assert (work / "parallel_run_step.txt").read_text() == "1=21\n"
+
+
+def test_it_is_a_command_of_dask_too(work: Path) -> None:
+    """With what stands behind --, as alone."""
+
+    @click.group()
+    def dask() -> None:
+        """Stand in for Dask's own command line."""
+
+    dask.add_command(main, "prs")
+    words = ("prs", *RUN, "--mini_batch_size", "1 KB", "--job-dir", "job", "--", "x", "--y")
+    done = CliRunner().invoke(dask, words)
+    assert done.exit_code == 0, done.output
+    assert (work / "job" / "output" / "parallel_run_step.txt").read_text() == "x --y 4\n"
+
+
+@pytest.mark.usefixtures("work")
+def test_signals_are_as_before() -> None:
+    """A program that calls the command line keeps its own."""
+    before = signal.getsignal(signal.SIGTERM)
+    call("plan", "table.csv")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_the_help_shows_every_default() -> None:
+    """As `RunOptions` has it, so that it cannot be another."""
+    run = main.commands["run"]
+    helps = {one.name: one.help or "" for one in run.params if isinstance(one, click.Option)}
+    shown = {"run_max_try": "Default: 3.", "output_action": "Default: 'append_row'."}
+    for name, default in shown.items():
+        assert helps[name].endswith(default)
+    for field in dataclasses.fields(RunOptions):
+        if field.name in helps and field.default not in (None, True, False):
+            assert re.search(r"[Dd]efault", helps[field.name]), field.name

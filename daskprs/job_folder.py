@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from daskprs.errors import JobFolderError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
@@ -34,9 +36,20 @@ class JobFolder:
         return str(self.path)
 
     def create(self) -> None:
-        """Make the folder and those that everything else is put into."""
-        for folder in (self.logs, self.scratch, self.spill):
-            folder.mkdir(parents=True, exist_ok=True)
+        """Make the folder and those that everything else is put into.
+
+        Raises
+        ------
+        JobFolderError
+            When they cannot be made.
+
+        """
+        try:
+            for folder in (self.logs, self.scratch, self.spill):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            msg = f"job_dir: {self} cannot be made: {error}. Use another job_dir."
+            raise JobFolderError(msg) from error
 
     def clear_spill(self) -> None:
         """Remove what killed agents, or those of a killed driver, have left in `spill`."""

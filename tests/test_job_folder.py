@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.errors import JobFolderLocked
+from daskprs.errors import JobFolderError, JobFolderLocked
 from daskprs.job_folder import JobFolder, whole_file
 from daskprs.job_lock import claimed, has_begun, held, latest_epoch, locked
 
@@ -45,6 +45,13 @@ def test_every_path_lies_in_the_folder_and_no_two_are_the_same(tmp_path: Path) -
     ]
     assert len(set(paths)) == len(paths)
     assert all(path.is_relative_to(folder.path) for path in paths)
+
+
+def test_a_job_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    """Here a file is in its place."""
+    (tmp_path / "job").touch()
+    with pytest.raises(JobFolderError, match=r"job_dir: .*job cannot be made"):
+        JobFolder(tmp_path / "job").create()
 
 
 def names_in(folder: Path) -> list[str]:

@@ -80,7 +80,7 @@ class CommitTable:
             order = np.argsort(indexes, kind="stable").astype(np.uint32)
             self._sorted = indexes[order], order
         indexes, order = self._sorted
-        place = int(np.searchsorted(indexes, index))
+        place = int(np.searchsorted(indexes, indexes.dtype.type(index)))  # else it is all converted
         if place == len(indexes) or indexes[place] != index:
             return None
         row = int(order[place])

@@ -191,11 +191,12 @@ def test_a_resume_does_only_the_rest(tmp_path: Path) -> None:
 def test_the_same_file_given_twice_is_done_twice(tmp_path: Path) -> None:
     """Two mini-batches may be the same by content: the commit of one is not that of the other."""
     with driving(tmp_path / "job", target_of(tmp_path)) as driver:
-        driver.commit(0, ["once"], identity="a.csv")
+        driver.commit(1, ["once"], identity="a.csv")
     with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:
-        assert driver.has(0, "a.csv")
-        assert not driver.has(1, "a.csv")
-        assert not driver.has(0, "b.csv")
+        assert driver.has(1, "a.csv")
+        assert not driver.has(0, "a.csv")
+        assert not driver.has(2, "a.csv")
+        assert not driver.has(1, "b.csv")
 
 
 def test_given_up_mini_batches_get_fresh_tries_and_their_rows_a_place_in_the_file(
@@ -215,6 +216,24 @@ def test_given_up_mini_batches_get_fresh_tries_and_their_rows_a_place_in_the_fil
         assert target_of(tmp_path).read_bytes() == serial(there)
     rows = read_rows(JobFolder(tmp_path / "job"))
     assert rows.to_csv(sep=" ", header=False, index=False).encode() == serial(range(N))
+
+
+def test_what_was_committed_after_publishing_outlives_its_driver(tmp_path: Path) -> None:
+    """Some rows are in the published file behind its header, others in spools of later epochs."""
+    spec = OutputSpec(text=True, typed=True, header=True)
+    header = b"mini_batch row name\n"
+    with driving(tmp_path / "job", target_of(tmp_path), spec) as driver:
+        for index in (3, 1, 5):
+            driver.commit(index, frame_of(index))
+        driver.store.publish()
+    commit_all(tmp_path, [2], spec, resume=True)
+    flip_a_byte(tmp_path / "job" / "typed.1", 30)  # of the first that was committed: 3
+    commit_all(tmp_path, [3, 0], spec, resume=True)
+    assert target_of(tmp_path).read_bytes() == header + serial([1, 3, 5])
+    assert finish(tmp_path, 4, spec, resume=True) == []
+    assert target_of(tmp_path).read_bytes() == header + serial([0, 1, 2, 3, 5])
+    assert finish(tmp_path, 6, spec, resume=True) == [4]
+    assert target_of(tmp_path).read_bytes() == header + serial(range(6))
 
 
 def test_a_published_job_has_nothing_left_to_do(tmp_path: Path) -> None:
@@ -346,8 +365,12 @@ def test_a_fingerprint_means_the_same_before_and_after_json(tmp_path: Path) -> N
 
 def test_what_killed_agents_have_put_aside_is_removed(tmp_path: Path) -> None:
     """Large results whose attempts came to nothing."""
+    left = tmp_path / "job" / "spill" / "process003-17-1.text"
+    left.parent.mkdir(parents=True)
+    left.touch()
     with driving(tmp_path / "job", None, TYPED):
-        (tmp_path / "job" / "spill" / "process003-17-1.text").write_bytes(b"x")
+        assert not left.exists()
+        left.touch()
     assert names_in(tmp_path / "job" / "spill") == []
 
 

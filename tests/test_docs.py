@@ -7,13 +7,14 @@ import inspect
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
+import daskprs
 from daskprs import errors
 from daskprs.core.outcomes import Status
-from daskprs.job_folder import JobFolder
 from daskprs.options import RunOptions
 
 HOME = Path(__file__).parents[1]
@@ -89,24 +90,37 @@ def test_every_option_is_in_the_table_with_its_default() -> None:
     assert table == expected
 
 
-def test_every_path_of_a_job_is_in_the_reference() -> None:
-    """Whatever `JobFolder` names is on the page of the job folder."""
+def test_every_file_of_a_job_is_in_the_reference(tmp_path: Path) -> None:
+    """Whatever a job with a failure leaves in its folder stands on the page of the job folder."""
+    with pytest.raises(daskprs.ParallelRunFailed) as caught:
+        daskprs.parallel_run(
+            pd.DataFrame({"n": range(10)}), _failing, job_dir=tmp_path / "job", keep_rows=True
+        )
+    assert caught.value.result is not None
+    job = caught.value.result.job_dir
+    files = [str(path.relative_to(job)) for path in job.rglob("*") if path.is_file()]
     page = DOCS.joinpath("reference/log-folder.md").read_text()
-    folder = JobFolder("/job")
-    arguments = {"number": 1, "epoch": 1, "node": 0, "process": "process000", "timestamp": "1"}
-    for name, member in vars(JobFolder).items():
-        if isinstance(member, property):
-            path = member.fget(folder) if member.fget else None
-        elif inspect.isfunction(member) and "Path" in str(member.__annotations__.get("return")):
-            wanted = list(inspect.signature(member).parameters)[1:]
-            path = member(folder, *(arguments[one] for one in wanted))
-        else:
-            continue
-        shown = str(path).removeprefix("/job/").replace("process000", "<process>")
-        shown = re.sub(r"(?<=/)0(?=/)", "<node>", shown)
-        shown = re.sub(r"^(journal|spool|typed|epoch)\.1$", r"\1.<epoch>", shown)
-        shown = shown.replace("overview.1.", "overview.<date>.")
-        assert shown.split("/")[-1] in page, f"{name}: {shown}"
+    patterns = [_pattern(path) for path in re.findall(r"`([\w.</>-]+)`", page) if path != "logs/"]
+    assert len(files) > 10
+    assert [file for file in files if not any(re.fullmatch(one, file) for one in patterns)] == []
+
+
+def _failing(rows: pd.DataFrame) -> pd.DataFrame:
+    daskprs.EntryScript().logger.info("about to fail")
+    print("failing")
+    raise ValueError(str(len(rows)))
+
+
+def _pattern(path: str) -> str:
+    path = re.escape(path)
+    for name, form in [
+        ("node", r"\d+"),
+        ("process", r"process\d{3,}"),
+        ("epoch", r"\d+"),
+        ("date", r"\d{8}"),
+    ]:
+        path = path.replace(f"<{name}>", form)
+    return path + (".*" if path.endswith("/") else "")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HOME)))

@@ -27,7 +27,12 @@ from daskprs.errors import (
 )
 from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder
-from daskprs.job_lock import latest_epoch, locked
+from daskprs.job_lock import has_begun, locked
+from daskprs.output.output_file import (
+    check_output_dir,
+    check_output_file,
+    make_output_dir,
+)
 from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore
 from daskprs.report.end_message import end_message
@@ -73,7 +78,7 @@ class Job:
             raise OptionError(msg)
         self._id = _new_id()
         self._folder = JobFolder(job_dir or _default_folder(self._script.name, self._id))
-        self._output_dir = Path(output_dir or self._folder.output).absolute()
+        self._output_dir = check_output_dir(output_dir or self._folder.output)
         rows = options.output_action == "append_row"
         self._output = OutputSpec(
             text=rows and (text or output_dir is not None),
@@ -81,11 +86,16 @@ class Job:
             header=options.append_row_dataframe_header,
             separator=options.append_row_dataframe_sep,
         )
+        self._target = None
+        if self._output.text:
+            self._target = self._output_dir / options.append_row_file_name
+            if not options.resume:
+                check_output_file(self._target, overwrite=options.overwrite)
+        self._refuse_an_old_folder()
         self._processes = options.process_count_per_node or usable_cores()
 
     def run(self) -> ParallelRunResult:
         """Do the work, and return the result or raise it."""
-        self._refuse_an_old_folder()
         self._folder.create()
         self._script.look(exclude=(self._folder.path, self._output_dir))
         with ExitStack() as stack:
@@ -94,7 +104,7 @@ class Job:
             environment = self._environment()
             if self._client is None:
                 warm.start(environment, self._options.start_method)
-            self._output_dir.mkdir(parents=True, exist_ok=True)
+            make_output_dir(self._output_dir)
             self._source.prepare(self._folder.scratch)
             store = self._store(epoch)
             stack.callback(store.close)
@@ -105,7 +115,7 @@ class Job:
     # ---- before ----
 
     def _refuse_an_old_folder(self) -> None:
-        if not self._options.resume and latest_epoch(self._folder) > 0:
+        if not self._options.resume and has_begun(self._folder):
             msg = (
                 f"job_dir: {self._folder} holds a job already. Go on with it by resume=True, or "
                 "use another folder."
@@ -128,12 +138,11 @@ class Job:
             "options": options.of_results(),
             "output": list(self._output),
         }
-        target = self._output_dir / options.append_row_file_name if self._output.text else None
         return ResultStore(
             self._folder,
             epoch,
             self._output,
-            target,
+            self._target,
             fingerprint,
             resume=options.resume,
             overwrite=options.overwrite,

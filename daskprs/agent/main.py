@@ -77,8 +77,7 @@ class Agent:
     def __init__(self, start: Start, connection: Connection, page: SharedPage) -> None:
         self.entry: Entry = load_entry_script(start.job, start.process)
         self._job = start.job
-        self._spill_dir = start.process.spill_dir
-        self._name = start.process.name
+        self._spill_prefix = start.process.spill_prefix
         self._connection = connection
         self._page = page
         self._outbox = Outbox(connection)
@@ -173,7 +172,7 @@ class Agent:
         del data
         if result is None:
             return attempt.failed(Status.RUN_NULL_RETURN, NULL_RETURN), b""
-        prefix = f"{self._spill_dir}/{self._name}-{attempt.mini_batch.index}-{attempt.number}"
+        prefix = f"{self._spill_prefix}-{attempt.mini_batch.index}-{attempt.number}"
         rows = format_result(result, self._job.output, prefix)
         outcome = attempt.finished(
             Status.RUN_DONE,

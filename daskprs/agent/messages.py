@@ -80,8 +80,8 @@ class ProcessSpec(NamedTuple):
     stderr: str
     entry_script_log: str
     """File of `EntryScript().logger`; its folder is `log_dir`."""
-    spill_dir: str
-    """Where results too large for a message are put."""
+    spill_prefix: str
+    """How the paths begin that results too large for a message are put under."""
     environment: dict[str, str]
     """Set after the fork: devices and names."""
 

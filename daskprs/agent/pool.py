@@ -93,7 +93,7 @@ class AgentPool:
             stdout=str(folder.stdout(node, name)),
             stderr=str(folder.stderr(node, name)),
             entry_script_log=str(folder.entry_script_log(node, name)),
-            spill_dir=str(folder.spill),
+            spill_prefix=str(folder.spill / f"{node}-{name}"),
             environment={},
         )
         return Supervisor(zygote, self._job, spec, self._limits)

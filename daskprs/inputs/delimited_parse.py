@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pandas.errors import ParserError, ParserWarning
 
-from daskprs.errors import LoadError
 from daskprs.inputs.text_records import TextRecords, delimited_scan
 from daskprs.inputs.text_schema import BOOL_OR_NULL, TextSchema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.text_file import TextFile
 
 BLANK = b" \t\r\n"
 SHOWN = 200
@@ -116,23 +114,19 @@ def _dates(column: pd.Series, dtype: Any) -> pd.Series:
 
 
 class Misfit:
-    """Finds the first value that does not fit, once pandas has refused a body."""
+    """Finds the first record that does not fit, once pandas has refused a body."""
 
-    def __init__(self, file: TextFile, parser: DelimitedParser, delimiter: str) -> None:
-        self._file = file
+    def __init__(self, parser: DelimitedParser, delimiter: str) -> None:
         self._parser = parser
         self._delimiter = delimiter
 
-    def error(self, body: bytes, start: int, names: Sequence[str], cause: Exception) -> LoadError:
-        """Return the error to raise; the file is read again up to the line that it names."""
+    def find(self, body: bytes, names: Sequence[str]) -> tuple[int, str] | None:
+        """Return the offset of the record, and what is wrong with it."""
         for offset, record in self._records(body):
-            if not record.strip(BLANK):
-                continue
-            told = self._told(record, names)
+            told = self._told(record, names) if record.strip(BLANK) else None
             if told is not None:
-                line = _line_breaks(self._file.read(0, start + offset)) + 1
-                return LoadError(f"{self._file.path}, line {line}: {told}")
-        return LoadError(f"{self._file.path}, from byte {start}: {cause}")
+                return offset, told
+        return None
 
     def _records(self, body: bytes) -> list[tuple[int, bytes]]:
         whole = TextRecords(_InMemory(body), 0, delimited_scan(self._delimiter))  # type: ignore[arg-type]
@@ -177,7 +171,3 @@ class _InMemory:
 
     def read(self, start: int, length: int) -> bytes:
         return self._body[start : start + length]
-
-
-def _line_breaks(text: bytes) -> int:
-    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")

@@ -61,18 +61,10 @@ class FrameSource:
         self._table = self._table.slice(0, 0)
 
     def mini_batches(self) -> Iterator[MiniBatch]:
-        """Yield slices of rows."""
-        for index, start in enumerate(range(0, self._total, self._rows)):
-            stop = min(start + self._rows, self._total)
-            yield MiniBatch(
-                index=index,
-                piece=(start, stop - start),
-                identity=f"{self._digest}:{start}-{stop}",
-                items=stop - start,
-                size_bytes=int((stop - start) * self._row_bytes),
-                row_lower_bound=start,
-                label=f"rows {start}-{stop}",
-            )
+        """Yield slices of rows (after `prepare`)."""
+        for one in row_slices(self._total, self._rows, self._digest):
+            start, count = one.row_lower_bound or 0, one.items or 0
+            yield one._replace(piece=(start, count), size_bytes=int(count * self._row_bytes))
 
     def count(self) -> int:
         """Return how many mini-batches there are."""
@@ -99,6 +91,20 @@ class FrameSource:
         """Return nothing: a frame has no path."""
         del mini_batch
         return {}
+
+
+def row_slices(total: int, rows: int, digest: str) -> Iterator[MiniBatch]:
+    """Yield mini-batches of so many rows each; where their rows lie is filled in by the source."""
+    for index, start in enumerate(range(0, total, rows)):
+        stop = min(start + rows, total)
+        yield MiniBatch(
+            index=index,
+            piece=None,
+            identity=f"{digest}:{start}-{stop}",
+            items=stop - start,
+            row_lower_bound=start,
+            label=f"rows {start}-{stop}",
+        )
 
 
 class FrameReader:

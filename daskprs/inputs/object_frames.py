@@ -8,8 +8,8 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import LoadError
+from daskprs.inputs.frames import row_slices
 from daskprs.job_folder import whole_file
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source import Unit
 
 SAMPLE_ROWS = 1_000
@@ -63,18 +64,9 @@ class ObjectFrameSource:
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield slices of rows (after `prepare`)."""
-        for index, start in enumerate(range(0, self._total, self._rows)):
-            stop = min(start + self._rows, self._total)
-            begin, end = self._offsets[index], self._offsets[index + 1]
-            yield MiniBatch(
-                index=index,
-                piece=(begin, end - begin),
-                identity=f"{self._digest}:{start}-{stop}",
-                items=stop - start,
-                size_bytes=end - begin,
-                row_lower_bound=start,
-                label=f"rows {start}-{stop}",
-            )
+        for one in row_slices(self._total, self._rows, self._digest):
+            begin, end = self._offsets[one.index], self._offsets[one.index + 1]
+            yield one._replace(piece=(begin, end - begin), size_bytes=end - begin)
 
     def count(self) -> int:
         """Return how many mini-batches there are."""

@@ -70,8 +70,7 @@ class ParquetSource:
         everything = of_all.result(None)
         check_columns(reading.columns or (), everything.names, "columns")
         self._schema = of_all.result(reading.columns)
-        self._full = self._paths.extend(self._schema)
-        self.columns = self._full.names
+        self.columns = self._paths.names_with(self._schema.names)
 
     def prepare(self, scratch: Path) -> None:
         """Do nothing: the files are where they are."""
@@ -109,18 +108,19 @@ class ParquetSource:
             "kind": "parquet",
             "files": digest.hexdigest(),
             "size": self._size,
-            "schema": str(self._full.remove_metadata()),
+            "schema": str(self._schema.remove_metadata()),
         }
 
     def reader(self) -> ParquetReader:
         """Return the reader for the agents."""
         paths = [file.path for file in self._files]
         values = [self._paths.of_file(path) for path in paths]
-        return ParquetReader(paths, values, self._schema, self._full)
+        return ParquetReader(paths, values, self._schema)
 
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""
-        meta: pd.DataFrame = self._full.empty_table().to_pandas()
+        values = self._paths.of_file(self._files[0].path)
+        meta: pd.DataFrame = values.put_on(self._schema.empty_table()).to_pandas()
         return meta
 
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
@@ -139,29 +139,22 @@ class ParquetSource:
 class ParquetReader:
     """Decodes a row group once, and slices it for the mini-batches that follow in it."""
 
-    def __init__(
-        self, paths: list[str], values: list[PathValues], schema: pa.Schema, full: pa.Schema
-    ) -> None:
+    def __init__(self, paths: list[str], values: list[PathValues], schema: pa.Schema) -> None:
         self._paths = paths
         self._values = values
         self._schema = schema
-        self._full = full
         self._decoded: tuple[int, int] | None = None
         self._table: pa.Table | None = None
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
         """Return the rows of a slice, with a new index."""
-        frame: pd.DataFrame = self.load_table(mini_batch).to_pandas()
-        return frame
-
-    def load_table(self, mini_batch: MiniBatch) -> pa.Table:
-        """Return the rows of a slice, with the schema of the whole input."""
         file, group, start, count = mini_batch.piece
         if self._table is None or self._decoded != (file, group):
             self._table = self._decode(file, group)
             self._decoded = (file, group)
         table = self._values[file].put_on(self._table.slice(start, count))
-        return table.replace_schema_metadata(self._full.metadata)
+        frame: pd.DataFrame = table.replace_schema_metadata(self._schema.metadata).to_pandas()
+        return frame
 
     def close(self) -> None:
         """Let go of the row group."""

@@ -65,15 +65,21 @@ class PathColumns:
         columns = [(name, self._types[name], self._values[path][name]) for name in self.names]
         return PathValues(path if self._path_first else None, columns)
 
-    def extend(self, schema: pa.Schema) -> pa.Schema:
-        """Return a schema with these columns added."""
-        taken = [name for name in (*self.names, PATH) if name in schema.names]
-        if taken and (taken != [PATH] or self._path_first):
+    def names_with(self, columns: Sequence[str]) -> list[str]:
+        """Return the names of a table's columns with these added.
+
+        Raises
+        ------
+        InputError
+            When a name is in the files and in their paths.
+
+        """
+        first = [PATH] if self._path_first else []
+        taken = [name for name in (*self.names, *first) if name in columns]
+        if taken:
             msg = f"the column {taken[0]!r} is in the files and in their paths."
             raise InputError(msg)
-        for name in self.names:
-            schema = schema.append(pa.field(name, self._types[name]))
-        return schema.insert(0, pa.field(PATH, pa.string())) if self._path_first else schema
+        return [*first, *columns, *self.names]
 
 
 class PathValues:

@@ -64,6 +64,22 @@ def check_output_file(target: Path, *, overwrite: bool) -> None:
         raise OutputError(msg)
 
 
+def make_output_dir(output_dir: Path) -> None:
+    """Make the output folder, for a script that writes files of its own into it.
+
+    Raises
+    ------
+    OutputError
+        When it cannot be made.
+
+    """
+    try:
+        output_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        msg = f"output_dir: {output_dir} cannot be made: {error}."
+        raise OutputError(msg) from error
+
+
 @contextmanager
 def claimed_output(target: Path) -> Iterator[None]:
     """Make the folder of an output file, and keep other jobs from writing the same one.

@@ -39,7 +39,7 @@ class Deaf(Hearing):
         match event:
             case Stood():
                 msg = "enough"
-                raise RuntimeError(msg)  # noqa: TRY004 - any error will do
+                raise RuntimeError(msg)
 
 
 def test_all_hear_every_event_in_order(folder: JobFolder) -> None:

@@ -107,23 +107,29 @@ class Blame(NamedTuple):
     """Who pays for the end of an agent: at most one of the first two is there."""
 
     outcome: Outcome | None
-    """A timeout: the attempt that exceeded it."""
+    """The attempt that exceeded a timeout by itself."""
     death: Death | None
+    """Those that may have ended the agent, or kept it from going on."""
     untouched: tuple[int, ...]
 
 
 def blame_timeout(run: LeaseRun, judged: Activity, failure: Failure) -> Blame:
-    """Charge the attempt that was over its time, and nobody else.
+    """Charge the attempt that was over its time, unless another may have held it up.
 
     It is charged even where it came to its end between the verdict and the kill (a signal wakes
-    many a sleeper): it had taken too long by then.
+    many a sleeper): it had taken too long by then. While another is being loaded ahead, nobody
+    knows: code that keeps the GIL, or stops the process, keeps `run` from going on. Both run
+    again alone, as after a death.
     """
     if judged.lease_id != run.order or judged.position < run.received:
         return Blame(None, None, run.left)
-    status = Status.LOAD_TIMEOUT if judged.phase is Phase.LOADING else Status.RUN_TIMEOUT
+    running = judged.phase is Phase.RUNNING
+    status = Status.RUN_TIMEOUT if running else Status.LOAD_TIMEOUT
     outcome = _outcome(run, judged, judged.position, status, failure)
-    others = tuple(index for index in run.left if index != outcome.index)
-    return Blame(outcome, None, others)
+    if running and judged.position < judged.loading <= run.kept:
+        ahead = _outcome(run, judged, judged.loading, Status.LOAD_TIMEOUT, failure)
+        return Blame(None, Death((outcome, ahead)), _others(run, outcome, ahead))
+    return Blame(outcome, None, _others(run, outcome))
 
 
 def blame_death(run: LeaseRun, last: Activity, failure: Failure) -> Blame:
@@ -138,9 +144,12 @@ def blame_death(run: LeaseRun, last: Activity, failure: Failure) -> Blame:
     outcomes = tuple(
         _outcome(run, last, position, Status.PROCESS_DIED, failure) for position in suspects
     )
-    blamed = {outcome.index for outcome in outcomes}
-    untouched = tuple(index for index in run.left if index not in blamed)
-    return Blame(None, Death(outcomes, alone), untouched)
+    return Blame(None, Death(outcomes, alone), _others(run, *outcomes))
+
+
+def _others(run: LeaseRun, *blamed: Outcome) -> tuple[int, ...]:
+    indexes = {outcome.index for outcome in blamed}
+    return tuple(index for index in run.left if index not in indexes)
 
 
 def _at_hand(run: LeaseRun, last: Activity) -> list[int]:

@@ -6,7 +6,7 @@ import site
 import sys
 import sysconfig
 import types
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +57,11 @@ def _own_modules_by_value() -> Iterator[None]:
         yield
     finally:
         for module in registered:
-            cloudpickle.unregister_pickle_by_value(module)
+            with suppress(ValueError):  # somebody else has done it meanwhile
+                cloudpickle.unregister_pickle_by_value(module)
 
 
+_PACKAGES = {"site-packages", "dist-packages"}
 _INSTALLED = tuple(
     str(Path(path).resolve())
     for path in (
@@ -76,4 +78,7 @@ def _is_own(module: types.ModuleType) -> bool:
     file: str | None = getattr(module, "__file__", None)
     if not file or module.__name__ == "__main__":
         return False
-    return not str(Path(file).resolve()).startswith(_INSTALLED)
+    path = Path(file).resolve()
+    if not _PACKAGES.isdisjoint(path.parts):
+        return False
+    return not str(path).startswith(_INSTALLED)

@@ -68,12 +68,21 @@ def test_a_death_before_the_lease_was_picked_up_blames_nobody() -> None:
 
 
 def test_a_timeout_charges_the_running_one_alone() -> None:
-    """What was being loaded ahead is innocent."""
-    now = at(Phase.RUNNING, 0, loading=1)
-    blame = blame_timeout(lease_of(2), now, WHY)
+    """Nothing else was under way."""
+    blame = blame_timeout(lease_of(2), at(Phase.RUNNING, 0), WHY)
     assert blame.outcome is not None
     assert (blame.outcome.index, blame.outcome.status) == (100, Status.RUN_TIMEOUT)
     assert blame.untouched == (101,)
+
+
+def test_a_timeout_while_another_is_loaded_ahead_suspects_both() -> None:
+    """What is loaded may keep the GIL, or stop the process: nobody is charged yet."""
+    blame = blame_timeout(lease_of(3), at(Phase.RUNNING, 0, loading=1), WHY)
+    assert blame.outcome is None
+    assert blame.death is not None
+    suspects = [(suspect.index, suspect.status) for suspect in blame.death.suspects]
+    assert suspects == [(100, Status.RUN_TIMEOUT), (101, Status.LOAD_TIMEOUT)]
+    assert blame.untouched == (102,)
 
 
 def test_a_timeout_of_loading_is_a_load_timeout() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import threading
 import time
+from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -22,7 +25,14 @@ from daskprs.core.actions import (
     Ticked,
 )
 from daskprs.core.ending import Ending, JobStatus
-from daskprs.core.events import AgentChanged, AttemptEnded, Place, SlotsChanged, Stood
+from daskprs.core.events import (
+    AgentChanged,
+    AttemptEnded,
+    Place,
+    Remarked,
+    SlotsChanged,
+    Stood,
+)
 from daskprs.core.outcomes import Failure
 
 if TYPE_CHECKING:
@@ -80,16 +90,19 @@ class Dispatcher:
     def run(self) -> Ending:
         """Work until everything is settled or the ledger gives up."""
         job_id = self._job.job_id
-        self._client.register_plugin(AgentsPlugin(self._job, self._limits))
-        self._client.subscribe_topic(states_topic(job_id), self._slots_told)
         try:
+            self._client.subscribe_topic(states_topic(job_id), self._slots_told)
+            self._client.register_plugin(AgentsPlugin(self._job, self._limits))
             return self._work()
         except BaseException:
             pools.close(job_id)  # at once, without asking Dask: this may be Ctrl-C
             raise
         finally:
-            self._client.unsubscribe_topic(states_topic(job_id))
-            self._client.unregister_worker_plugin(plugin_name(job_id))
+            # Either is refused when the start was broken off before it, or the cluster is gone.
+            with suppress(ValueError, OSError):
+                self._client.unsubscribe_topic(states_topic(job_id))
+            with suppress(ValueError, OSError):
+                self._client.unregister_worker_plugin(plugin_name(job_id))
 
     def _work(self) -> Ending:
         self._look_for_slots()
@@ -113,6 +126,10 @@ class Dispatcher:
             self._look_for_slots()
         self._tell_ledger(Ticked())
         self._store.sync_if_due(now)
+        self._tell_standing()
+
+    def _tell_standing(self) -> None:
+        now = time.monotonic()
         self._listeners.tell(
             Stood(
                 self._ledger.standing(),
@@ -136,6 +153,8 @@ class Dispatcher:
             self._tell_ledger(returned, place, _Payload(returned))
         elif future.status == "error":
             failure = _failure_of_lease(future)
+            told = f"a lease could not be worked on: {failure.kind}: {failure.message}"
+            self._listeners.tell(Remarked("warning", told))
             self._tell_ledger(LeaseFailed(lease_id, failure))
         else:
             self._drop_slot(slot)
@@ -223,9 +242,18 @@ class Dispatcher:
             for number, worker in enumerate(workers)
         }
         for worker, future in futures.items():
-            for event in future.result():
+            done = threading.Event()
+            future.add_done_callback(partial(_set, done))
+            while not done.wait(TICK_S):
+                self._tell_standing()
+            # Agents of a worker that has gone are gone too: there is nothing to tell of them.
+            for event in future.result() if future.status == "finished" else ():
                 place = Place(workers[worker], event.process)
                 self._listeners.tell(AgentChanged(place, event))
+
+
+def _set(event: threading.Event, _: Future) -> None:
+    event.set()
 
 
 class _Payload:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from daskprs.agent.lease_run import Blame, LeaseRun, blame_death, blame_timeout
+from daskprs.agent.log_cap import cut
 from daskprs.agent.messages import Keep, Outcomes, RunLease
 from daskprs.agent.supervisor import EXIT_GRACE_S, LOOK_EVERY_S, Overdue, Supervisor
 from daskprs.core.events import Place, SlotState
@@ -119,6 +120,8 @@ class Slot:
             return
         self._events.append(exited)
         self._agent.close()
+        for log in (self._agent.spec.stdout, self._agent.spec.stderr):
+            cut(log)
         shutil.rmtree(self._agent.spec.working_dir, ignore_errors=True)
         self._agent = None
 

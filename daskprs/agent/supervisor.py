@@ -9,6 +9,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs.agent.log_cap import punch
 from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Started, Stop, Stopped
 from daskprs.agent.page import Activity, Phase, SharedPage, new_page
 from daskprs.core.lease import AgentExited
@@ -63,7 +64,7 @@ class Supervisor:
         """The agent has closed its end, or ended."""
         self._limits = limits
         self._deadlines = _deadlines(limits)
-        self._asked_s = time.monotonic()
+        self._asked_s = self._logs_seen_s = time.monotonic()
         page_fd = new_page()
         try:
             self._process = zygote.start_agent(process, page_fd)
@@ -109,6 +110,7 @@ class Supervisor:
         """Return the messages that are there, waiting for the first one."""
         if self.gone:
             return []
+        self._look_at_logs()
         connection, sentinel = self._process.connection, self._process.sentinel
         within_s = min(within_s, self._seconds_left())
         ready = wait([connection, sentinel], timeout=max(0.0, within_s))
@@ -120,6 +122,14 @@ class Supervisor:
             self.gone = True
         self.gone = self.gone or sentinel in ready
         return messages
+
+    def _look_at_logs(self) -> None:
+        """Keep logs that grow without end from filling the disk, about once a second."""
+        now = time.monotonic()
+        if now - self._logs_seen_s >= LOOK_EVERY_S:
+            self._logs_seen_s = now
+            punch(self.spec.stdout)
+            punch(self.spec.stderr)
 
     def drain(self) -> list[Any]:
         """Return what a dead agent had sent before its end."""

@@ -1,0 +1,65 @@
+"""Logs of scripts that write without end: head and tail are kept, and what was cut is said.
+
+The descriptors are a script's own, and it appends: nobody else may move its bytes while it lives.
+So the middle of a log that grows is given back to the disk in place, as a hole, and the file is
+put together anew once its process and all that it started are gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+from pathlib import Path
+
+from daskprs.job_folder import whole_file
+
+LIMIT_BYTES = 100 << 20
+"""A stream above this keeps half of it at each end."""
+_KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
+_BLOCK_BYTES = 4096
+_PIECE_BYTES = 1 << 20
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def punch(path: str, limit: int = LIMIT_BYTES) -> None:
+    """Give the middle of a growing log back to the disk, once it is twice the limit.
+
+    Where the file system cannot do that, the log grows until its process ends.
+    """
+    try:
+        size = os.stat(path).st_size  # noqa: PTH116 - once a second for each agent
+    except OSError:
+        return
+    if size < 2 * limit:
+        return
+    start = -(-limit // 2 // _BLOCK_BYTES) * _BLOCK_BYTES
+    stop = (size - limit // 2) // _BLOCK_BYTES * _BLOCK_BYTES
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        _libc.fallocate(
+            fd,
+            _KEEP_SIZE_PUNCH_HOLE,
+            ctypes.c_longlong(start),
+            ctypes.c_longlong(stop - start),
+        )
+    finally:
+        os.close(fd)
+
+
+def cut(path: str, limit: int = LIMIT_BYTES) -> None:
+    """Reduce the log of a process that has ended to its head and its tail."""
+    log = Path(path)
+    try:
+        size = log.stat().st_size
+    except OSError:
+        return
+    if size <= limit:
+        return
+    half = limit // 2
+    with whole_file(log) as shorter, log.open("rb") as whole:
+        for start in range(0, half, _PIECE_BYTES):
+            shorter.write(whole.read(min(_PIECE_BYTES, half - start)))
+        shorter.write(f"\n… {size - 2 * half} bytes were cut here …\n".encode())
+        whole.seek(size - half)
+        shutil.copyfileobj(whole, shorter)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.ignore_rules import IgnoreRules
@@ -13,7 +14,6 @@ from daskprs.job_folder import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
-    from pathlib import Path
 
 LARGEST_BYTES = 300 << 20
 LARGEST_COUNT = 50_000
@@ -99,12 +99,17 @@ def _walk(
         is_folder = entry.is_dir()
         if rules.ignores(path, is_folder=is_folder):
             continue
-        if is_folder and JobFolder(entry.path).epoch(1).exists():
-            continue  # another job, which has copies of its own: it is no part of the script
+        if is_folder and _is_no_source(Path(entry.path)):
+            continue
         if is_folder:
             yield from _walk(root, path, rules, left_out, seen)
         elif entry.is_file():
             yield path
+
+
+def _is_no_source(folder: Path) -> bool:
+    """Say whether a folder is another job, which has copies of its own, or an environment."""
+    return JobFolder(folder).epoch(1).exists() or (folder / "pyvenv.cfg").exists()
 
 
 def _too_large(root: Path, found: list[SourceFile]) -> str:

@@ -43,21 +43,26 @@ PACKET_BYTES = 1 << 17
 IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs.agent.main")
 
 
-_BOOT = (
-    "import sys; sys.path.append(sys.argv[1]); "
-    "from daskprs.agent.zygote_main import boot; sys.path.pop(); "
-    "sys.exit(boot(*sys.argv[2:]))"
+_BOOT = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location(
+    "daskprs", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]]
 )
+sys.modules["daskprs"] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+from daskprs.agent.zygote_main import boot
+sys.exit(boot(*sys.argv[2:]))
+"""
 
 
 def boot_command(*words: str) -> list[str]:
     """Return a command line that calls `boot` in a fresh interpreter.
 
-    The folder of the package is on the path for a moment only, at its end: the entry script may
-    have modules of any name, and `-P` keeps the caller's working directory out.
+    It takes this very package, however the caller has found it, and puts nothing on the path: the
+    entry script may have modules of any name. `-P` keeps the caller's working directory out.
     """
-    home = str(Path(__file__).parents[2])
-    return [sys.executable, "-P", "-c", _BOOT, home, *words]
+    package = str(Path(__file__).parents[1])
+    return [sys.executable, "-P", "-c", _BOOT, package, *words]
 
 
 class Inherited:

@@ -65,9 +65,10 @@ class LiveLine:
         What is too long would wrap, and no longer be one line to be drawn over.
         """
         try:
-            return _Line(view, os.get_terminal_size(self._stream.fileno()).columns)
+            columns = os.get_terminal_size(self._stream.fileno()).columns
         except OSError:
-            return _Line(view, self._console.width)
+            columns = 0
+        return _Line(view, columns or self._console.width)  # some terminals tell no size
 
 
 class _Line:

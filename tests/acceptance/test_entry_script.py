@@ -268,3 +268,18 @@ def test_a_job_folder_is_used_once(tmp_path: Path) -> None:
         daskprs.parallel_run(FRAME, Scorer, **options)
     with pytest.raises(UsageError, match=r"no such option\. Did you mean run_max_try"):
         daskprs.parallel_run(FRAME, Scorer, run_max_tries=1)
+
+
+def test_agents_use_the_package_that_their_caller_found(tmp_path: Path) -> None:
+    """Another daskprs may be installed; nothing of ours is on the path of the script."""
+    result = daskprs.parallel_run(
+        FRAME,
+        lambda _: [str(__import__("daskprs").__file__), *__import__("sys").path],
+        job_dir=tmp_path / "job",
+        progress=False,
+        error_threshold=-1,
+    )
+    file, *path = result.to_pandas()["result"]
+    assert file == daskprs.__file__
+    assert "" not in path
+    assert str(tmp_path) not in path

@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+import struct
 import subprocess
 import threading
 from multiprocessing.connection import Connection
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 FORK_TIMEOUT_S = 120.0
 """A zygote has so long to import pandas and fork, on a machine that is busy."""
 CLOSE_TIMEOUT_S = 5.0
+SEND_TIMEOUT_S = 120
+"""An agent that takes no message for so long is as good as dead."""
 
 
 class Zygote:
@@ -75,23 +78,26 @@ class Zygote:
 
         """
         ours, theirs = socket.socketpair()
-        with self._fork_lock:
-            with theirs:
-                self._send(("fork", spec), [theirs.fileno(), page_fd])
+        # An agent that is stopped does not read: what is sent to it must not wait for ever.
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
+        with self._fork_lock, ours, theirs:
+            self._send(("fork", spec), [theirs.fileno(), page_fd])
             match self._reply():
                 case ("forked", int(pid)):
-                    connection = Connection(ours.detach())
-                    agent = AgentProcess(spec, pid, connection, self._order_kill)
-                    with self._news:
-                        self._agents[pid] = agent
-                        # Gone, or reaped before we knew of it: nobody else will say so.
-                        if self._gone or pid in self._early:
-                            agent.ended(self._early.pop(pid, -signal.SIGKILL))
-                    return agent
+                    return self._adopted(pid, spec, Connection(ours.detach()))
                 case (_, why):
-                    ours.close()
                     msg = f"an agent process could not be started: {why}."
                     raise AgentError(msg)
+
+    def _adopted(self, pid: int, spec: ProcessSpec, connection: Connection) -> AgentProcess:
+        agent = AgentProcess(spec, pid, connection, self._order_kill)
+        with self._news:
+            self._agents[pid] = agent
+            # Gone, or reaped before we knew of it: nobody else will say so.
+            if self._gone or pid in self._early:
+                del self._agents[pid]
+                agent.ended(self._early.pop(pid, -signal.SIGKILL))
+        return agent
 
     def close(self) -> None:
         """Kill all agents with their descendants, and the zygote; may be called twice."""

@@ -1,0 +1,118 @@
+"""Zygotes: they start agents, and take them all with them when they go."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+from polling import poll_for
+
+from daskprs.agent.messages import ProcessSpec
+from daskprs.agent.page import new_page
+from daskprs.agent.zygote import Zygote
+from daskprs.errors import AgentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from daskprs.agent.process import AgentProcess
+
+
+def start(zygote: Zygote, folder: Path, number: int = 0) -> AgentProcess:
+    """Start an agent that waits for its first message."""
+    name = f"process{number:03d}"
+    page_fd = new_page()
+    try:
+        return zygote.start_agent(
+            ProcessSpec(
+                name=name,
+                node=0,
+                working_dir=str(folder / name),
+                stdout=str(folder / f"{name}.stdout"),
+                stderr=str(folder / f"{name}.stderr"),
+                entry_script_log=str(folder / f"{name}.log"),
+                spill_prefix=str(folder / name),
+                environment={"OWN": name},
+            ),
+            page_fd,
+        )
+    finally:
+        os.close(page_fd)
+
+
+def gone(pid: int) -> bool:
+    """Say whether a process has ended; nobody may have asked for its return code yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.fixture(params=["fork", "spawn"])
+def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
+    """Yield a zygote of each kind."""
+    one = Zygote(os.environ, request.param)
+    yield one
+    one.close()
+
+
+def test_an_agent_has_a_session_a_folder_and_an_environment_of_its_own(
+    zygote: Zygote, tmp_path: Path
+) -> None:
+    """What was asked for is in force when its interpreter runs."""
+    agent = start(zygote, tmp_path)
+    process = psutil.Process(agent.pid)
+    assert poll_for(lambda: process.cwd() == str(tmp_path / "process000"))
+    assert os.getsid(agent.pid) == agent.pid
+    assert agent.returncode(0.0) is None
+    assert agent.kill() == -signal.SIGKILL
+    assert gone(agent.pid)
+    agent.close()
+
+
+def test_an_agent_whose_supervisor_hangs_up_ends_by_itself(zygote: Zygote, tmp_path: Path) -> None:
+    """It waits for a message that cannot come."""
+    agent = start(zygote, tmp_path)
+    agent.connection.close()
+    assert agent.returncode(30.0) is not None
+    agent.close()
+
+
+def test_a_stopped_agent_can_be_killed(zygote: Zygote, tmp_path: Path) -> None:
+    """SIGSTOP keeps it from everything else."""
+    agent = start(zygote, tmp_path)
+    os.kill(agent.pid, signal.SIGSTOP)
+    assert agent.kill() == -signal.SIGKILL
+    agent.close()
+
+
+def test_closing_a_zygote_ends_all_its_agents(tmp_path: Path) -> None:
+    """Twice is as good as once."""
+    zygote = Zygote(os.environ, "fork")
+    agents = [start(zygote, tmp_path, number) for number in range(5)]
+    zygote.close()
+    zygote.close()
+    for agent in agents:
+        assert agent.returncode(5.0) == -signal.SIGKILL
+        assert gone(agent.pid)
+        agent.close()
+
+
+def test_a_zygote_that_is_killed_takes_its_agents_and_says_so(tmp_path: Path) -> None:
+    """The next order is refused with what happened and what to look at."""
+    zygote = Zygote(os.environ, "fork")
+    agent = start(zygote, tmp_path)
+    parent = psutil.Process(agent.pid).parent()
+    assert parent is not None
+    parent.kill()
+    assert agent.returncode(10.0) == -signal.SIGKILL
+    assert poll_for(lambda: gone(agent.pid))
+    assert poll_for(lambda: not zygote.alive)
+    with pytest.raises(AgentError, match=r"is gone, with returncode -9"):
+        start(zygote, tmp_path, 1)
+    agent.close()
+    zygote.close()

@@ -1,0 +1,169 @@
+"""What of a source directory travels, and what its agents are told by their environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daskprs.agent import snapshot
+from daskprs.agent.environment import agent_environment, system_arguments, usable_cores
+from daskprs.agent.ignore_rules import IgnoreRules
+from daskprs.agent.snapshot import content_hash, copy_snapshot, source_files
+from daskprs.errors import ScriptError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATHS = [
+    "a.py",
+    "data/a.csv",
+    "data/deep/b.csv",
+    "deep/data/c.csv",
+    "build/x.o",
+    "notes.txt",
+    "keep.txt",
+    "a b.txt",
+    "x1.log",
+    "xy.log",
+    "src/build/y.o",
+    "#odd",
+]
+RULES = [
+    "*.csv",
+    "data/",
+    "/data",
+    "data/*.csv",
+    "**/deep",
+    "data/**",
+    "build",
+    "*.txt\n!keep.txt",
+    "x[0-9].log",
+    "x?.log",
+    "x[!0-9].log",
+    "# a comment\n\n\\#odd",
+    "src/**/y.o",
+    "a\\ b.txt",
+]
+
+
+GIT = shutil.which("git") or ""
+
+
+@pytest.mark.skipif(not GIT, reason="git says what its rules mean")
+@pytest.mark.parametrize("rules", RULES)
+def test_ignore_rules_mean_what_git_says(tmp_path: Path, rules: str) -> None:
+    """Compared path by path."""
+    subprocess.run([GIT, "init", "--quiet", tmp_path], check=True)
+    (tmp_path / ".gitignore").write_text(rules + "\n")
+    for path in PATHS:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    told = subprocess.run(
+        [GIT, "-C", tmp_path, "check-ignore", "--no-index", "--stdin", "-z"],
+        input="\0".join(PATHS),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    kept = set(PATHS) - set(told.stdout.split("\0"))
+    found = {file.path for file in source_files(tmp_path)} - {".gitignore"}
+    assert found == kept
+
+
+def test_an_amlignore_counts_alone(tmp_path: Path) -> None:
+    """As Azure has it: where there is one, the other is not read."""
+    (tmp_path / ".gitignore").write_text("*.py\n")
+    (tmp_path / ".amlignore").write_text("*.txt\n")
+    rules = IgnoreRules(tmp_path)
+    assert not rules.ignores("a.py", is_folder=False)
+    assert rules.ignores("a.txt", is_folder=False)
+
+
+def test_caches_environments_jobs_and_outputs_never_travel(tmp_path: Path) -> None:
+    """Whatever the rules say; a link to a folder above is followed once."""
+    for path in ("a.py", "__pycache__/a.pyc", ".git/config", "venv/pyvenv.cfg", "out/old.txt"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text("x")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    assert [file.path for file in source_files(tmp_path, [tmp_path / "out"])] == ["a.py"]
+
+
+def test_a_snapshot_is_named_by_its_content(tmp_path: Path) -> None:
+    """The same files give the same folder, an edit another one."""
+    root, folder = tmp_path / "source", tmp_path / "snapshots"
+    root.mkdir()
+    (root / "a.py").write_text("1")
+    files = source_files(root)
+    first = copy_snapshot(root, files, folder, content_hash(root, files))
+    assert copy_snapshot(root, files, folder, content_hash(root, files)) == first
+    (root / "a.py").write_text("2")
+    assert content_hash(root, files) != first.name
+    assert (first / "a.py").read_text() == "1"
+
+
+def test_a_source_directory_that_is_too_large_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message names the largest files and what to do."""
+    monkeypatch.setattr(snapshot, "LARGEST_BYTES", 1 << 20)
+    (tmp_path / "a.py").touch()
+    with (tmp_path / "model.bin").open("wb") as file:
+        os.truncate(file.fileno(), 2 << 20)
+    with pytest.raises(ScriptError, match=r"model\.bin \(2\.0 MiB\).*\.amlignore"):
+        source_files(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "cores"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu.max": "150000 100000"}, 2),
+        ({"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"}, 1),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+    ],
+)
+def test_usable_cores_follow_affinity_and_quota(
+    tmp_path: Path, files: dict[str, str], cores: int | None
+) -> None:
+    """Of both versions of control groups."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    mine = len(os.sched_getaffinity(0))
+    assert usable_cores(tmp_path) == (mine if cores is None else min(mine, cores))
+
+
+def test_thread_counts_follow_the_share_of_cores_unless_they_were_asked_for() -> None:
+    """What a Dask worker sets for itself is no wish of the user."""
+    base = {"OMP_NUM_THREADS": "1", "HOME": "/here"}
+    told = agent_environment(base, {"MKL_NUM_THREADS": "7"}, threads=2, output_dir="/out")
+    assert (told["OMP_NUM_THREADS"], told["MKL_NUM_THREADS"]) == ("2", "7")
+    assert (told["HOME"], told["AZUREML_BI_OUTPUT_PATH"]) == ("/here", "/out")
+
+
+def test_a_system_flag_that_the_user_gives_is_left_out() -> None:
+    """In either form; what is not set is no flag."""
+    told = system_arguments(
+        ["--output=mine", "--x"],
+        logging_level="INFO",
+        output_dir="/out",
+        mini_batch_size=None,
+        error_threshold=-1,
+        run_invocation_timeout=60,
+        run_max_try=3,
+        process_count_per_node=None,
+        partition_keys=("a", "b"),
+    )
+    assert told == (
+        *("--logging_level", "INFO"),
+        *("--error_threshold", "-1"),
+        *("--run_invocation_timeout", "60"),
+        *("--run_max_try", "3"),
+        *("--partition_keys", '["a", "b"]'),
+        *("--output=mine", "--x"),
+    )

@@ -206,6 +206,9 @@ class Job:
             ending = Ending(JobStatus.CANCELED, "it was interrupted", ledger.first_failure)
         except DaskprsError as error:
             ending = Ending(JobStatus.FAILED, str(error), ledger.first_failure)
+        except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result
+            reason = f"{type(error).__name__}: {error}"
+            ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
         return self._end(ending, ledger, store, listeners)
 
     def _work(

@@ -42,6 +42,6 @@ def children(pid: int) -> list[int]:
 def descendants(pid: int) -> list[int]:
     """Return the process ids of all living descendants, parents before their children."""
     found = children(pid)
-    for child in found:
-        found.extend(descendants(child))
-    return list(dict.fromkeys(found))
+    for child in found:  # it grows while it is walked through
+        found.extend(one for one in children(child) if one not in found)
+    return found

@@ -23,6 +23,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.entry_script import Entry, load_entry_script
@@ -56,6 +57,7 @@ EXIT_INIT_FAILED = 41
 def main(connection: Connection, page_fd: int) -> int:
     """Serve one supervisor until it says `Stop` or is gone, and return the exit code."""
     page = SharedPage(page_fd)
+    os.register_at_fork(after_in_child=partial(_leave_the_agent, connection, page))
     start = connection.recv()
     connection.send(Started(os.getpid(), PROTOCOL))
     page.enter(Phase.INIT)
@@ -71,12 +73,19 @@ def main(connection: Connection, page_fd: int) -> int:
     return agent.serve()
 
 
+def _leave_the_agent(connection: Connection, page: SharedPage) -> None:
+    """Let go of socket and page in a fork of the agent: what it says would be taken for its own."""
+    connection.close()
+    page.close()
+
+
 class Agent:
     """A script that is ready, and the loop that gives it work."""
 
     def __init__(self, start: Start, connection: Connection, page: SharedPage) -> None:
         self.entry: Entry = load_entry_script(start.job, start.process)
         self._job = start.job
+        self._pid = os.getpid()
         self._spill_prefix = start.process.spill_prefix
         self._connection = connection
         self._page = page
@@ -128,7 +137,10 @@ class Agent:
                 if position < last:
                     claimed = position + 1
                     self._loader.begin(claimed, lease.work[claimed][0])
-            self._outbox.add(*self._run(attempt, position))
+            outcome, payload = self._run(attempt, position)
+            if os.getpid() != self._pid:
+                os._exit(0)  # a fork that the script has let come back: it is no second agent
+            self._outbox.add(outcome, payload)
             position += 1
             self._page.done(position)
         self._page.enter(Phase.IDLE)

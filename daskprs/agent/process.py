@@ -56,7 +56,9 @@ class AgentProcess:
         self._over = threading.Event()
 
     def ended(self, returncode: int) -> None:
-        """Take note of the end (called by the zygote's listener, once)."""
+        """Take note of the end (called by the zygote's listener)."""
+        if self._over.is_set():
+            return
         self._returncode = returncode
         self._over.set()
         os.close(self._ended_writer)

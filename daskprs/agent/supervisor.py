@@ -118,7 +118,7 @@ class Supervisor:
         try:
             while connection.poll():
                 messages.append(connection.recv())
-        except (EOFError, OSError):
+        except Exception:  # noqa: BLE001 - the end of it, or bytes of a script that are no message
             self.gone = True
         self.gone = self.gone or sentinel in ready
         return messages
@@ -137,8 +137,8 @@ class Supervisor:
         try:
             while self._process.connection.poll():
                 messages.append(self._process.connection.recv())
-        except (EOFError, OSError):
-            pass  # a message that was cut off by the death is no message
+        except Exception:  # noqa: BLE001, S110 - what was cut off by the death is no message
+            pass
         return messages
 
     # ---- what it is at ----

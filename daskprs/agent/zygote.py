@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 FORK_TIMEOUT_S = 120.0
 """A zygote has so long to import pandas and fork, on a machine that is busy."""
 CLOSE_TIMEOUT_S = 5.0
+REST_TIMEOUT_S = 10
+"""A message that has begun to come goes on within so long, or its sender is as good as dead."""
 SEND_TIMEOUT_S = 120
 """An agent that takes no message for so long is as good as dead."""
 
@@ -80,6 +82,7 @@ class Zygote:
         ours, theirs = socket.socketpair()
         # An agent that is stopped does not read: what is sent to it must not wait for ever.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", REST_TIMEOUT_S, 0))
         with self._fork_lock, ours, theirs:
             self._send(("fork", spec), [theirs.fileno(), page_fd])
             match self._reply():
@@ -92,11 +95,11 @@ class Zygote:
     def _adopted(self, pid: int, spec: ProcessSpec, connection: Connection) -> AgentProcess:
         agent = AgentProcess(spec, pid, connection, self._order_kill)
         with self._news:
-            self._agents[pid] = agent
             # Gone, or reaped before we knew of it: nobody else will say so.
             if self._gone or pid in self._early:
-                del self._agents[pid]
                 agent.ended(self._early.pop(pid, -signal.SIGKILL))
+            else:
+                self._agents[pid] = agent
         return agent
 
     def close(self) -> None:
@@ -129,6 +132,8 @@ class Zygote:
     def _reply(self) -> tuple[str, object]:
         with self._news:
             if not self._news.wait_for(lambda: self._replies or self._gone, FORK_TIMEOUT_S):
+                # Its answer may come yet, and would be taken for that to the next order.
+                self._process.kill()
                 return ("refused", f"no answer within {FORK_TIMEOUT_S:g} s")
             return self._replies.pop() if self._replies else ("refused", self._obituary())
 

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 NOWHERE = Place(0, "")
 TICK_S = 0.25
 """How often the loop turns when nothing comes in."""
+STOP_GRACE_S = 30.0
+"""Beyond the timeout of `shutdown` itself: kills, stack dumps and a busy cluster take time."""
 SLOTS_EVERY_S = 1.0
 """How often the cluster is asked for its workers."""
 
@@ -177,8 +179,13 @@ class Dispatcher:
             self._listeners.tell(SlotsChanged(len(nodes), len(self._slots)))
 
     def _drop_slot(self, slot: SlotId) -> None:
+        """Take a slot out of use, and take back what it was working on."""
         self._slots.pop(slot, None)
         self._states.pop(slot.worker, None)
+        for lease_id, (where, future) in list(self._futures.items()):
+            if where == slot:
+                del self._futures[lease_id]
+                future.cancel()
         self._tell_ledger(SlotLost(slot))
 
     def _slots_told(self, event: tuple[float, Any]) -> None:
@@ -227,8 +234,16 @@ class Dispatcher:
         self._futures[lease.id] = (slot, future)
         future.add_done_callback(lambda done: self._inbox.put((lease.id, done)))
 
+    def _is_there(self, worker: str, until: float) -> bool:
+        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        return worker in workers and time.monotonic() < until
+
     def _stop_agents(self) -> None:
-        """Let the agents shut down, on all workers at the same time."""
+        """Let the agents shut down, on all workers at the same time.
+
+        A worker that goes meanwhile takes its agents along; nobody waits for its answer.
+        """
+        until = time.monotonic() + self._limits.shutdown_timeout_s + STOP_GRACE_S
         workers = {slot.worker: slot.node for slot in self._slots}
         futures = {
             worker: self._client.submit(
@@ -244,9 +259,8 @@ class Dispatcher:
         for worker, future in futures.items():
             done = threading.Event()
             future.add_done_callback(partial(_set, done))
-            while not done.wait(TICK_S):
+            while not done.wait(TICK_S) and self._is_there(worker, until):
                 self._tell_standing()
-            # Agents of a worker that has gone are gone too: there is nothing to tell of them.
             for event in future.result() if future.status == "finished" else ():
                 place = Place(workers[worker], event.process)
                 self._listeners.tell(AgentChanged(place, event))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -283,3 +285,26 @@ def test_agents_use_the_package_that_their_caller_found(tmp_path: Path) -> None:
     assert file == daskprs.__file__
     assert "" not in path
     assert str(tmp_path) not in path
+
+
+def test_a_fork_that_comes_back_is_no_second_agent(tmp_path: Path) -> None:
+    """The script forks, and its child leaves `run` too: by an exit, or with a result."""
+
+    def run(mini_batch: pd.DataFrame) -> list[int]:
+        number = int(mini_batch["number"].iloc[0])
+        if number in (1, 3) and os.fork() == 0:
+            if number == 1:
+                sys.exit(0)
+            return [1000]
+        return [number]
+
+    result = daskprs.parallel_run(
+        FRAME,
+        run,
+        mini_batch_size=1,
+        run_max_try=1,
+        process_count_per_node=1,
+        job_dir=tmp_path / "job",
+        progress=False,
+    )
+    assert list(result.to_pandas()["result"]) == list(range(6))

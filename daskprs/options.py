@@ -38,6 +38,16 @@ HEADERS = (
     "all_files_different_headers",
     "all_files_same_headers",
 )
+OF_AZURE = {
+    "mini_batch_error_threshold": "allowed_failed_count",
+    "max_concurrency_per_instance": "process_count_per_node",
+    "instance_count": "node_count",
+    "max_retries": "run_max_try (tries, one more than retries)",
+    "timeout": "run_invocation_timeout",
+    "output_file_name": "append_row_file_name",
+    "program_arguments": "arguments",
+}
+"""What the YAML files call options: near in spelling may be far in meaning."""
 NEVER_IN_RESULTS = {
     "node_count",
     "process_count_per_node",
@@ -148,7 +158,8 @@ class RunOptions:
         known = [field.name for field in dataclasses.fields(cls)]
         for name in given:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+                near = [OF_AZURE[name]] if name in OF_AZURE else []
+                near = near or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
                 hint = f" Did you mean {near[0]}?" if near else ""
                 msg = f"{name}: there is no such option.{hint}"
                 raise OptionError(msg)

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from daskprs.core.limits import Limits
 
 
+ZYGOTES_BORNE = 5
+"""A zygote runs no script: so many that are killed are no accident any more."""
+
+
 class AgentPool:
     """Gives each slot of a worker its agent, and ends them all.
 
@@ -34,6 +38,7 @@ class AgentPool:
         self._slots: dict[int, Slot] = {}
         self._lock = threading.Lock()
         self._zygote: Zygote | None = warm.take(job.environment, job.start_method)
+        self._zygotes_lost = 0
         self._closed = False
         pools.enter(job.job_id, self)
 
@@ -78,6 +83,13 @@ class AgentPool:
             if self._zygote is None or not self._zygote.alive:
                 if self._zygote is not None:
                     self._zygote.close()
+                    self._zygotes_lost += 1
+                if self._zygotes_lost >= ZYGOTES_BORNE:
+                    msg = (
+                        f"the process that agents are forked from was killed {self._zygotes_lost} "
+                        "times: look at the memory of the machine, and at what the script kills."
+                    )
+                    raise AgentError(msg)
                 self._zygote = warm.take(self._job.environment, self._job.start_method)
             return self._zygote
 

@@ -54,11 +54,14 @@ class AgentProcess:
         self._order_kill = order_kill
         self._returncode: int | None = None
         self._over = threading.Event()
+        self.orphaned = False
+        """Its zygote ended, and took it along: nothing that it was at is to blame."""
 
-    def ended(self, returncode: int) -> None:
+    def ended(self, returncode: int, *, orphaned: bool = False) -> None:
         """Take note of the end (called by the zygote's listener)."""
         if self._over.is_set():
             return
+        self.orphaned = orphaned
         self._returncode = returncode
         self._over.set()
         os.close(self._ended_writer)

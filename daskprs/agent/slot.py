@@ -176,6 +176,9 @@ class Slot:
         failure = why or agent.death(returncode, "while it was at work")
         blame = blame_death(run, agent.page.look(), failure)
         reason = failure.message
+        if agent.is_orphan():
+            blame = Blame(None, None, run.left)
+            reason = "the process that it was forked from is gone, and took it along"
         self._dismiss(AgentExited(agent.spec.name, returncode, reason, expected=False))
         return self._blamed(lease, blame)
 

@@ -147,6 +147,10 @@ class Supervisor:
         """Say whether the process is there and listens."""
         return not self.gone and self._process.returncode(0.0) is None
 
+    def is_orphan(self) -> bool:
+        """Say whether it ended because its zygote did."""
+        return self._process.orphaned
+
     def activity(self) -> Activity:
         """Return what the agent is doing."""
         return self.page.look()

@@ -146,7 +146,7 @@ class Zygote:
             for pid, agent in self._agents.items():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
-                agent.ended(-signal.SIGKILL)
+                agent.ended(-signal.SIGKILL, orphaned=True)
             self._agents.clear()
             self._news.notify_all()
 

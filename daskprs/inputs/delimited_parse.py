@@ -121,9 +121,17 @@ class Misfit:
         self._delimiter = delimiter
 
     def find(self, body: bytes, names: Sequence[str]) -> tuple[int, str] | None:
-        """Return the offset of the record, and what is wrong with it."""
-        for offset, record in self._records(body):
-            told = self._told(record, names) if record.strip(BLANK) else None
+        """Return the offset of the record, and what is wrong with it.
+
+        By halves: of two, the first that is refused holds the first record that is.
+        """
+        records = self._records(body)
+        while len(records) > 1:
+            half = len(records) // 2
+            first = b"".join(record for _, record in records[:half])
+            records = records[:half] if self._told(first, names) else records[half:]
+        for offset, record in records:
+            told = self._told(record, names)
             if told is not None:
                 return offset, told
         return None

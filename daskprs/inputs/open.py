@@ -124,6 +124,9 @@ def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Sou
 
 def _open_paths(data: Any, reading: Reading) -> Source:
     inputs = discover(data)
+    if not any(inputs):
+        msg = f"{data!r}: there is no file in it."
+        raise InputError(msg)
     kind = _kind(inputs, reading)
     if kind is None:
         count = files_per_mini_batch(None if reading.partition_keys else reading.mini_batch_size)

@@ -8,7 +8,7 @@ from daskprs.core.ending import JobStatus
 from daskprs.report.words import counted, duration
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Counts, JobEnded
+    from daskprs.core.events import Counts, JobEnded, Standing
     from daskprs.job_folder import JobFolder
 
 
@@ -23,7 +23,7 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
     else:
         lines.append(f"The job is {ending.status}.")
     lines.append(
-        f"{_of(standing.mini_batches, 'mini-batch')} and {_of(standing.items, 'item')} in "
+        f"{_of(_all(standing), 'mini-batch')} and {_of(standing.items, 'item')} in "
         f"{duration(ended.elapsed_s)}."
     )
     if ended.output:
@@ -32,8 +32,19 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
     if ending.status is not JobStatus.COMPLETED:
         lines.append(f"Logs: {folder.logs}")
-        lines.append(f"Nothing was published. To go on: resume=True, job_dir={str(folder)!r}.")
+        lines.append(
+            "Nothing was published. To go on with the same script and input: resume=True, "
+            f"job_dir={str(folder)!r}."
+        )
     return "\n".join(lines)
+
+
+def _all(standing: Standing) -> Counts:
+    """Return the counts of mini-batches, of all that there would have been where that is known."""
+    counts = standing.mini_batches
+    if standing.plan_complete or standing.expected is None:
+        return counts
+    return counts._replace(total=max(counts.total, standing.expected))
 
 
 def _of(counts: Counts, noun: str) -> str:

@@ -15,6 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daskprs.errors import InputError, LoadError, OptionError
+from daskprs.inputs.delimited_parse import DelimitedParser
 from daskprs.inputs.open import open_source
 from daskprs.inputs.reading import Reading
 
@@ -279,3 +280,22 @@ def test_the_documented_example_of_byte_ranges(tmp_path: Path) -> None:
     counts = [len(reader.load(one)) for one in source.mini_batches()]
     reader.close()
     assert (len(body), counts) == (84_032, [9, 9, 9, 9, 9, 9, 9, 10, 1])
+
+
+def test_one_bad_line_among_many_is_found_in_a_few_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By halves: each line by itself would take longer than any timeout."""
+    looks = []
+    parse = DelimitedParser.parse
+
+    def counted(self: DelimitedParser, body: bytes, names: Any) -> pd.DataFrame:
+        looks.append(len(body))
+        return parse(self, body, names)
+
+    monkeypatch.setattr(DelimitedParser, "parse", counted)
+    path = tmp_path / "table.csv"
+    path.write_bytes(b"a,b\n" + b"1,2\n" * 30_000 + b"1,2,3\n")
+    with pytest.raises(LoadError, match="line 30002: 3 fields where 2"):
+        together(open_source(path, Reading()))
+    assert len(looks) < 60

@@ -16,7 +16,7 @@ from daskprs.agent.checked_script import check_script
 from daskprs.agent.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.messages import JobSpec
 from daskprs.core.ending import Ending, JobStatus
-from daskprs.core.events import JobEnded, JobStarted, OutputPublished
+from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished
 from daskprs.core.ledger import Ledger
 from daskprs.errors import (
     DaskprsError,
@@ -26,8 +26,10 @@ from daskprs.errors import (
     ParallelRunFailed,
 )
 from daskprs.inputs.open import open_source
+from daskprs.inputs.punctual_plan import punctual
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import has_begun, locked
+from daskprs.option_rules import check_client
 from daskprs.output.output_file import (
     check_output_dir,
     check_output_file,
@@ -41,12 +43,10 @@ from daskprs.report.listening import listeners_of
 from daskprs.result import ParallelRunResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from os import PathLike
 
     from distributed import Client
 
-    from daskprs.core.mini_batch import MiniBatch
     from daskprs.options import RunOptions
 
 
@@ -70,7 +70,7 @@ class Job:
     ) -> None:
         self._begun_s = time.monotonic()
         self._options = options
-        self._client = _checked_client(client)
+        self._client = check_client(client)
         self._script = check_script(script, options.source_directory)
         self._source = open_source(data, options.reading())
         if options.resume and job_dir is None:
@@ -96,6 +96,16 @@ class Job:
 
     def run(self) -> ParallelRunResult:
         """Do the work, and return the result or raise it."""
+        try:
+            return self._prepare_and_run()
+        except ParallelRunCanceled:
+            raise
+        except KeyboardInterrupt:
+            message = "The job is Canceled: it was interrupted before the first mini-batch."
+            nothing = self._result(JobStatus.CANCELED, Counts(), Counts(), None)
+            raise ParallelRunCanceled(message, nothing) from None
+
+    def _prepare_and_run(self) -> ParallelRunResult:
         self._folder.create()
         self._script.look(exclude=(self._folder.path, self._output_dir))
         with ExitStack() as stack:
@@ -193,7 +203,7 @@ class Job:
         )
         ledger = Ledger(
             self._id,
-            _first_within(self._source.mini_batches(), self._options.first_task_creation_timeout),
+            punctual(self._source.mini_batches(), self._options.first_task_creation_timeout),
             self._options.limits(),
             recovered=store.recovered,
             expected=expected,
@@ -248,19 +258,9 @@ class Job:
         self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners
     ) -> ParallelRunResult:
         standing = ledger.standing()
-        elapsed_s = time.monotonic() - self._begun_s
-        result = ParallelRunResult(
-            status=ending.status.value,
-            mini_batches=standing.mini_batches,
-            items=standing.items,
-            output_file=store.published,
-            output_dir=self._output_dir,
-            logs_dir=self._folder.logs,
-            job_dir=self._folder.path,
-            elapsed_s=elapsed_s,
-            unit=self._source.unit,
-        )
-        ended = JobEnded(ending, standing, elapsed_s, str(store.published or ""))
+        done, items, output = standing.mini_batches, standing.items, store.published
+        result = self._result(ending.status, done, items, output)
+        ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""))
         listeners.tell(ended)
         if ending.status is JobStatus.COMPLETED:
             return result
@@ -269,26 +269,20 @@ class Job:
             raise ParallelRunCanceled(message, result)
         raise ParallelRunFailed(message, result)
 
-
-def _first_within(plan: Iterator[MiniBatch], timeout_s: float) -> Iterator[MiniBatch]:
-    """Pass a plan on, unless its first mini-batch took too long to make."""
-    begun = time.monotonic()
-    for place, mini_batch in enumerate(plan):
-        if place == 0 and time.monotonic() - begun > timeout_s:
-            msg = (
-                f"the first mini-batch took {time.monotonic() - begun:.0f} s to make, more than "
-                f"first_task_creation_timeout={timeout_s:g} s."
-            )
-            raise DaskprsError(msg)
-        yield mini_batch
-
-
-def _checked_client(client: Client | str | None) -> Client | str | None:
-    """Refuse what is no client, without importing Dask for it."""
-    if client is None or isinstance(client, str) or type(client).__name__ == "Client":
-        return client
-    msg = f"client: a distributed.Client or an address such as tcp://host:8786, not {client!r}."
-    raise OptionError(msg)
+    def _result(
+        self, status: JobStatus, done: Counts, items: Counts, output: Path | None
+    ) -> ParallelRunResult:
+        return ParallelRunResult(
+            status=status.value,
+            mini_batches=done,
+            items=items,
+            output_file=output,
+            output_dir=self._output_dir,
+            logs_dir=self._folder.logs,
+            job_dir=self._folder.path,
+            elapsed_s=time.monotonic() - self._begun_s,
+            unit=self._source.unit,
+        )
 
 
 def _new_id() -> str:

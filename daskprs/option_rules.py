@@ -19,6 +19,14 @@ def refused(name: str, value: Any, rule: str) -> OptionError:
     return OptionError(f"{name}={value!r}: must be {rule}.")
 
 
+def check_client(client: Any) -> Any:
+    """Refuse what is no client, without importing Dask for it."""
+    if client is None or isinstance(client, str) or type(client).__name__ == "Client":
+        return client
+    msg = f"client: a distributed.Client or an address such as tcp://host:8786, not {client!r}."
+    raise OptionError(msg)
+
+
 def check_number(least: int, *, optional: bool = False) -> Callable[[str, Any], Any]:
     """Return a rule for whole numbers."""
 

@@ -9,9 +9,12 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import psutil
 import pytest
 from polling import poll_for
+
+import daskprs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,3 +140,26 @@ def test_a_killed_caller_leaves_no_process_and_a_job_to_resume(tmp_path: Path) -
     assert code == 0, said
     assert (tmp_path / "out" / "parallel_run_step.txt").read_text() == "0\n1\n2\n3\n4\n5\n6\n7\n"
     assert sorted(seen.name for seen in run.seen.iterdir()) == ["4", "5", "6", "7"]
+
+
+def test_an_interrupt_while_the_input_is_prepared_is_canceled_too(tmp_path: Path) -> None:
+    """With a result that says that nothing was done, and nothing left."""
+    frame = pd.DataFrame({"thing": [Interrupter()]}, dtype=object)
+    with pytest.raises(daskprs.ParallelRunCanceled, match="before the first mini-batch") as caught:
+        daskprs.parallel_run(frame, len, job_dir=tmp_path / "job", progress=False)
+    assert caught.value.result is not None
+    assert caught.value.result.status == "Canceled"
+    assert caught.value.result.mini_batches.total == 0
+
+
+class Interrupter:
+    """Interrupts its second pickling: the first is a sample, when the input is looked at."""
+
+    times = 0
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Do it."""
+        type(self).times += 1
+        if self.times > 1:
+            raise KeyboardInterrupt
+        return Interrupter, ()

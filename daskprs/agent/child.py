@@ -21,14 +21,14 @@ DUMP_SIGNAL = signal.SIGRTMIN + 7
 """Makes an agent write the stacks of all its threads to its stderr log."""
 
 
-def settle(spec: ProcessSpec, keep: tuple[int, ...]) -> None:
+def settle(spec: ProcessSpec, zygote: int, keep: tuple[int, ...]) -> None:
     """Do what belongs to the process: it survives an exec.
 
     The agent leads a session of its own (Ctrl-C in the terminal does not reach it), dies with the
     zygote, adopts its orphans, and has no descriptor but its logs and those of `keep`.
     """
     os.setsid()
-    linux.die_with_parent()
+    linux.die_with_parent(zygote)
     linux.adopt_orphans()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):

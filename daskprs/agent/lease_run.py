@@ -126,7 +126,7 @@ def blame_timeout(run: LeaseRun, judged: Activity, failure: Failure) -> Blame:
     running = judged.phase is Phase.RUNNING
     status = Status.RUN_TIMEOUT if running else Status.LOAD_TIMEOUT
     outcome = _outcome(run, judged, judged.position, status, failure)
-    if running and judged.position < judged.loading <= run.kept:
+    if judged.phase is not Phase.LOADING and judged.position < judged.loading <= run.kept:
         ahead = _outcome(run, judged, judged.loading, Status.LOAD_TIMEOUT, failure)
         return Blame(None, Death((outcome, ahead)), _others(run, outcome, ahead))
     return Blame(outcome, None, _others(run, outcome))
@@ -154,7 +154,7 @@ def _others(run: LeaseRun, *blamed: Outcome) -> tuple[int, ...]:
 
 def _at_hand(run: LeaseRun, last: Activity) -> list[int]:
     positions = []
-    if last.phase in (Phase.LOADING, Phase.RUNNING):
+    if last.phase in (Phase.LOADING, Phase.RUNNING, Phase.RETURNING):
         positions.append(last.position)
     positions.append(last.loading)
     mine = [position for position in positions if max(run.received, last.done) <= position]

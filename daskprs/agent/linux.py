@@ -12,9 +12,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the thread that started it ends."""
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that started it ends.
+
+    It may have ended before the kernel was asked: then this process has another parent by now,
+    and nobody would ever kill it.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def adopt_orphans() -> None:

@@ -140,6 +140,7 @@ class Agent:
             outcome, payload = self._run(attempt, position)
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that the script has let come back: it is no second agent
+            self._page.enter(Phase.RETURNING, position, attempt.total)
             self._outbox.add(outcome, payload)
             position += 1
             self._page.done(position)

@@ -43,6 +43,8 @@ class Phase(IntEnum):
     LOADING = 3
     RUNNING = 4
     SHUTDOWN = 5
+    RETURNING = 6
+    """`run` is over; what it made waits to be sent: the supervisor may be between two leases."""
 
 
 class Activity(NamedTuple):

@@ -261,6 +261,7 @@ def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
         Phase.INIT: _Deadline(limits.init_timeout_s, "init()", "init_timeout"),
         Phase.IDLE: load,
         Phase.LOADING: load,
+        Phase.RETURNING: load._replace(what="returning what run() made"),
         Phase.RUNNING: _Deadline(limits.run_timeout_s, "run()", "run_invocation_timeout"),
         Phase.SHUTDOWN: _Deadline(limits.shutdown_timeout_s, "shutdown()", "shutdown_timeout"),
     }

@@ -203,11 +203,12 @@ def main(control_fd: int, start_method: str) -> int:
             importlib.import_module(name)
         gc.collect()
         gc.freeze()
+    zygote = os.getpid()
     inherited = Nursery(socket.socket(fileno=control_fd)).serve()
     if inherited is None:
         return 0
     keep = (inherited.connection_fd, inherited.page_fd)
-    child.settle(inherited.spec, keep)
+    child.settle(inherited.spec, zygote, keep)
     if start_method == "fork":
         return child.run(*keep)
     for fd in keep:

@@ -211,6 +211,8 @@ class Dispatcher:
                 self._settled_s = time.monotonic()
                 self._listeners.tell(AttemptEnded(place, mini_batch, outcome, True, True))
             case FailAttempt(mini_batch, outcome, final, charged):
+                if not outcome.started:  # lost with its node: the ledger has no clock
+                    outcome = outcome._replace(started=time.time())
                 self._store.attempt_failed(mini_batch, outcome, final=final)
                 if final:
                     self._settled_s = time.monotonic()

@@ -38,7 +38,7 @@ class SlotState(NamedTuple):
 
     place: Place
     phase: str
-    """``starting``, ``init``, ``loading``, ``running``, ``shutdown`` or ``idle``."""
+    """``starting``, ``init``, ``loading``, ``running``, ``returning``, ``shutdown`` or ``idle``."""
     since_s: float
     """For how many seconds."""
     index: int | None  # type: ignore[assignment]  # it hides tuple.index

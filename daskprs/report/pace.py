@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from daskprs.core.events import Standing, Stood
 
-AT_WORK = frozenset({"loading", "running"})
+AT_WORK = frozenset({"loading", "running", "returning"})
 
 
 class Pace(NamedTuple):

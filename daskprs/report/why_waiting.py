@@ -17,6 +17,7 @@ FIRST_S = 1.0
 PHASES = {
     "running": "run() running",
     "loading": "loading",
+    "returning": "returning results",
     "init": "init() running",
     "starting": "agents starting",
     "shutdown": "shutdown() running",
@@ -56,7 +57,7 @@ def _doing(slots: tuple[SlotState, ...]) -> str:
     same = [slot for slot in slots if slot.phase == phase]
     longest = max(same, key=_since)
     text = f"{PHASES[phase]} for {duration(longest.since_s)}"
-    if longest.index is not None and phase in ("running", "loading"):
+    if longest.index is not None and phase in ("running", "loading", "returning"):
         text += f" on mini-batch {longest.index} in {longest.place.process}"
         return f"{text} and on {len(same) - 1} more" if len(same) > 1 else text
     return f"{text} on {len(same)} of {counted(len(slots), 'process')}"

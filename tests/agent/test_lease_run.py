@@ -93,6 +93,16 @@ def test_a_timeout_of_loading_is_a_load_timeout() -> None:
     assert blame.outcome.status is Status.LOAD_TIMEOUT
 
 
+def test_what_waits_to_be_sent_is_not_charged_as_a_long_run() -> None:
+    """The script is done with it; a death in that phase is its doing all the same."""
+    blame = blame_timeout(lease_of(2), at(Phase.RETURNING, 0), WHY)
+    assert blame.outcome is not None
+    assert blame.outcome.status is Status.LOAD_TIMEOUT
+    blame = blame_death(lease_of(2), at(Phase.RETURNING, 0), WHY)
+    assert blame.death is not None
+    assert [suspect.index for suspect in blame.death.suspects] == [100]
+
+
 def test_a_timeout_stands_even_if_the_attempt_ended_before_the_kill() -> None:
     """What it sent in between is not taken; what stood before it is."""
     run = lease_of(3)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import psutil
@@ -116,3 +118,9 @@ def test_a_zygote_that_is_killed_takes_its_agents_and_says_so(tmp_path: Path) ->
         start(zygote, tmp_path, 1)
     agent.close()
     zygote.close()
+
+
+def test_a_process_whose_parent_has_gone_already_ends_at_once() -> None:
+    """The kernel was asked too late to do it."""
+    late = f"from daskprs.agent.linux import die_with_parent; die_with_parent({os.getpid()} + 1)"
+    assert subprocess.run([sys.executable, "-c", late], check=False).returncode == -signal.SIGKILL

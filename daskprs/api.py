@@ -35,7 +35,12 @@ def parallel_run(
     columns: Sequence[str] | None = None,
     dtypes: Mapping[str, Any] | None = None,
     delimiter: str | None = None,
-    header: str | None = None,
+    header: (
+        Literal[
+            "all_files_same_headers", "all_files_different_headers", "from_first_file", "no_header"
+        ]
+        | None
+    ) = None,
     encoding: str = "utf-8",
     support_multi_line: bool = True,
     include_path_column: bool = False,

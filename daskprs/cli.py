@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from daskprs import __version__
-from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, given, options, pairs
+from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, flagged, given, options, pairs
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,
@@ -29,6 +29,9 @@ from daskprs.options import RunOptions
 if TYPE_CHECKING:
     import types
     from collections.abc import Iterator
+    from pathlib import Path
+
+    from daskprs.errors import Option
 
 EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
 ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
@@ -87,27 +90,50 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
     found["environment_variables"] = pairs("--environment-variable", found.pop("variables"))
     found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
     found["progress"] = False if found.pop("quiet") else None
-    with _every_end(ctx):
-        _run(script, inputs, found)
+    with _every_end():
+        _run(ctx, script, inputs, found)
 
 
 @main.command("plan", context_settings=CONTEXT)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @options(OF_READING)
-@click.pass_context
-def show_plan(ctx: click.Context, /, inputs: tuple[str, ...], **values: Any) -> None:
+def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
     """Show the mini-batches that a run would make of INPUT...."""
-    with _every_end(ctx):
+    with _every_end():
         from daskprs.preview import plan
 
         click.echo(repr(plan(_data(inputs), **given(values))))
 
 
-def _run(script: str, inputs: tuple[str, ...], found: dict[str, Any]) -> None:
+class CommandLine:
+    """The surface of a job that was started by a command."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        self._ctx = ctx
+
+    def option(self, option: Option) -> str:
+        """Return it with its dashes."""
+        return flagged(option)
+
+    def resume(self, job_dir: Path) -> str:
+        """Return the whole command, to be pasted."""
+        ctx = self._ctx
+        words = [*ctx.command_path.split(), *ctx.meta["words"]]
+        if not ctx.params["resume"]:
+            words.append("--resume")
+        if ctx.params["job_dir"] is None:
+            words += ["--job-dir", str(job_dir)]
+        if ctx.meta["arguments"]:
+            words += ["--", *ctx.meta["arguments"]]
+        return shlex.join(words)
+
+
+def _run(ctx: click.Context, script: str, inputs: tuple[str, ...], found: dict[str, Any]) -> None:
     from daskprs.job import Job
 
     places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
-    job = Job(_data(inputs), script, RunOptions.from_names(**found), **places, text=True)
+    options = RunOptions.from_names(**found)
+    job = Job(_data(inputs), script, options, **places, text=True, surface=CommandLine(ctx))
     click.echo(repr(job.run()))
 
 
@@ -116,20 +142,22 @@ def _data(inputs: tuple[str, ...]) -> Any:
 
 
 @contextmanager
-def _every_end(ctx: click.Context) -> Iterator[None]:
+def _every_end() -> Iterator[None]:
     """Give every end its exit code, and its reason on the terminal."""
     try:
         with _interrupted_by(*ENDED_BY):
             yield
     except (UsageError, JobFolderError) as error:
-        _exit(EXIT_USAGE, f"daskprs: {error}")
+        _exit(EXIT_USAGE, f"daskprs: {error.worded(flagged)}")
     except ParallelRunFailed as error:
-        _exit(EXIT_FAILED, f"{error}{_how_to_go_on(ctx, error)}")
+        _exit(EXIT_FAILED, str(error))
     except ParallelRunCanceled as error:
-        _exit(EXIT_CANCELED, f"{error}{_how_to_go_on(ctx, error)}")
+        _exit(EXIT_CANCELED, str(error))
     except KeyboardInterrupt:
         _exit(EXIT_CANCELED, "daskprs: interrupted.")
-    except (DaskprsError, OSError) as error:
+    except DaskprsError as error:
+        _exit(EXIT_FAILED, f"daskprs: {error.worded(flagged)}")
+    except OSError as error:
         _exit(EXIT_FAILED, f"daskprs: {error}")
     except Exception:  # noqa: BLE001 - it is shown whole, and has an exit code too
         traceback.print_exc()
@@ -151,20 +179,6 @@ def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
 def _interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
     del number, frame
     raise KeyboardInterrupt
-
-
-def _how_to_go_on(ctx: click.Context, error: ParallelRunFailed | ParallelRunCanceled) -> str:
-    """Return the command that resumes the job."""
-    if error.result is None:
-        return ""
-    words = [*ctx.command_path.split(), *ctx.meta["words"]]
-    if not ctx.params["resume"]:
-        words.append("--resume")
-    if ctx.params["job_dir"] is None:
-        words += ["--job-dir", str(error.result.job_dir)]
-    if ctx.meta["arguments"]:
-        words += ["--", *ctx.meta["arguments"]]
-    return f"\nOn the command line: {shlex.join(words)}"
 
 
 def _exit(code: int, message: str) -> NoReturn:

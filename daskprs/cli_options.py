@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +15,13 @@ from daskprs.options import RunOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from daskprs.errors import Option
+
 FIELDS = {field.name: field for field in dataclasses.fields(RunOptions)}
 OF_THEIR_OWN = {"arguments", "resume", "overwrite", "progress", "dtypes", "environment_variables"}
 """Options that have another form on the command line."""
+WRITTEN = {"dtypes": "dtype", "environment_variables": "environment_variable"}
+"""What two of them are called there: they are given as often as there are values."""
 OF_READING = (
     "input_type",
     "mini_batch_size",
@@ -68,9 +73,10 @@ def _option(field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
 
 
 def _type_of(kind: str) -> Any:
+    kind = kind.removesuffix(" | None")
     if kind.startswith("Literal["):
         return click.Choice(ast.literal_eval(kind.removeprefix("Literal")))
-    return {"int": int, "float": float}.get(kind.removesuffix(" | None"), str)
+    return {"int": int, "float": float}.get(kind, str)
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,6 +86,16 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
         if str(FIELDS[name].type).startswith("Sequence[str]"):
             found[name] = [part.strip() for part in found[name].split(",")]
     return found
+
+
+def flagged(option: Option) -> str:
+    """Return an option as it is written here; see `daskprs.errors.Option`."""
+    name = WRITTEN.get(option.name, option.name).replace("_", "-")
+    if option.value is True:
+        return f"--{name}"
+    if option.value is False:
+        return f"--no-{name}"
+    return f"--{name}" if option.value is ... else f"--{name} {shlex.quote(str(option.value))}"
 
 
 def pairs(option: str, words: Iterable[str]) -> dict[str, str]:

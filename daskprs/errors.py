@@ -25,14 +25,43 @@ All are plain classes with positional arguments, so that they survive a pickle r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daskprs.result import ParallelRunResult
 
 
+class Option(NamedTuple):
+    """An option as a part of a message: each surface writes it in its own way."""
+
+    name: str
+    value: Any = ...
+    """Left out where any value, or the option as such, is meant."""
+
+    def __str__(self) -> str:
+        """Return it as Python writes it."""
+        return self.name if self.value is ... else f"{self.name}={self.value!r}"
+
+
 class DaskprsError(Exception):
-    """The root of all errors of daskprs."""
+    """The root of all errors of daskprs.
+
+    Parameters
+    ----------
+    *parts
+        The message: text, and the options that it names.
+
+    """
+
+    def __str__(self) -> str:
+        """Return the message, with options as Python writes them."""
+        return self.worded(str)
+
+    def worded(self, form: Callable[[Option], str]) -> str:
+        """Return the message, with options in another form."""
+        return "".join(form(one) if isinstance(one, Option) else str(one) for one in self.args)
 
 
 class UsageError(DaskprsError, ValueError):

@@ -7,8 +7,6 @@ import pickle
 import secrets
 import time
 from contextlib import ExitStack
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent import warm
@@ -21,13 +19,14 @@ from daskprs.core.ledger import Ledger
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,
+    Option,
     OptionError,
     ParallelRunCanceled,
     ParallelRunFailed,
 )
 from daskprs.inputs.open import open_source
 from daskprs.inputs.punctual_plan import punctual
-from daskprs.job_folder import JobFolder
+from daskprs.job_folder import JobFolder, default_path
 from daskprs.job_lock import has_begun, locked
 from daskprs.option_rules import check_client
 from daskprs.output.output_file import (
@@ -41,20 +40,24 @@ from daskprs.report.end_message import end_message
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 from daskprs.result import ParallelRunResult
+from daskprs.surface import Python
 
 if TYPE_CHECKING:
     from os import PathLike
+    from pathlib import Path
 
     from distributed import Client
 
     from daskprs.options import RunOptions
+    from daskprs.surface import Surface
 
 
 class Job:
     """A call of `parallel_run`.
 
     Whatever can be known cheaply is checked when it is made; nothing has been started then. With
-    `text` an output file is written even where no `output_dir` says where.
+    `text` an output file is written even where no `output_dir` says where. `surface` is where it
+    is called: what to do next is said as it is done there.
     """
 
     def __init__(
@@ -67,17 +70,23 @@ class Job:
         job_dir: str | PathLike[str] | None,
         output_dir: str | PathLike[str] | None,
         text: bool = False,
+        surface: Surface | None = None,
     ) -> None:
         self._begun_s = time.monotonic()
+        self._surface = surface or Python()
         self._options = options
         self._client = check_client(client)
         self._script = check_script(script, options.source_directory)
         self._source = open_source(data, options.reading())
         if options.resume and job_dir is None:
-            msg = "resume=True: name the job to go on with by job_dir=."
-            raise OptionError(msg)
-        self._id = _new_id()
-        self._folder = JobFolder(job_dir or _default_folder(self._script.name, self._id))
+            raise OptionError(
+                Option("resume", value=True),
+                ": name the folder of the job to go on with by ",
+                Option("job_dir"),
+                ".",
+            )
+        self._id = secrets.token_hex(4)
+        self._folder = JobFolder(job_dir or default_path(self._script.name, self._id))
         self._output_dir = check_output_dir(output_dir or self._folder.output)
         rows = options.output_action == "append_row"
         self._output = OutputSpec(
@@ -126,11 +135,14 @@ class Job:
 
     def _refuse_an_old_folder(self) -> None:
         if not self._options.resume and has_begun(self._folder):
-            msg = (
-                f"job_dir: {self._folder} holds a job already. Go on with it by resume=True, or "
-                "use another folder."
+            told = f"the folder {self._folder} holds a job already. Go on with it by "
+            raise JobFolderError(
+                told,
+                Option("resume", value=True),
+                ", or use another ",
+                Option("job_dir"),
+                ".",
             )
-            raise JobFolderError(msg)
 
     def _environment(self) -> dict[str, str]:
         return agent_environment(
@@ -215,7 +227,8 @@ class Job:
         except KeyboardInterrupt:
             ending = Ending(JobStatus.CANCELED, "it was interrupted", ledger.first_failure)
         except DaskprsError as error:
-            ending = Ending(JobStatus.FAILED, str(error), ledger.first_failure)
+            reason = error.worded(self._surface.option)
+            ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
         except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result
             reason = f"{type(error).__name__}: {error}"
             ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
@@ -260,7 +273,8 @@ class Job:
         standing = ledger.standing()
         done, items, output = standing.mini_batches, standing.items, store.published
         result = self._result(ending.status, done, items, output)
-        ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""))
+        go_on_by = self._surface.resume(self._folder.path)
+        ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)
         listeners.tell(ended)
         if ending.status is JobStatus.COMPLETED:
             return result
@@ -283,12 +297,3 @@ class Job:
             elapsed_s=time.monotonic() - self._begun_s,
             unit=self._source.unit,
         )
-
-
-def _new_id() -> str:
-    return secrets.token_hex(4)
-
-
-def _default_folder(script: str, job_id: str) -> Path:
-    name = Path(script).stem.replace("<", "").replace(">", "")
-    return Path("daskprs-jobs") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{job_id}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -16,6 +18,23 @@ if TYPE_CHECKING:
 
 CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOTSUP}
 """What file systems say that know no such thing (network and FUSE ones)."""
+
+
+def default_path(script: str, job_id: str) -> Path:
+    """Return where a job lives that was given no folder.
+
+    Parameters
+    ----------
+    script
+        ``score.py``, ``src.score``, or the name of an object: ``main.<locals>.<lambda>`` is a
+        lambda to people.
+    job_id
+        Of the job.
+
+    """
+    name = script.removesuffix(".py").rpartition("<locals>.")[2]
+    name = re.sub(r"[^\w.-]+", "", name) or "job"
+    return Path("daskprs-jobs") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{job_id}"
 
 
 class JobFolder:

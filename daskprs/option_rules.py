@@ -7,16 +7,30 @@ from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from daskprs.errors import OptionError
+from daskprs.errors import Option, OptionError
+from daskprs.inputs.sizes import parse_bytes
 
 LONGEST_S = 259_200
 """Three days: the longest timeout that Azure's v2 schema takes."""
 MOST_PERCENT = 100
+PLAIN = (str, int, float)
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+HEADERS = (
+    "no_header",
+    "from_first_file",
+    "all_files_different_headers",
+    "all_files_same_headers",
+)
+
+
+Rule = Callable[[str, Any], Any]
 
 
 def refused(name: str, value: Any, rule: str) -> OptionError:
     """Return the error that names the option, the rule and the value."""
-    return OptionError(f"{name}={value!r}: must be {rule}.")
+    plain = value is None or isinstance(value, PLAIN)
+    shown = Option(name, value) if plain else f"{name}={value!r}"  # an error has to be pickled
+    return OptionError(shown, f": must be {rule}.")
 
 
 def check_client(client: Any) -> Any:
@@ -163,3 +177,59 @@ def variables(name: str, value: Any) -> dict[str, str] | None:
         if not key or "=" in key or "\0" in key + text:
             raise refused(name, value, "a mapping of names to strings")
     return dict(value) or None
+
+
+def check_size(name: str, value: Any) -> Any:
+    """Refuse what is no size; a number becomes Python's own, text stays as it was written."""
+    if value is None:
+        return None
+    size = parse_bytes(value, name)
+    return value if isinstance(value, str) else size
+
+
+RULES: dict[str, Rule] = {
+    "source_directory": check_path,
+    "arguments": strings,
+    "environment_variables": variables,
+    "logging_level": check_one_of(*LEVELS, any_case=True),
+    "input_type": check_one_of("auto", "files", "table"),
+    "mini_batch_size": check_size,
+    "partition_keys": names,
+    "partition_format": check_text,
+    "columns": names,
+    "dtypes": types_of_columns,
+    "encoding": check_encoding,
+    "delimiter": check_separator,
+    "header": check_one_of(*HEADERS, None),
+    "node_count": check_number(1, optional=True),
+    "process_count_per_node": check_number(1, optional=True),
+    "start_method": check_one_of("fork", "spawn"),
+    "error_threshold": check_number(-1),
+    "allowed_failed_count": check_number(-1),
+    "allowed_failed_percent": check_percent,
+    "run_invocation_timeout": check_seconds(),
+    "run_max_try": check_number(1),
+    "task_overhead_timeout": check_seconds(),
+    "first_task_creation_timeout": check_seconds(),
+    "progress_update_timeout": check_seconds(optional=True),
+    "init_timeout": check_seconds(optional=True),
+    "shutdown_timeout": check_seconds(),
+    "no_workers_timeout": check_seconds(optional=True),
+    "agent_memory_limit": check_size,
+    "max_node_losses": check_number(1),
+    "output_action": check_one_of("append_row", "summary_only"),
+    "append_row_file_name": check_file_name,
+    "append_row_dataframe_sep": check_separator,
+    **{
+        name: check_one_of(True, False)
+        for name in (
+            "support_multi_line",
+            "include_path_column",
+            "append_row_dataframe_header",
+            "keep_rows",
+            "overwrite",
+            "resume",
+        )
+    },
+    "progress": check_one_of(True, False, None),
+}

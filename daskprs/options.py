@@ -4,40 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from daskprs.core.limits import Limits
-from daskprs.errors import OptionError
+from daskprs.errors import Option, OptionError
 from daskprs.inputs.reading import Reading
 from daskprs.inputs.sizes import parse_bytes
-from daskprs.option_rules import (
-    check_encoding,
-    check_file_name,
-    check_number,
-    check_one_of,
-    check_path,
-    check_percent,
-    check_seconds,
-    check_separator,
-    check_text,
-    names,
-    strings,
-    types_of_columns,
-    variables,
-)
+from daskprs.option_rules import RULES
 
 if TYPE_CHECKING:
     from os import PathLike
 
-LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-HEADERS = (
-    "no_header",
-    "from_first_file",
-    "all_files_different_headers",
-    "all_files_same_headers",
-)
 OF_AZURE = {
     "mini_batch_error_threshold": "allowed_failed_count",
     "max_concurrency_per_instance": "process_count_per_node",
@@ -106,7 +85,12 @@ class RunOptions:
     columns: Sequence[str] | None = None
     dtypes: Mapping[str, Any] | None = None
     delimiter: str | None = None
-    header: str | None = None
+    header: (
+        Literal[
+            "all_files_same_headers", "all_files_different_headers", "from_first_file", "no_header"
+        ]
+        | None
+    ) = None
     encoding: str = "utf-8"
     support_multi_line: bool = True
     include_path_column: bool = False
@@ -137,20 +121,22 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         """Check every value, and bring names and lists into one form."""
-        for name, rule in _RULES.items():
+        for name, rule in RULES.items():
             object.__setattr__(self, name, rule(name, getattr(self, name)))
         if self.partition_keys and self.mini_batch_size is not None:
-            msg = (
-                f"mini_batch_size={self.mini_batch_size!r}: not with partition_keys, which "
-                "make one mini-batch for each combination of values."
+            raise OptionError(
+                Option("mini_batch_size", self.mini_batch_size),
+                ": not with ",
+                Option("partition_keys"),
+                ", which make one mini-batch for each combination of values.",
             )
-            raise OptionError(msg)
         if self.keep_rows and self.output_action == "summary_only":
-            msg = (
-                "keep_rows=True: not with output_action='summary_only', which drops what run() "
-                "returns."
+            raise OptionError(
+                Option("keep_rows", value=True),
+                ": not with ",
+                Option("output_action", "summary_only"),
+                ", which drops what run() returns.",
             )
-            raise OptionError(msg)
 
     @classmethod
     def from_names(cls, **given: Any) -> RunOptions:
@@ -228,7 +214,7 @@ class RunOptions:
             dtypes=self.dtypes or {},
             include_path_column=self.include_path_column,
             delimiter=self.delimiter,
-            header=self.header,  # type: ignore[arg-type] # checked above
+            header=self.header,
             encoding=self.encoding,
             support_multi_line=self.support_multi_line,
         )
@@ -239,59 +225,3 @@ def _json(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: str(value[name]) for name in sorted(value)}
     return list(value) if isinstance(value, tuple) else value
-
-
-def check_size(name: str, value: Any) -> Any:
-    """Refuse what is no size."""
-    if value is not None:
-        parse_bytes(value, name)
-    return value
-
-
-Rule = Callable[[str, Any], Any]
-_RULES: dict[str, Rule] = {
-    "source_directory": check_path,
-    "arguments": strings,
-    "environment_variables": variables,
-    "logging_level": check_one_of(*LEVELS, any_case=True),
-    "input_type": check_one_of("auto", "files", "table"),
-    "mini_batch_size": check_size,
-    "partition_keys": names,
-    "partition_format": check_text,
-    "columns": names,
-    "dtypes": types_of_columns,
-    "encoding": check_encoding,
-    "delimiter": check_separator,
-    "header": check_one_of(*HEADERS, None),
-    "node_count": check_number(1, optional=True),
-    "process_count_per_node": check_number(1, optional=True),
-    "start_method": check_one_of("fork", "spawn"),
-    "error_threshold": check_number(-1),
-    "allowed_failed_count": check_number(-1),
-    "allowed_failed_percent": check_percent,
-    "run_invocation_timeout": check_seconds(),
-    "run_max_try": check_number(1),
-    "task_overhead_timeout": check_seconds(),
-    "first_task_creation_timeout": check_seconds(),
-    "progress_update_timeout": check_seconds(optional=True),
-    "init_timeout": check_seconds(optional=True),
-    "shutdown_timeout": check_seconds(),
-    "no_workers_timeout": check_seconds(optional=True),
-    "agent_memory_limit": check_size,
-    "max_node_losses": check_number(1),
-    "output_action": check_one_of("append_row", "summary_only"),
-    "append_row_file_name": check_file_name,
-    "append_row_dataframe_sep": check_separator,
-    **{
-        name: check_one_of(True, False)
-        for name in (
-            "support_multi_line",
-            "include_path_column",
-            "append_row_dataframe_header",
-            "keep_rows",
-            "overwrite",
-            "resume",
-        )
-    },
-    "progress": check_one_of(True, False, None),
-}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import Counts
-from daskprs.errors import OptionError
+from daskprs.errors import Option, OptionError
 from daskprs.job_folder import JobFolder
 
 if TYPE_CHECKING:
@@ -96,11 +96,12 @@ class ParallelRunResult:
 
         rows = read_rows(JobFolder(self.job_dir))
         if rows is None:
-            msg = (
+            raise OptionError(
                 "to_pandas: this job kept no typed rows. Call parallel_run without output_dir, or "
-                "with keep_rows=True."
+                "with ",
+                Option("keep_rows", value=True),
+                ".",
             )
-            raise OptionError(msg)
         return rows
 
     def __repr__(self) -> str:

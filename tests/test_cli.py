@@ -36,6 +36,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "source").mkdir()
     (tmp_path / "source" / "script.py").write_text(SCRIPT.format(broken=str(tmp_path / "broken")))
     (tmp_path / "table.csv").write_text("a\n1\n2\n3\n4\n")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "parallel_run_step.txt").touch()
     return tmp_path
 
 
@@ -76,7 +78,7 @@ def test_a_failed_job_exits_with_42_and_the_command_to_go_on_with(work: Path) ->
     assert "first error: ValueError: it is broken" in failed.stderr
     assert "\nThe job is Failed: " in failed.stderr
     assert "Traceback" not in failed.output
-    command = re.search(r"On the command line: daskprs (.*)\n", failed.stderr)
+    command = re.search(r"To go on where it was: daskprs (.*)\n", failed.stderr)
     assert command is not None
     (work / "broken").unlink()
     resumed = call(*shlex.split(command[1]))
@@ -98,14 +100,19 @@ def test_the_command_to_go_on_with_repeats_no_option(work: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((*RUN, "--mini-batch-size", "10 tb"), r"mini_batch_size='10 tb': must be "),
-        ((*RUN, "--run-max-try", "0"), r"run_max_try=0: must be "),
+        ((*RUN, "--mini-batch-size", "10 tb"), r"--mini-batch-size '10 tb': must be "),
+        ((*RUN, "--run-max-try", "0"), r"--run-max-try 0: must be "),
         ((*RUN, "--run-max-try", "few"), "'few' is not a valid integer"),
         ((*RUN, "--run-max-tries", "3"), "No such option.*--run-max-try"),
         ((*RUN, "--output_action", "append"), "'append' is not one of 'append_row'"),
         ((*RUN, "-e", "NAME"), "'NAME': write NAME=VALUE"),
         ((*RUN, "--dtype", "=int"), "'=int': write NAME=VALUE"),
-        ((*RUN, "--resume"), "job_dir"),
+        ((*RUN, "--resume"), "--resume: name the folder .* by --job-dir"),
+        (
+            (*RUN, "--output-dir", "there"),
+            "parallel_run_step.txt exists. Replace it by --overwrite,",
+        ),
+        (("run", "source/script.py", "table.csv", "source"), "Say --input-type files to get paths"),
         (("run", "source/script.py", "none/*.csv"), "none/"),
         (("run", "source/none.py", "table.csv"), "none.py"),
         (("run", "table.csv", "table.csv"), "table.csv"),

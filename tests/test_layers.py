@@ -19,7 +19,7 @@ LAYERS = [
     {"inputs", "output"},
     {"agent", "option_rules", "options", "option_help"},
     {"report"},
-    {"result", "preview", "cluster"},
+    {"result", "preview", "cluster", "surface"},
     {"job"},
     {"api"},
     {"cli_options"},

@@ -120,6 +120,8 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("partition_keys", "store", ("store",)),
     ("partition_keys", ["store", "brand"], ("store", "brand")),
     ("mini_batch_size", "10 kB", "10 kB"),
+    ("mini_batch_size", np.int64(10), 10),
+    ("agent_memory_limit", np.uint32(1 << 31), 1 << 31),
     ("run_invocation_timeout", 0.5, 0.5),
     ("run_invocation_timeout", 259_200, 259_200),
     ("run_max_try", np.int64(2), 2),

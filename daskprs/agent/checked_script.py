@@ -19,7 +19,7 @@ from daskprs.agent.entry_script import takes_one
 from daskprs.agent.messages import ScriptSpec
 from daskprs.agent.pickled import pickled_object
 from daskprs.agent.snapshot import SourceFile, content_hash, copy_snapshot, source_files
-from daskprs.errors import ScriptError
+from daskprs.errors import Option, ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -90,8 +90,7 @@ def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -
 
 def _folder(path: Path) -> Path:
     if not path.is_dir():
-        msg = f"source_directory={str(path)!r}: there is no such folder."
-        raise ScriptError(msg)
+        raise ScriptError(Option("source_directory", str(path)), ": there is no such folder.")
     return path.resolve()
 
 
@@ -107,8 +106,8 @@ def _from_file(path: Path, root: Path | None) -> CheckedScript:
     _check_source(path)
     root = root or path.parent
     if not path.is_relative_to(root):
-        msg = f"the entry script {path} does not lie in source_directory={str(root)!r}."
-        raise ScriptError(msg)
+        told = f"the entry script {path} does not lie in "
+        raise ScriptError(told, Option("source_directory", str(root)), ".")
     return CheckedScript(path.name, root, file=str(path.relative_to(root)))
 
 

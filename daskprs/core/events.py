@@ -136,6 +136,8 @@ class JobEnded(NamedTuple):
     elapsed_s: float
     output: str
     """The published file; empty where there is none."""
+    go_on_by: str = ""
+    """What goes on with the job, where it was called."""
 
 
 Event = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING
 
-from daskprs.errors import OptionError
+from daskprs.errors import Option, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,5 +29,4 @@ def check_columns(wanted: Sequence[str], there: Sequence[str], option: str) -> N
             hint = (
                 f"Near it: {', '.join(near)}" if near else f"There are: {', '.join(names[:SHOWN])}"
             )
-            msg = f"{option}: the input has no column {name!r}. {hint}."
-            raise OptionError(msg)
+            raise OptionError(Option(option), f": the input has no column {name!r}. {hint}.")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from daskprs.errors import InputError, LoadError
+from daskprs.errors import InputError, LoadError, Option
 from daskprs.inputs.text_file import TextFile, encoding_of_bytes
 from daskprs.inputs.text_records import TextRecords, delimited_scan
 
@@ -104,9 +104,12 @@ def _compare(
             only = [name for name in parsed[first] if name not in parsed[place]]
             more = [name for name in parsed[place] if name not in parsed[first]]
             differ = f"missing: {only}, more: {more}" if only or more else "another order"
-            msg = (
-                f"the header of {files[place].path} is not that of {files[first].path} ({differ}). "
-                "Say header='all_files_different_headers' to put columns together by name, or "
-                "header='no_header' if there is none."
+            told = f"the header of {files[place].path} is not that of {files[first].path}"
+            raise InputError(
+                told,
+                f" ({differ}). Say ",
+                Option("header", "all_files_different_headers"),
+                " to put columns together by name, or ",
+                Option("header", "no_header"),
+                " if there is none.",
             )
-            raise InputError(msg)

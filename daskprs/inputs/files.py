@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.core.mini_batch import MiniBatch
-from daskprs.errors import LoadError, OptionError
+from daskprs.errors import LoadError, Option, OptionError
 from daskprs.inputs.input_file import InputFile, is_url
 from daskprs.inputs.partition_format import PartitionFormat, Values, check_keys
 
@@ -52,11 +52,12 @@ class FilesSource:
             self._values = {file.path: self._format.values(file) for file in self._files()}
         if self._keys:
             if self._format is None:
-                msg = (
-                    "partition_keys: files have keys by partition_format only, such as "
-                    "partition_format='{user}/{season}.wav'."
+                raise OptionError(
+                    Option("partition_keys"),
+                    ": files have keys by a format of their paths only, such as ",
+                    Option("partition_format", "{user}/{season}.wav"),
+                    ".",
                 )
-                raise OptionError(msg)
             check_keys(self._keys, self._format.names)
 
     def prepare(self, scratch: Path) -> None:

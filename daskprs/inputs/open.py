@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import InputError, OptionError
+from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover, visible
 from daskprs.inputs.files import FilesSource
@@ -102,11 +102,9 @@ def _refuse_text_options(reading: Reading) -> None:
     """Refuse options that a frame in memory gives no meaning to."""
     for name in ("partition_format", "delimiter", "header", "dtypes", "include_path_column"):
         if getattr(reading, name):
-            msg = f"{name}: only for input that lies in files, not for a frame."
-            raise OptionError(msg)
+            raise OptionError(Option(name), ": only for input that lies in files, not for a frame.")
     if reading.input_type == "files":
-        msg = "input_type='files': a frame is a table."
-        raise OptionError(msg)
+        raise OptionError(Option("input_type", "files"), ": a frame is a table.")
 
 
 def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Source:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprs.errors import InputError
+from daskprs.errors import InputError, Option
 from daskprs.inputs.input_file import open_binary
 
 if TYPE_CHECKING:
@@ -145,5 +145,5 @@ def _compare_names(one: str, first: pa.Schema, other: str, second: pa.Schema) ->
     if missing or more:
         parts = [f"{', '.join(missing)} only in {one}"] if missing else []
         parts += [f"{', '.join(more)} only in {other}"] if more else []
-        msg = f"the files disagree on their columns: {'; '.join(parts)}. Name columns= in both."
-        raise InputError(msg)
+        told = f"the files disagree on their columns: {'; '.join(parts)}. Name those in both by "
+        raise InputError(told, Option("columns"), ".")

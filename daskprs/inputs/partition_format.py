@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import InputError, OptionError
+from daskprs.errors import InputError, Option, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,8 @@ class PartitionFormat:
             expression += re.escape(pattern[at : field.start()]) + self._group(field)
             at = field.end()
         if not self.names or len(set(self.names)) != len(self.names):
-            msg = f"partition_format={pattern!r}: must hold fields such as {{user}}, each once."
-            raise OptionError(msg)
+            shown = Option("partition_format", pattern)
+            raise OptionError(shown, ": must hold fields such as {user}, each once.")
         rest = re.escape(pattern[at:])
         self._expression = re.compile(f"(?:.*/)?{expression.lstrip('/')}{rest}")
 
@@ -63,8 +63,8 @@ class PartitionFormat:
         """
         match = self._expression.fullmatch(file.path)
         if match is None:
-            msg = f"{file.path} does not match partition_format={self.pattern!r}."
-            raise InputError(msg)
+            told = f"{file.path} does not match "
+            raise InputError(told, Option("partition_format", self.pattern), ".")
         return tuple(
             (name, self._value(name, match[f"f{place}"], file))
             for place, name in enumerate(self.names)
@@ -101,5 +101,4 @@ def check_keys(keys: Sequence[str], names: Sequence[str]) -> None:
     """Refuse partition keys that no path carries."""
     for key in keys:
         if key not in names:
-            msg = f"partition_keys: {key!r} is none of {', '.join(names)}."
-            raise OptionError(msg)
+            raise OptionError(Option("partition_keys"), f": {key!r} is none of {', '.join(names)}.")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from numbers import Integral
+from typing import Any
 
-from daskprs.errors import OptionError
+from daskprs.errors import Option, OptionError
 
 UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
 DEFAULT_BYTES = 1 << 20
@@ -13,13 +15,13 @@ _FORM = re.compile(r"(\d+)\s*(b|kb|mb|gb)?", re.IGNORECASE)
 RULE = "a whole number above 0, with or without a unit of 1024: B, KB, MB or GB"
 
 
-def parse_bytes(value: int | str, option: str) -> int:
+def parse_bytes(value: Any, option: str) -> int:
     """Return a size in bytes.
 
     Parameters
     ----------
     value
-        A number of bytes, or text such as ``"10 MB"``: digits and a unit, in any case.
+        A number of bytes, NumPy's too, or text such as ``"10 MB"``: digits and a unit, in any case.
     option
         The name of the option, for the message.
 
@@ -29,16 +31,15 @@ def parse_bytes(value: int | str, option: str) -> int:
         For anything else, with the rule and the value.
 
     """
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
     match = _FORM.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is not None:
         size = int(match[1]) * UNITS[(match[2] or "").lower()]
-    elif isinstance(value, int) and not isinstance(value, bool):
-        size = value
     else:
-        size = 0
+        size = int(value) if whole else 0
     if size <= 0:
-        msg = f"{option}={value!r}: must be {RULE}."
-        raise OptionError(msg)
+        shown = Option(option, value) if isinstance(value, (str, int)) else f"{option}={value!r}"
+        raise OptionError(shown, f": must be {RULE}.")
     return size
 
 
@@ -49,8 +50,8 @@ def files_per_mini_batch(value: int | str | None) -> int:
     if isinstance(value, str) and value.strip().isdigit():
         value = int(value)
     if isinstance(value, str):
-        msg = f"mini_batch_size={value!r}: for files it is a count, such as 10."
-        raise OptionError(msg)
+        shown = Option("mini_batch_size", value)
+        raise OptionError(shown, ": for files it is a count, such as 10.")
     return parse_bytes(value, "mini_batch_size")
 
 

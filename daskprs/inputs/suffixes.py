@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from daskprs.errors import InputError
+from daskprs.errors import InputError, Option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,16 +63,18 @@ def kind_of_all(paths: Sequence[str], *, strict: bool) -> Kind | None:
         examples.setdefault(kind_of(path), path)
     if len(examples) > 1:
         shown = " and ".join(repr(path) for path in examples.values())
-        msg = (
-            f"the input mixes kinds of files: {shown}. Say input_type='files' to get paths, or "
-            "name the files of one kind."
+        told = f"the input mixes kinds of files: {shown}. Say "
+        raise InputError(
+            told,
+            Option("input_type", "files"),
+            " to get paths, or name the files of one kind.",
         )
-        raise InputError(msg)
     kind = next(iter(examples), None)
     if kind is None and strict and paths:
-        msg = (
-            f"input_type='table': the suffix of {paths[0]!r} is none of {', '.join(SUFFIXES)}. "
-            "Give the delimiter of delimited text under another name."
+        raise InputError(
+            Option("input_type", "table"),
+            f": the suffix of {paths[0]!r} is none of {', '.join(SUFFIXES)}. Give the ",
+            Option("delimiter"),
+            " of delimited text under another name.",
         )
-        raise InputError(msg)
     return kind

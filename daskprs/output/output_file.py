@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.errors import OutputError
+from daskprs.errors import Option, OutputError
 from daskprs.job_folder import sync_folder
 from daskprs.job_lock import claimed
 
@@ -28,19 +28,17 @@ def check_output_dir(output_dir: str | PathLike[str]) -> Path:
     """
     named = os.fspath(output_dir)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", named):
-        msg = (
-            f"output_dir={named!r}: output goes to a folder of this machine. Write it there, and "
-            "upload it when the job is done."
+        raise OutputError(
+            Option("output_dir", named),
+            ": output goes to a folder of this machine. Write it there, and upload it when the job "
+            "is done.",
         )
-        raise OutputError(msg)
     path = Path(named).absolute()
     there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
     if not there.is_dir():
-        msg = f"output_dir={named!r}: {there} is not a folder."
-        raise OutputError(msg)
+        raise OutputError(Option("output_dir", named), f": {there} is not a folder.")
     if not os.access(there, os.W_OK | os.X_OK):
-        msg = f"output_dir={named!r}: {there} cannot be written by this user."
-        raise OutputError(msg)
+        raise OutputError(Option("output_dir", named), f": {there} cannot be written by this user.")
     return path
 
 
@@ -54,14 +52,19 @@ def check_output_file(target: Path, *, overwrite: bool) -> None:
 
     """
     if target.is_dir():
-        msg = f"the output file {target} is a folder. Use another append_row_file_name."
-        raise OutputError(msg)
+        told = f"the output file {target} is a folder. Use another "
+        raise OutputError(told, Option("append_row_file_name"), ".")
     if os.path.lexists(target) and not overwrite:
-        msg = (
-            f"the output file {target} exists. Use another output_dir or append_row_file_name, or "
-            "overwrite=True."
+        told = f"the output file {target} exists. Replace it by "
+        raise OutputError(
+            told,
+            Option("overwrite", value=True),
+            ", or write elsewhere by another ",
+            Option("output_dir"),
+            " or ",
+            Option("append_row_file_name"),
+            ".",
         )
-        raise OutputError(msg)
 
 
 def make_output_dir(output_dir: Path) -> None:

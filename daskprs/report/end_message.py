@@ -32,10 +32,7 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
     if ending.status is not JobStatus.COMPLETED:
         lines.append(f"Logs: {folder.logs}")
-        lines.append(
-            "Nothing was published. To go on with the same script and input: resume=True, "
-            f"job_dir={str(folder)!r}."
-        )
+        lines.append(f"Nothing was published. To go on where it was: {ended.go_on_by}")
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from daskprs.core.ending import Ending, JobStatus
@@ -17,6 +18,7 @@ from daskprs.core.events import (
 )
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.surface import Python
 
 HERE = Place(0, "process000", "host", 41)
 STARTED = 1_800_000_000.25
@@ -91,4 +93,6 @@ def job_ended(
 ) -> JobEnded:
     """Return the end of a job."""
     output = more.pop("output", "")
-    return JobEnded(Ending(status, reason, failure), standing(10, **more), 12.0, output)
+    go_on_by = Python().resume(Path("/job"))
+    ending = Ending(status, reason, failure)
+    return JobEnded(ending, standing(10, **more), 12.0, output, go_on_by)

@@ -1,0 +1,39 @@
+"""Errors: one message, worded for Python and for the command line, and the same after a pickle."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from daskprs.cli_options import flagged
+from daskprs.errors import DaskprsError, Option, OutputError
+
+
+@pytest.mark.parametrize(
+    ("option", "in_python", "on_the_command_line"),
+    [
+        (Option("overwrite", value=True), "overwrite=True", "--overwrite"),
+        (Option("keep_rows", value=False), "keep_rows=False", "--no-keep-rows"),
+        (Option("job_dir"), "job_dir", "--job-dir"),
+        (Option("input_type", "files"), "input_type='files'", "--input-type files"),
+        (
+            Option("mini_batch_size", "10 tb"),
+            "mini_batch_size='10 tb'",
+            "--mini-batch-size '10 tb'",
+        ),
+        (Option("dtypes"), "dtypes", "--dtype"),
+    ],
+)
+def test_a_message_names_an_option_as_its_reader_writes_it(
+    option: Option, in_python: str, on_the_command_line: str
+) -> None:
+    """In Python as an argument, in a shell with dashes; a pickle keeps both."""
+    error = pickle.loads(pickle.dumps(OutputError("it is there. Say ", option, ".")))
+    assert str(error) == f"it is there. Say {in_python}."
+    assert error.worded(flagged) == f"it is there. Say {on_the_command_line}."
+
+
+def test_a_message_of_plain_text_is_itself() -> None:
+    """Nothing in it is taken for an option."""
+    assert DaskprsError("overwrite=True").worded(flagged) == "overwrite=True"

@@ -63,16 +63,17 @@ class ParallelRunResult:
         -------
         pandas.DataFrame
             One row for each, in the order in which they were given up, with the columns
-            ``mini_batch`` (int), ``items`` (int), ``error`` (str) and ``log`` (str, the file with
-            the traceback). Read from the log folder each time.
+            ``mini_batch`` (int), ``label`` (str, which part of the input it is), ``items`` (int),
+            ``error`` (str) and ``log`` (str, below `logs_dir`: the traceback, or what a process
+            that died wrote to stderr). Read from the log folder each time.
 
         """
         import pandas as pd
 
-        from daskprs.report.attempts import failed_rows
+        from daskprs.report.attempts import FailedRow, failed_rows
 
-        columns = ["mini_batch", "items", "error", "log"]
-        return pd.DataFrame(list(failed_rows(JobFolder(self.job_dir))), columns=columns)
+        rows = list(failed_rows(JobFolder(self.job_dir)))
+        return pd.DataFrame(rows, columns=list(FailedRow._fields))
 
     def to_pandas(self) -> pd.DataFrame:
         """Return what `run` returned, in input order, with its types.

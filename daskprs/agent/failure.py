@@ -36,11 +36,23 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
 
 
 def _message(error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        code = "" if error.code is None else repr(error.code)
+        return f"sys.exit({code}) was called, which is an error in an entry script"
     try:
-        text = str(error)
+        text = str(error) or _raised_at(error)
     except BaseException as second:  # noqa: BLE001 - a person's __str__ may raise anything
         text = f"<str() of the error raised {type(second).__name__}>"
     return _shortened(text, MESSAGE_CHARS)
+
+
+def _raised_at(error: BaseException) -> str:
+    """Return the line that raised an error without words, such as a bare `assert`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f"{Path(last.filename).name}, line {last.lineno}: {last.line}"
 
 
 def _as_python_prints_it(error: BaseException) -> str:

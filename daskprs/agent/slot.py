@@ -107,7 +107,9 @@ class Slot:
             self._events.append(AgentReady(name, elapsed))
             return agent
         self._events.append(InitFailed(name, failure, elapsed))
-        self._dismiss(self._exited(agent, "during init()"))
+        returncode = agent.end(grace_s=EXIT_GRACE_S)
+        reason = failure.message or failure.kind
+        self._dismiss(AgentExited(name, returncode, reason, expected=False))
         return None
 
     def _exited(self, agent: Supervisor, when: str) -> AgentExited:

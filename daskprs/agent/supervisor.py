@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -14,6 +13,7 @@ from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Starte
 from daskprs.agent.page import Activity, Phase, SharedPage, new_page
 from daskprs.core.lease import AgentExited
 from daskprs.core.outcomes import Failure
+from daskprs.core.return_code import meaning_of, signal_of
 from daskprs.errors import AgentError
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ class Supervisor:
     def _overdue_at(self, phase: Phase) -> Failure:
         deadline = self._deadlines[phase]
         message = (
-            f"{deadline.what} exceeded {deadline.seconds:g} s on {self.spec.name}. Its stacks are "
-            f"in {self.spec.stderr}."
+            f"{deadline.what} exceeded {deadline.seconds:g} s on {self.spec.name}, which was "
+            "killed. Where it was stands in its stderr log: the stacks of all threads."
         )
         if deadline.option:
             message += f" Raise {deadline.option} if it needs longer."
@@ -239,10 +239,11 @@ class Supervisor:
 
     def death(self, returncode: int, when: str) -> Failure:
         """Describe a death, with the tail of what the process last said."""
-        message = f"{self.spec.name} exits with returncode {returncode}{_signal(returncode)} {when}"
+        exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"
+        message = f"{exits} {when}: {meaning_of(returncode)}."
         tail = self._stderr_tail()
         if tail:
-            message += f". Its stderr ends with:\n{tail}"
+            message += f" Its stderr ends with:\n{tail}"
         return Failure("PROCESS_DIED", message)
 
     def _stderr_tail(self) -> str:
@@ -265,15 +266,6 @@ def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
         Phase.RUNNING: _Deadline(limits.run_timeout_s, "run()", "run_invocation_timeout"),
         Phase.SHUTDOWN: _Deadline(limits.shutdown_timeout_s, "shutdown()", "shutdown_timeout"),
     }
-
-
-def _signal(returncode: int) -> str:
-    if returncode >= 0:
-        return ""
-    try:
-        return f" ({signal.Signals(-returncode).name})"
-    except ValueError:
-        return f" (signal {-returncode})"
 
 
 def _other_version(protocol: int) -> str:

@@ -155,7 +155,7 @@ class Dispatcher:
             self._tell_ledger(returned, place, _Payload(returned))
         elif future.status == "error":
             failure = _failure_of_lease(future)
-            told = f"a lease could not be worked on: {failure.kind}: {failure.message}"
+            told = f"a lease could not be worked on: {failure}"
             self._listeners.tell(Remarked("warning", told))
             self._tell_ledger(LeaseFailed(lease_id, failure))
         else:

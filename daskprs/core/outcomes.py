@@ -31,6 +31,10 @@ class Failure(NamedTuple):
     retryable: bool = True
     """False where no further attempt can mend it."""
 
+    def __str__(self) -> str:
+        """Return it as the last line of a traceback has it."""
+        return f"{self.kind}: {self.message}" if self.message else self.kind
+
 
 class Extent(NamedTuple):
     """Bytes that one attempt made, somewhere."""

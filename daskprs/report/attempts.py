@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.core.events import AttemptEnded
 from daskprs.core.outcomes import Status
 from daskprs.job_lock import latest_epoch
+from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.stamps import Stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.core.events import Event
+    from daskprs.core.events import Event, Place
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Failure
     from daskprs.job_folder import JobFolder
@@ -38,8 +39,6 @@ COLUMNS = (
     "Mini-batch Detail",
 )
 MESSAGE_CHARS = 2_000
-NO_PROCESS = "no_process"
-"""In place of its name, where a mini-batch was failed without an agent process."""
 _encode = json.JSONEncoder(default=str).encode
 
 
@@ -47,6 +46,7 @@ class AttemptTable:
     """Writes the table. A job may have a million attempts: a row costs a few microseconds."""
 
     def __init__(self, folder: JobFolder, files: LogFiles) -> None:
+        self._folder = folder
         self._file = files.file(folder.attempts, ",".join(COLUMNS) + "\n")
         self._stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
         self._run = _last_run(folder)
@@ -66,7 +66,7 @@ class AttemptTable:
             f'{{"label": {_encode(mini_batch.label)}, "partition_key": {_key(mini_batch)}, '
             f'"final": {"true" if final else "false"}, '
             f'"charged": {"true" if charged else "false"}, "run": {self._run}'
-            f"{'' if failure is None else _whole(failure)}}}"
+            f"{'' if failure is None else self._more(failure, place)}}}"
         )
         return (
             f"{outcome.index},{outcome.attempt},{place.node},{place.process or NO_PROCESS},"
@@ -74,6 +74,12 @@ class AttemptTable:
             f"{outcome.failed},{outcome.elapsed_s:.6f},{outcome.cpu_s:.6f},{outcome.run_s:.6f},"
             f"{outcome.status.value},{_error(failure)},{_quoted(detail)}\n"
         )
+
+    def _more(self, failure: Failure, place: Place) -> str:
+        """Return the error as it was, and where there is more of it, for `failed_rows`."""
+        log = evidence(failure, place, self._folder).log.relative_to(self._folder.logs)
+        error = failure._replace(message=failure.message[:MESSAGE_CHARS])
+        return f', "error": {_encode(str(error))}, "log": {_encode(str(log))}'
 
 
 def _key(mini_batch: MiniBatch) -> str:
@@ -91,11 +97,6 @@ def _one_line(text: str) -> str:
     return " ".join(text[:MESSAGE_CHARS].split())
 
 
-def _whole(failure: Failure) -> str:
-    """Return the error as it was, for `failed_rows`."""
-    return f', "error": {_encode(f"{failure.kind}: {failure.message[:MESSAGE_CHARS]}")}'
-
-
 def _quoted(text: str) -> str:
     doubled = text.replace('"', '""')
     return f'"{doubled}"'
@@ -105,10 +106,12 @@ class FailedRow(NamedTuple):
     """A mini-batch that was given up."""
 
     mini_batch: int
+    label: str
+    """Which part of the input it is: path and range, or keys."""
     items: int
     error: str
     log: str
-    """The file with its tracebacks."""
+    """The file to look into, relative to the log folder."""
 
 
 def failed_rows(folder: JobFolder) -> Iterator[FailedRow]:
@@ -127,9 +130,10 @@ def failed_rows(folder: JobFolder) -> Iterator[FailedRow]:
             if detail.get("final") and detail.get("run") == run:
                 yield FailedRow(
                     int(row["Mini-batch Id"]),
+                    detail.get("label", ""),
                     int(row["Total"]),
                     detail.get("error", ""),
-                    str(folder.tracebacks(int(row["Node Id"]), row["Process"])),
+                    detail.get("log", ""),
                 )
 
 

@@ -17,7 +17,7 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
     ending, standing = ended.ending, ended.standing
     lines = []
     if ending.failure is not None:
-        lines.append(f"{ending.failure.kind}: {ending.failure.message}")
+        lines.append(str(ending.failure))
     if ending.reason:
         lines.append(f"The job is {ending.status}: {ending.reason.rstrip('.')}.")
     else:

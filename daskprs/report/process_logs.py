@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.events import AgentChanged, AttemptEnded
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
-from daskprs.report.attempts import NO_PROCESS
+from daskprs.core.return_code import signal_of
+from daskprs.report.evidence import NO_PROCESS
 from daskprs.report.stamps import Stamps
 
 if TYPE_CHECKING:
@@ -64,21 +64,13 @@ def told(change: AgentEvent) -> str:
         case AgentReady(process, elapsed_s):
             return f"{process} ready after {elapsed_s:.3f} s"
         case InitFailed(process, failure, elapsed_s):
-            return (
-                f"{process} failed in import or init() after {elapsed_s:.3f} s: "
-                f"{failure.kind}: {failure.message}"
-            )
+            return f"{process} failed in import or init() after {elapsed_s:.3f} s: {failure}"
         case AgentExited(process, returncode, reason, _, warning):
             exits = f"{process} exits with returncode {returncode}"
             # A death begins with these words already; a timeout and an orderly end do not.
-            text = reason if reason.startswith(exits) else f"{exits}{_signal(returncode)}: {reason}"
-            return text if warning is None else f"{text}; {warning.kind}: {warning.message}"
+            text = (
+                reason if reason.startswith(exits) else f"{exits}{signal_of(returncode)}: {reason}"
+            )
+            return text if warning is None else f"{text}; {warning}"
         case _:
             assert_never(change)
-
-
-def _signal(returncode: int) -> str:
-    try:
-        return f" ({signal.Signals(-returncode).name})" if returncode < 0 else ""
-    except ValueError:  # a real-time signal has no name
-        return f" (signal {-returncode})"

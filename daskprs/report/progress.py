@@ -15,7 +15,7 @@ from daskprs.core.events import (
     Stood,
 )
 from daskprs.core.lease import InitFailed
-from daskprs.report.attempts import NO_PROCESS
+from daskprs.report.evidence import evidence
 from daskprs.report.notebook import NotebookDisplay, in_notebook
 from daskprs.report.pace import PaceMaker
 from daskprs.report.plain_lines import PlainLines
@@ -102,11 +102,9 @@ class Progress:
         if self._told_error:
             return
         self._told_error = True
-        first_line = failure.message.partition("\n")[0][:MESSAGE_CHARS]
-        log = self._folder.tracebacks(place.node, place.process or NO_PROCESS)
-        self._display.say(
-            f"first error: {failure.kind}: {first_line}\n  in {where}; full traceback: {log}"
-        )
+        error = failure._replace(message=failure.message.partition("\n")[0][:MESSAGE_CHARS])
+        seen = evidence(failure, place, self._folder)
+        self._display.say(f"first error: {error}\n  in {where}; {seen}")
 
 
 class Terminal:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from daskprs.core.events import AgentChanged, AttemptEnded, JobEnded, JobStarted, Stood
 from daskprs.core.lease import AgentExited, InitFailed
 from daskprs.job_folder import whole_file
-from daskprs.report.attempts import NO_PROCESS
+from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.stamps import Stamps
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _Kind:
     def __str__(self) -> str:
         """Return it as a paragraph of the summary."""
         failure = self.failure
-        lines = [f"{self.count:,} × {failure.kind}: {failure.message}", f"first: {self.where}"]
+        lines = [f"{self.count:,} × {failure}", f"first: {self.where}"]
         if failure.traceback:
             text = failure.traceback.rstrip()
             cut = "…\n" if len(text) > TRACEBACK_CHARS else ""
@@ -103,14 +103,15 @@ class ScriptErrors:
         self._changed = True
         process = place.process or NO_PROCESS
         log = self._folder.tracebacks(place.node, process)
-        text = failure.traceback or f"{failure.kind}: {failure.message}"
+        text = failure.traceback or str(failure)
         stamp = self._stamps.at(time.time())
         self._files.file(log).write(f"{stamp}|{where}\n{text.rstrip()}\n\n")
         key = shape(failure)
         if key in self._kinds:
             self._kinds[key].count += 1
         elif len(self._kinds) < KINDS_KEPT:
-            first = f"{where}, on node {place.node}, {process}; traceback in {log}"
+            seen = evidence(failure, place, self._folder)
+            first = f"{where}, on node {place.node}, {process}; {seen}"
             self._kinds[key] = _Kind(failure, first)
             self._kinds[key].count = 1
         else:

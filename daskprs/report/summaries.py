@@ -11,7 +11,7 @@ from daskprs.core.events import AgentChanged, AttemptEnded, JobEnded
 from daskprs.core.lease import AgentExited, AgentReady
 from daskprs.core.outcomes import Status
 from daskprs.job_folder import whole_file
-from daskprs.report.attempts import NO_PROCESS
+from daskprs.report.evidence import NO_PROCESS
 
 if TYPE_CHECKING:
     from pathlib import Path

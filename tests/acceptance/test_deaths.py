@@ -25,7 +25,7 @@ WHAT_IS_READ = {
     "raise": "ValueError: the deed was done",
     "exit 0": "exits with returncode 0",
     "exit 3": "exits with returncode 3",
-    "sys.exit": "SystemExit: 4",
+    "sys.exit": "SystemExit: sys.exit(4) was called",
     "SIGSEGV": "exits with returncode -11 (SIGSEGV)",
     "SIGKILL": "exits with returncode -9 (SIGKILL)",
     "hang": f"exceeded {TIMEOUT_S} s",

@@ -26,7 +26,7 @@ def main(how: str) -> None:
     try:
         for tenth in range(5, 15):
             progress.tell(stood(tenth // 2, elapsed_s=tenth / 10))
-        progress.tell(attempt(3, Failure("ValueError", "row 3 is bad\nand more")))
+        progress.tell(attempt(3, Failure("ValueError", "row 3 is bad\nand more", "Traceback")))
         print("printed by other code")
         progress.tell(Remarked("warning", "the disk is slow"))
         progress.tell(stood(9, elapsed_s=60, quiet_s=50, slots=STRAGGLER))

@@ -77,12 +77,13 @@ def test_whatever_a_message_holds_a_row_is_one_line(
     write(folder, attempt(3, failure, final=True, label=label), attempt(4))
     assert folder.attempts.read_bytes().count(b"\n") == 3
     (row,) = failed_rows(folder)
-    assert row[:3] == (3, 2, f"{kind}: {message}")
+    assert row[:4] == (3, label, 2, f"{kind}: {message}" if message else kind)
 
 
 def test_only_what_was_given_up_is_failed(folder: JobFolder) -> None:
-    """Not an attempt that was followed by another."""
-    failure = Failure("ValueError", "bad")
+    """Not an attempt that was followed by another; its log is the one with the most to say."""
+    failure = Failure("ValueError", "bad", "Traceback")
+    died = Failure("PROCESS_DIED", "it did")
     without_process = Place(0, "")
     write(
         folder,
@@ -90,12 +91,16 @@ def test_only_what_was_given_up_is_failed(folder: JobFolder) -> None:
         attempt(1, failure, final=True, attempt=2),
         attempt(2, failure),
         attempt(2, attempt=2),
-        attempt(3, failure, final=True, place=without_process, status=Status.NODE_LOST),
+        attempt(3, died, final=True, status=Status.PROCESS_DIED),
+        attempt(4, died, final=True, place=without_process, status=Status.NODE_LOST),
     )
     rows = list(failed_rows(folder))
-    assert [row.mini_batch for row in rows] == [1, 3]
-    assert rows[0].log == str(folder.tracebacks(0, HERE.process))
-    assert rows[1].log.endswith("no_process.txt")
+    assert [row.mini_batch for row in rows] == [1, 3, 4]
+    assert [folder.logs / row.log for row in rows] == [
+        folder.tracebacks(0, HERE.process),
+        folder.stderr(0, HERE.process),
+        folder.tracebacks(0, "no_process"),
+    ]
 
 
 def test_what_an_earlier_run_gave_up_counts_with_the_resume_that_runs_it_again(

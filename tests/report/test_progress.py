@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Event
     from daskprs.job_folder import JobFolder
 
-BAD = Failure("ValueError", "bad\nand more")
+BAD = Failure("ValueError", "bad\nand more", "Traceback")
 
 
 def lines_of(folder: JobFolder, *events: Event) -> list[str]:
@@ -64,6 +64,15 @@ def test_the_first_error_is_told_at_once_and_only_the_first(folder: JobFolder) -
     assert first == "daskprs: first error: ValueError: bad"
     log = folder.tracebacks(0, "process000")
     assert second == f"  in mini-batch 3 (rows 3-4), attempt 1; full traceback: {log}"
+
+
+def test_a_death_has_no_traceback_but_what_the_process_said_last(folder: JobFolder) -> None:
+    """An error that never came up is not looked for; one without words ends in no colon."""
+    _, where, _ = lines_of(folder, attempt(3, Failure("PROCESS_DIED", "it did")), job_ended())
+    assert where.endswith(f"attempt 1; its stderr log: {folder.stderr(0, 'process000')}")
+    first, where, _ = lines_of(folder, attempt(3, Failure("RUN_NULL_RETURN", "")), job_ended())
+    assert first == "daskprs: first error: RUN_NULL_RETURN"
+    assert where.endswith(f"its error log: {folder.tracebacks(0, 'process000')}")
 
 
 def test_an_init_that_fails_is_told_too(folder: JobFolder) -> None:

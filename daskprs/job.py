@@ -158,7 +158,7 @@ class Job:
             "input": self._source.fingerprint(),
             "script": self._script.fingerprint(),
             "options": options.of_results(),
-            "output": list(self._output),
+            "output": {"text": self._output.text, "typed": self._output.typed},
         }
         return ResultStore(
             self._folder,

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any
 from daskprs.agent.entry_script import takes_one
 from daskprs.agent.messages import ScriptSpec
 from daskprs.agent.pickled import pickled_object
-from daskprs.agent.snapshot import SourceFile, content_hash, copy_snapshot, source_files
+from daskprs.agent.snapshot import (
+    SourceFile,
+    content_hash,
+    copy_snapshot,
+    digests_of,
+    source_files,
+)
 from daskprs.errors import Option, ScriptError
 
 if TYPE_CHECKING:
@@ -40,24 +46,25 @@ class CheckedScript:
     module: str | None = None
     pickled: bytes | None = None
     _files: list[SourceFile] = field(default_factory=list)
-    _digest: str = ""
+    _digests: dict[str, str] = field(default_factory=dict)
 
     def look(self, exclude: Collection[Path]) -> None:
         """Find and hash the files that travel."""
         if self.root is not None:
             self._files = source_files(self.root, exclude)
-            self._digest = content_hash(self.root, self._files)
+            self._digests = digests_of(self.root, self._files)
 
-    def fingerprint(self) -> dict[str, str]:
+    def fingerprint(self) -> dict[str, Any]:
         """Return what the script is, by content (after `look`)."""
         pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
-        return {"name": self.name, "source": self._digest, "object": pickled}
+        return {"name": self.name, "files": self._digests, "object": pickled}
 
     def travel(self, folder: Path) -> ScriptSpec:
         """Copy the source directory to a snapshot, and return what agents need (after `look`)."""
         if self.root is None:
             return ScriptSpec(self.name, module=self.module, pickled=self.pickled)
-        snapshot = copy_snapshot(self.root, self._files, folder, self._digest)
+        digest = content_hash(self._digests)
+        snapshot = copy_snapshot(self.root, self._files, folder, digest)
         return ScriptSpec(
             self.name,
             file=None if self.file is None else str(snapshot / self.file),

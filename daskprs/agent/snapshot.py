@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 LARGEST_BYTES = 300 << 20
 LARGEST_COUNT = 50_000
 SHOWN = 5
+DIGEST_CHARS = 24
+OWN_OUTPUT = (1, 2)
+"""Descriptors of this process: what goes there may go to files beside the script."""
 
 
 class SourceFile(NamedTuple):
@@ -48,21 +52,33 @@ def source_files(root: Path, exclude: Collection[Path] = ()) -> list[SourceFile]
     left_out = {path.resolve() for path in exclude}
     found: list[SourceFile] = []
     size = 0
+    own = _own_output()
     for path in _walk(root, "", rules, left_out, set()):
-        found.append(SourceFile(path, (root / path).stat().st_size))
+        status = (root / path).stat()
+        if (status.st_dev, status.st_ino) in own:
+            continue
+        found.append(SourceFile(path, status.st_size))
         size += found[-1].size_bytes
         if size > LARGEST_BYTES or len(found) > LARGEST_COUNT:
             raise ScriptError(_too_large(root, found))
     return sorted(found)
 
 
-def content_hash(root: Path, files: list[SourceFile]) -> str:
-    """Return a hash of names and contents."""
-    digest = hashlib.sha256()
+def digests_of(root: Path, files: list[SourceFile]) -> dict[str, str]:
+    """Return a digest of the content of each file, by path."""
+    found = {}
     for file in files:
-        digest.update(f"{file.path}\0{file.size_bytes}\0".encode("utf-8", "surrogateescape"))
-        digest.update((root / file.path).read_bytes())
-    return digest.hexdigest()[:24]
+        with (root / file.path).open("rb") as content:
+            found[file.path] = hashlib.file_digest(content, "sha256").hexdigest()[:DIGEST_CHARS]
+    return found
+
+
+def content_hash(digests: dict[str, str]) -> str:
+    """Return a hash of names and contents."""
+    whole = hashlib.sha256()
+    for path, digest in digests.items():
+        whole.update(f"{path}\0{digest}\0".encode("utf-8", "surrogateescape"))
+    return whole.hexdigest()[:DIGEST_CHARS]
 
 
 def copy_snapshot(root: Path, files: list[SourceFile], folder: Path, digest: str) -> Path:
@@ -105,6 +121,16 @@ def _walk(
             yield from _walk(root, path, rules, left_out, seen)
         elif entry.is_file():
             yield path
+
+
+def _own_output() -> set[tuple[int, int]]:
+    """Return which files this process writes its output to, as ``daskprs run … > log.txt`` does."""
+    found = set()
+    for fd in OWN_OUTPUT:
+        with suppress(OSError):  # it may have been closed
+            status = os.fstat(fd)
+            found.add((status.st_dev, status.st_ino))
+    return found
 
 
 def _is_no_source(folder: Path) -> bool:

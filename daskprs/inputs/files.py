@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import LoadError, Option, OptionError
-from daskprs.inputs.input_file import InputFile, is_url
+from daskprs.inputs.input_file import InputFile, files_fingerprint, is_url
 from daskprs.inputs.partition_format import PartitionFormat, Values, check_keys
 
 if TYPE_CHECKING:
@@ -87,10 +87,7 @@ class FilesSource:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on: every file, by path, size and version."""
-        digest = hashlib.sha256()
-        for file in self._files():
-            digest.update(file.identity.encode("utf-8", "surrogateescape") + b"\n")
-        return {"kind": "files", "files": digest.hexdigest()}
+        return {"kind": "files", "files": files_fingerprint(self._files())}
 
     def reader(self) -> FilesReader:
         """Return the reader for the agents."""

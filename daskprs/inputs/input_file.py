@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MOST_LISTED = 10_000
+"""Files whose names a fingerprint holds."""
 
 
 class InputFile(NamedTuple):
@@ -26,6 +33,17 @@ class InputFile(NamedTuple):
     def name(self) -> str:
         """The last part of its path."""
         return self.path.rpartition("/")[2]
+
+
+def files_fingerprint(files: Iterable[InputFile]) -> dict[str, str] | str:
+    """Return what says whether files are the same: each by its path, of very many only a digest."""
+    listed: dict[str, str] = {}
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.identity.encode("utf-8", "surrogateescape") + b"\n")
+        if len(listed) <= MOST_LISTED:
+            listed[file.path] = f"{file.size_bytes}|{file.version}"
+    return listed if len(listed) <= MOST_LISTED else digest.hexdigest()
 
 
 def is_url(path: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import LoadError
 from daskprs.inputs.columns import check_columns
-from daskprs.inputs.input_file import open_binary
+from daskprs.inputs.input_file import files_fingerprint, open_binary
 from daskprs.inputs.parquet_schema import SchemaOfAll, footer
 from daskprs.inputs.path_columns import PathColumns, PathValues
 from daskprs.inputs.sizes import bytes_per_mini_batch
@@ -101,12 +100,9 @@ class ParquetSource:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on."""
-        digest = hashlib.sha256()
-        for file in self._files:
-            digest.update(file.identity.encode("utf-8", "surrogateescape") + b"\n")
         return {
             "kind": "parquet",
-            "files": digest.hexdigest(),
+            "files": files_fingerprint(self._files),
             "size": self._size,
             "schema": str(self._schema.remove_metadata()),
         }

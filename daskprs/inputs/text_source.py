@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.mini_batch import MiniBatch
+from daskprs.inputs.input_file import files_fingerprint
 from daskprs.inputs.path_columns import PathColumns
 from daskprs.inputs.sizes import bytes_per_mini_batch
 from daskprs.inputs.text_file import TextFile, size_of
@@ -91,10 +91,7 @@ class TextSource:
         return self._paths.names
 
     def _fingerprint(self, kind: str, schema: dict[str, str]) -> dict[str, Any]:
-        digest = hashlib.sha256()
-        for file in self._files:
-            digest.update(file.identity.encode("utf-8", "surrogateescape") + b"\n")
-        files = digest.hexdigest()
+        files = files_fingerprint(self._files)
         return {"kind": kind, "files": files, "size": self._size, "schema": schema}
 
     def _ranges(self, place: int) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from daskprs.agent import snapshot
 from daskprs.agent.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.ignore_rules import IgnoreRules
-from daskprs.agent.snapshot import content_hash, copy_snapshot, source_files
+from daskprs.agent.snapshot import content_hash, copy_snapshot, digests_of, source_files
 from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:
@@ -92,16 +93,35 @@ def test_caches_environments_jobs_and_outputs_never_travel(tmp_path: Path) -> No
     assert [file.path for file in source_files(tmp_path, [tmp_path / "out"])] == ["a.py"]
 
 
+def test_a_log_that_this_process_writes_is_no_source(tmp_path: Path) -> None:
+    """`daskprs run … > log.txt` in the folder of the script: the log grows while the job runs."""
+    (tmp_path / "a.py").touch()
+    code = (
+        "import sys; from pathlib import Path; from daskprs.agent.snapshot import source_files; "
+        "sys.stderr.write(str([one.path for one in source_files(Path())]))"
+    )
+    with (tmp_path / "log.txt").open("wb") as log:
+        told = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            stdout=log,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    assert told.stderr == "['a.py']"
+
+
 def test_a_snapshot_is_named_by_its_content(tmp_path: Path) -> None:
     """The same files give the same folder, an edit another one."""
     root, folder = tmp_path / "source", tmp_path / "snapshots"
     root.mkdir()
     (root / "a.py").write_text("1")
     files = source_files(root)
-    first = copy_snapshot(root, files, folder, content_hash(root, files))
-    assert copy_snapshot(root, files, folder, content_hash(root, files)) == first
+    first = copy_snapshot(root, files, folder, content_hash(digests_of(root, files)))
+    assert copy_snapshot(root, files, folder, content_hash(digests_of(root, files))) == first
     (root / "a.py").write_text("2")
-    assert content_hash(root, files) != first.name
+    assert content_hash(digests_of(root, files)) != first.name
     assert (first / "a.py").read_text() == "1"
 
 

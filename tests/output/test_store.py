@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
@@ -343,14 +343,63 @@ def test_a_flipped_bit_anywhere_in_a_commit_drops_it(tmp_path: Path) -> None:
 
 def test_a_job_that_has_changed_says_which_part(tmp_path: Path) -> None:
     """Inputs, script and options are compared value by value."""
-    then = {"input": {"files": ["a", "b"], "size": 1}, "options": {"sep": " ", "header": False}}
-    now = {"input": {"files": ["a", "c"], "size": 1}, "options": {"sep": ",", "header": False}}
+    then = {
+        "input": {"files": {"/in/a": "1", "/in/b": "1"}, "size": 1},
+        "script": {"files": {"old.py": "1", "same.py": "1"}, "object": ""},
+        "options": {"sep": " ", "dtypes": {"a": "int64"}},
+    }
+    now = {
+        "input": {"files": {"/in/a": "2", "/in/b": "1", "/in/c": "1"}, "size": 1},
+        "script": {"files": {"same.py": "2", "new.py": "1", "notes.txt": "1"}, "object": "9"},
+        "options": {"sep": ",", "dtypes": {"a": "str"}},
+    }
     with driving(tmp_path / "job", None, TYPED, then):
         pass
     with (
-        pytest.raises(JobChanged, match=r"input.files\[1\] was 'b' and is 'c'; options.sep was"),
+        pytest.raises(JobChanged) as refused,
         driving(tmp_path / "job", None, TYPED, now, resume=True),
     ):
+        pass
+    assert str(refused.value).splitlines()[1:-1] == [
+        "  of the input, /in/a has changed",
+        "  of the input, /in/c is new",
+        "  dtypes of a was 'int64' and is 'str'",
+        "  sep was ' ' and is ','",
+        "  in the script's folder, new.py is new",
+        "  in the script's folder, old.py is gone",
+        "  in the script's folder, same.py has changed",
+        "  the function or object that is the script has changed",
+    ]
+    assert "without resume=True and with another job_dir" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ({"a": "1", "b": "1"}, {"b": "1", "a": "1"}, "in another order"),
+        ("digest", "another", "the files of the input are not the same"),
+    ],
+)
+def test_the_order_of_inputs_counts_and_a_million_of_them_have_one_digest(
+    tmp_path: Path, then: Any, now: Any, told: str
+) -> None:
+    """What comes first in the output is what comes first in the input."""
+    with driving(tmp_path / "job", None, TYPED, {"input": {"files": then}}):
+        pass
+    with (
+        pytest.raises(JobChanged, match=told),
+        driving(tmp_path / "job", None, TYPED, {"input": {"files": now}}, resume=True),
+    ):
+        pass
+
+
+def test_data_that_is_new_beside_the_script_is_no_change(tmp_path: Path) -> None:
+    """The outputs of other jobs, notes, the price list that was missing."""
+    then = {"script": {"files": {"a.py": "1"}}}
+    now = {"script": {"files": {"a.py": "1", "out/rows.txt": "1"}}}
+    with driving(tmp_path / "job", None, TYPED, then):
+        pass
+    with driving(tmp_path / "job", None, TYPED, now, resume=True):
         pass
 
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent import warm
-from daskprs.agent.checked_script import check_script
+from daskprs.agent.checked_script import check_script, refuse_swapped
 from daskprs.agent.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.messages import JobSpec
 from daskprs.core.ending import Ending, JobStatus
@@ -76,6 +76,7 @@ class Job:
         self._surface = surface or Python()
         self._options = options
         self._client = check_client(client)
+        refuse_swapped(data, script)
         self._script = check_script(script, options.source_directory)
         self._source = open_source(data, options.reading())
         if options.resume and job_dir is None:

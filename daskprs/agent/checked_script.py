@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import importlib.util
 import inspect
@@ -26,11 +25,14 @@ from daskprs.agent.snapshot import (
     source_files,
 )
 from daskprs.errors import Option, ScriptError
+from daskprs.inputs.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+SHOWN = 5
 
 
 @dataclass
@@ -89,10 +91,35 @@ def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -
         script = script.__file__ or script.__name__
     if isinstance(script, (str, os.PathLike)):
         text = os.fspath(script)
-        if not text.endswith(".py") and DOTTED.fullmatch(text):
+        is_folder = Path(text).is_dir() and not Path(text, "__init__.py").exists()
+        if not text.endswith(".py") and DOTTED.fullmatch(text) and not is_folder:
             return _from_module(text, root)
         return _from_file(Path(text), root)
     return _from_object(script, root)
+
+
+def refuse_swapped(data: Any, script: Any) -> None:
+    """Refuse a script that is given as the input, where the input is given as the script.
+
+    In Python the input comes first, on the command line the script.
+
+    Raises
+    ------
+    ScriptError
+        Asking whether it is the other way round.
+
+    """
+    given = data if isinstance(data, (list, tuple)) else [data]
+    paths = [os.fspath(one) for one in given if isinstance(one, (str, os.PathLike))]
+    scripts = [path for path in paths if path.endswith(".py") and Path(path).is_file()]
+    if not scripts or not isinstance(script, (str, os.PathLike)):
+        return
+    if not os.fspath(script).endswith(".py") and Path(script).exists():
+        msg = (
+            f"{os.fspath(script)!r} is given as the script, and {scripts[0]!r} as input. Is it the "
+            "other way round?"
+        )
+        raise ScriptError(msg)
 
 
 def _folder(path: Path) -> Path:
@@ -105,9 +132,11 @@ def _from_file(path: Path, root: Path | None) -> CheckedScript:
     if not path.exists() and root is not None and (root / path).exists():
         path = root / path
     if not path.is_file():
-        near = difflib.get_close_matches(path.name, _names(path.parent), n=3)
-        hint = f" The folder has: {', '.join(near)}." if near else ""
-        msg = f"there is no entry script {str(path)!r}.{hint}"
+        if path.is_dir():
+            inside = ", ".join(sorted(str(one) for one in path.glob("*.py"))[:SHOWN])
+            msg = f"the entry script {str(path)!r} is a folder. Name a file in it: {inside or '…'}."
+        else:
+            msg = f"the entry script {str(path)!r} is not there.{nearest(path, '.py')}"
         raise ScriptError(msg)
     path = path.resolve()
     _check_source(path)
@@ -131,11 +160,10 @@ def _from_module(name: str, root: Path | None) -> CheckedScript:
     except (ImportError, ValueError):
         installed = None
     if installed is None or not installed.origin or not installed.origin.endswith(".py"):
-        msg = (
-            f"there is no module {name!r} in {root or Path.cwd()}, and none is installed. Give the "
-            "path of the script, or source_directory=."
-        )
-        raise ScriptError(msg)
+        told = f"there is no module {name!r} in {root or Path.cwd()}, and none is installed."
+        hint = nearest((root or Path()) / relative, ".py")
+        more = " Give the path of the script, or where its module is by "
+        raise ScriptError(told, *((hint,) if hint else (more, Option("source_directory"), ".")))
     _check_source(Path(installed.origin))
     return CheckedScript(name, module=name)
 
@@ -210,10 +238,3 @@ def _takes_one(arguments: ast.arguments) -> bool:
     required = len(positional) - len(arguments.defaults)
     keywords = [default for default in arguments.kw_defaults if default is None]
     return required <= 2 and (bool(positional) or arguments.vararg is not None) and not keywords  # noqa: PLR2004
-
-
-def _names(folder: Path) -> list[str]:
-    try:
-        return os.listdir(folder)  # noqa: PTH208 - names are what is compared
-    except OSError:
-        return []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import os
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError
 from daskprs.inputs.input_file import InputFile, is_url
+from daskprs.inputs.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -54,7 +54,7 @@ def _names_many(path: str, found: list[InputFile]) -> bool:
 def _one(path: str) -> list[InputFile]:
     found = sorted(set(_remote(path) if is_url(path) else _local(path)))
     if not found and _is_glob(path):
-        msg = f"the glob {path!r} matches nothing.{_hint(path)}"
+        msg = f"the glob {path!r} matches nothing.{nearest(path)}"
         raise InputError(msg)
     return found
 
@@ -80,7 +80,7 @@ def _local(path: str) -> Iterator[InputFile]:
             else:
                 yield _file(os.path.abspath(match), os.path.relpath(match, root))  # noqa: PTH100
     else:
-        msg = f"there is no file or folder {path!r}.{_hint(path)}"
+        msg = f"there is no file or folder {path!r}.{nearest(path)}"
         raise InputError(msg)
 
 
@@ -103,17 +103,6 @@ def _glob_root(path: str) -> Path:
     parts = Path(path).parts
     fixed = next(place for place, part in enumerate(parts) if _is_glob(part))
     return Path(*parts[:fixed]) if fixed else Path()
-
-
-def _hint(path: str) -> str:
-    """Name the nearest thing that is there."""
-    place = Path(path).absolute()
-    parent = place.parent
-    while not parent.is_dir():
-        place, parent = parent, parent.parent
-    near = difflib.get_close_matches(place.name, os.listdir(parent), n=3)  # noqa: PTH208 - names
-    has = f" has {', '.join(map(repr, near))}" if near else " is there"
-    return f" {parent}{has}."
 
 
 # ---- elsewhere ----

@@ -1,0 +1,39 @@
+"""What may have been meant by a path that is not there."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+WILDCARDS = frozenset("*?[")
+SHOWN = 3
+
+
+def nearest(path: str | os.PathLike[str], suffix: str = "") -> str:
+    """Return a sentence with the nearest names that are there, for the end of a message.
+
+    Parameters
+    ----------
+    path
+        What is not there; a glob that matches nothing, too.
+    suffix
+        Files of other names are not meant, and it may have been left out.
+
+    """
+    missing = place = Path(path)
+    while not missing.parent.is_dir():
+        missing = missing.parent
+    names = [
+        one.name
+        for one in os.scandir(missing.parent)
+        if one.name != missing.name and (one.is_dir() or one.name.endswith(suffix))
+    ]
+    forgotten = f"{missing.name}{suffix}"
+    near = [forgotten] if suffix and forgotten in names else []
+    near = near or difflib.get_close_matches(missing.name, names, n=SHOWN)
+    if near:
+        return f" Did you mean {' or '.join(repr(str(missing.parent / name)) for name in near)}?"
+    if missing != place and WILDCARDS.isdisjoint(missing.name):
+        return f" There is no {missing.name!r} in {missing.parent.absolute()}."
+    return ""

@@ -11,7 +11,9 @@ from daskprs.core.outcomes import Failure, Outcome, Status
 
 if TYPE_CHECKING:
     from daskprs.agent.messages import Outcomes
+    from daskprs.core.lease import Results
     from daskprs.core.mini_batch import Assigned
+    from daskprs.core.packed import Packed
 
 RETURN_AFTER_S = 1.0
 """What has finished is handed back so long after the first of it came, whatever else goes on."""
@@ -21,13 +23,6 @@ HOLD_BACK_S = 2.0
 """What has not begun after so long is given to others."""
 
 
-class Share(NamedTuple):
-    """What a return of the lease hands over."""
-
-    outcomes: tuple[Outcome, ...]
-    payload: tuple[bytes, ...]
-
-
 class LeaseRun:
     """The books of one lease, kept by the supervisor of its agent.
 
@@ -35,7 +30,7 @@ class LeaseRun:
     `received` are done, those up to `kept` are the agent's.
     """
 
-    def __init__(self, order: int, work: tuple[Assigned, ...]) -> None:
+    def __init__(self, order: int, work: Packed[Assigned]) -> None:
         self.order = order
         """The number of this lease between supervisor and agent."""
         self.work = work
@@ -46,24 +41,19 @@ class LeaseRun:
         """What had not begun was taken back already."""
         self._begun_s = time.monotonic()
         self._first_s: float | None = None
-        self._outcomes: list[Outcome] = []
-        self._payload: list[bytes] = []
+        self._results: list[Results] = []
         self._payload_bytes = 0
 
     def receive(self, message: Outcomes, below: int | None = None) -> None:
         """Enter what the agent sent; with `below`, only what stands before that position."""
-        count = len(message.outcomes)
+        results = message.results
         if below is not None:
-            count = max(0, min(count, below - self.received))
-        outcomes = message.outcomes[:count]
-        payload = message.payload[: sum(outcome.carried_bytes for outcome in outcomes)]
-        if outcomes and self._first_s is None:
-            self._first_s = time.monotonic()
-        self.received += count
-        self._outcomes.extend(outcomes)
-        if payload:
-            self._payload.append(payload)
-            self._payload_bytes += len(payload)
+            results = results.first(max(0, below - self.received))
+        if results.outcomes:
+            self._first_s = self._first_s or time.monotonic()
+            self._results.append(results)
+        self.received += len(results.outcomes)
+        self._payload_bytes += len(results.payload)
         self.finished = message.finished
 
     def due_in_s(self) -> float | None:
@@ -84,11 +74,10 @@ class LeaseRun:
         self.recalled = True
         return given_back
 
-    def share(self) -> Share:
+    def share(self) -> tuple[Results, ...]:
         """Take out what has come back and not been handed over yet."""
-        share = Share(tuple(self._outcomes), tuple(self._payload))
-        self._outcomes.clear()
-        self._payload.clear()
+        share = tuple(self._results)
+        self._results.clear()
         self._payload_bytes = 0
         self._first_s = None
         return share

@@ -120,7 +120,8 @@ class Agent:
         """Work through a lease, one position after the other, as far as it is ours."""
         self._page.begin_lease(lease.lease_id)
         self._outbox.open(lease.lease_id)
-        last = len(lease.work) - 1
+        work = tuple(lease.work)
+        last = len(work) - 1
         claimed = NOTHING
         position = 0
         while position <= last:
@@ -129,14 +130,14 @@ class Agent:
                 if position > last:
                     break
                 claimed = position
-            mini_batch, number = lease.work[position]
+            mini_batch, number = work[position]
             attempt = Attempt(mini_batch, number)
             self._load(attempt, position)
             if lease.prefetch and self._loader.pays and position < last:
                 last = self._claim(position + 1, lease.lease_id, last)
                 if position < last:
                     claimed = position + 1
-                    self._loader.begin(claimed, lease.work[claimed][0])
+                    self._loader.begin(claimed, work[claimed][0])
             outcome, payload = self._run(attempt, position)
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that the script has let come back: it is no second agent

@@ -24,11 +24,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from daskprs.core.mini_batch import MiniBatch
-    from daskprs.core.outcomes import Failure, Outcome
+    from daskprs.core.lease import Results
+    from daskprs.core.mini_batch import Assigned
+    from daskprs.core.outcomes import Failure
+    from daskprs.core.packed import Packed
     from daskprs.output.spec import OutputSpec
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 
 class ScriptSpec(NamedTuple):
@@ -98,8 +100,7 @@ class RunLease(NamedTuple):
     """Run these, in order."""
 
     lease_id: int
-    work: tuple[tuple[MiniBatch, int], ...]
-    """Mini-batches with the number of the attempt."""
+    work: Packed[Assigned]
     prefetch: bool
 
 
@@ -137,9 +138,7 @@ class Outcomes(NamedTuple):
     """Finished mini-batches of a lease, in order."""
 
     lease_id: int
-    outcomes: tuple[Outcome, ...]
-    payload: bytes
-    """Bytes of the outcomes' extents without a file: text then typed, one after the other."""
+    results: Results
     finished: bool
     """Nothing of the lease is left."""
 

@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from daskprs.agent.messages import Outcomes
+from daskprs.core.lease import Results
+from daskprs.core.packed import Packed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -78,9 +80,9 @@ class Outbox:
         return self._groups != group
 
     def _send(self, *, finished: bool) -> None:
-        outcomes, payload = tuple(self._outcomes), b"".join(self._payload)
+        results = Results(Packed(self._outcomes), b"".join(self._payload))
         self._outcomes.clear()
         self._payload.clear()
         self._payload_bytes = 0
         self._groups += 1
-        self._connection.send(Outcomes(self._lease_id, outcomes, payload, finished))
+        self._connection.send(Outcomes(self._lease_id, results, finished))

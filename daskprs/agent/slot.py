@@ -22,7 +22,9 @@ from daskprs.core.lease import (
     InitFailed,
     Lease,
     LeaseReturned,
+    Results,
 )
+from daskprs.core.packed import Packed
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure, Outcome
@@ -208,7 +210,9 @@ class Slot:
         more: tuple[Outcome, ...] = (),
     ) -> LeaseReturned:
         run = self._run
-        outcomes, payload = ((), ()) if run is None else run.share()
+        results = () if run is None else run.share()
+        if more:
+            results = (*results, Results(Packed(more)))
         if not running:
             self._run = None
         return LeaseReturned(
@@ -216,8 +220,7 @@ class Slot:
             process=self._served.process,
             pid=self._served.pid,
             host=HOST,
-            outcomes=(*outcomes, *more),
-            payload=payload,
+            results=results,
             running=running,
             untouched=untouched,
             death=death,

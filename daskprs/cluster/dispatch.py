@@ -27,7 +27,8 @@ from daskprs.core.actions import (
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import (
     AgentChanged,
-    AttemptEnded,
+    AttemptFailed,
+    MiniBatchesDone,
     Place,
     Remarked,
     SlotsChanged,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from daskprs.core.lease import Lease, LeaseReturned
     from daskprs.core.ledger import Ledger
     from daskprs.core.limits import Limits
-    from daskprs.core.outcomes import Outcome
     from daskprs.output.store import ResultStore
     from daskprs.report.listeners import Listeners
 
@@ -152,7 +152,7 @@ class Dispatcher:
             place = Place(slot.node, returned.process, returned.host, returned.pid)
             for event in returned.agent_events:
                 self._listeners.tell(AgentChanged(place._replace(process=event.process), event))
-            self._tell_ledger(returned, place, _Payload(returned))
+            self._tell_ledger(returned, place)
         elif future.status == "error":
             failure = _failure_of_lease(future)
             told = f"a lease could not be worked on: {failure}"
@@ -195,28 +195,26 @@ class Dispatcher:
 
     # ---- actions ----
 
-    def _tell_ledger(
-        self, event: LedgerEvent, place: Place = NOWHERE, payload: _Payload | None = None
-    ) -> None:
+    def _tell_ledger(self, event: LedgerEvent, place: Place = NOWHERE) -> None:
         for action in self._ledger.handle(event, time.monotonic()):
             if self._ending is None:
-                self._act(action, place, payload or _Payload(None))
+                self._act(action, place)
 
-    def _act(self, action: Action, place: Place, payload: _Payload) -> None:
+    def _act(self, action: Action, place: Place) -> None:
         match action:
             case Submit(lease, slot):
                 self._submit(lease, slot)
-            case Commit(mini_batch, outcome):
-                self._store.commit(mini_batch, outcome, payload.of(outcome))
+            case Commit(done, results):
+                self._store.commit(done, results.pieces(done))
                 self._settled_s = time.monotonic()
-                self._listeners.tell(AttemptEnded(place, mini_batch, outcome, True, True))
+                self._listeners.tell(MiniBatchesDone(place, done))
             case FailAttempt(mini_batch, outcome, final, charged):
                 if not outcome.started:  # lost with its node: the ledger has no clock
                     outcome = outcome._replace(started=time.time())
                 self._store.attempt_failed(mini_batch, outcome, final=final)
                 if final:
                     self._settled_s = time.monotonic()
-                self._listeners.tell(AttemptEnded(place, mini_batch, outcome, final, charged))
+                self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))
             case Abort(reason, failure):
                 self._ending = Ending(JobStatus.FAILED, reason, failure)
             case Finish():
@@ -270,26 +268,6 @@ class Dispatcher:
 
 def _set(event: threading.Event, _: Future) -> None:
     event.set()
-
-
-class _Payload:
-    """The bytes that came with a lease, given out outcome by outcome."""
-
-    def __init__(self, returned: LeaseReturned | None) -> None:
-        self._places: dict[tuple[int, int], tuple[int, int]] = {}
-        self._bytes = memoryview(b"")
-        if returned is not None:
-            self._bytes = memoryview(b"".join(returned.payload))
-            at = 0
-            for outcome in returned.outcomes:
-                length = outcome.carried_bytes
-                self._places[outcome.index, outcome.attempt] = at, at + length
-                at += length
-
-    def of(self, outcome: Outcome) -> memoryview:
-        """Return the bytes of an outcome."""
-        start, stop = self._places[outcome.index, outcome.attempt]
-        return self._bytes[start:stop]
 
 
 def _failure_of_lease(future: Future) -> Failure:

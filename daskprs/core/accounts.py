@@ -12,6 +12,7 @@ from daskprs.core.tally import Tally
 if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
+    from daskprs.core.lease import Results
     from daskprs.core.limits import Limits
     from daskprs.core.patience import Patience
 
@@ -28,13 +29,17 @@ class Accounts:
         self._limits = limits
         self._patience = patience
         self._budgets = Budgets(limits)
+        self._commit: Commit | None = None
 
     # ---- attempts: what comes back is to be tried again ----
 
-    def commit(self, entry: Entry, outcome: Outcome) -> None:
-        """Settle a mini-batch by a successful attempt."""
-        self._patience.progress()
-        self.actions.append(Commit(entry.mini_batch, outcome))
+    def commit(self, entry: Entry, outcome: Outcome, results: Results) -> None:
+        """Settle a mini-batch by a successful attempt, one of `results`."""
+        if self._commit is None or self._commit.results is not results:
+            self._patience.progress()
+            self._commit = Commit([], results)
+            self.actions.append(self._commit)
+        self._commit.done.append((entry.mini_batch, outcome))
         failed = max(0, outcome.total - outcome.succeeded)
         self.tally.commit(outcome, failed)
         if failed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from daskprs.core.lease import Lease, LeaseReturned
+    from daskprs.core.lease import Lease, LeaseReturned, Results
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Failure, Outcome
 
@@ -60,10 +60,12 @@ class Submit(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Write what an attempt made: it is the one that counts."""
+    """Write what attempts made: they are the ones that count."""
 
-    mini_batch: MiniBatch
-    outcome: Outcome
+    done: list[tuple[MiniBatch, Outcome]]
+    """Those of the results that settle their mini-batch, in the order of the results."""
+    results: Results
+    """What they came with, and with it their bytes."""
 
 
 class FailAttempt(NamedTuple):

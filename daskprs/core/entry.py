@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs.core.mini_batch import Assigned
+
 if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
     from daskprs.core.mini_batch import MiniBatch
@@ -31,6 +33,11 @@ class Entry(NamedTuple):
     run ten thousand of those one by one would take longer than to lose one worker more."""
     tried_on: SlotId | None = None
     """Where it failed last: another slot is preferred."""
+
+    @property
+    def assigned(self) -> Assigned:
+        """What a lease says of it."""
+        return Assigned(self.mini_batch, self.attempt)
 
     def charged(self, slot: SlotId, *, alone: bool) -> Entry:
         """Return the entry for another attempt after one that counts as a try."""

@@ -91,14 +91,21 @@ class AgentChanged(NamedTuple):
     event: AgentEvent
 
 
-class AttemptEnded(NamedTuple):
-    """One attempt at one mini-batch is over."""
+class MiniBatchesDone(NamedTuple):
+    """Attempts at some mini-batches went well, and what they made is committed."""
+
+    place: Place
+    done: list[tuple[MiniBatch, Outcome]]
+
+
+class AttemptFailed(NamedTuple):
+    """One attempt at one mini-batch has failed."""
 
     place: Place
     mini_batch: MiniBatch
     outcome: Outcome
     final: bool
-    """True when this settles the mini-batch: committed, or given up."""
+    """True when this settles the mini-batch: it is given up."""
     charged: bool
     """False where the attempt does not count as a try (its node was lost, another died)."""
 
@@ -144,7 +151,8 @@ Event = (
     JobStarted
     | SlotsChanged
     | AgentChanged
-    | AttemptEnded
+    | MiniBatchesDone
+    | AttemptFailed
     | Stood
     | Remarked
     | OutputPublished

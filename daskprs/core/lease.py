@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs.core.packed import Packed
+
 if TYPE_CHECKING:
-    from daskprs.core.mini_batch import Assigned
+    from collections.abc import Iterator, Sequence
+
+    from daskprs.core.mini_batch import Assigned, MiniBatch
     from daskprs.core.outcomes import Failure, Outcome
 
 
@@ -21,7 +25,7 @@ class Lease:
 
     id: int
     job_id: str
-    work: tuple[Assigned, ...]
+    work: Packed[Assigned]
     prefetch: bool = True
     """False for what runs alone: after a death that may be its doing."""
     continues: int | None = None
@@ -83,11 +87,38 @@ class Death(NamedTuple):
     take one neighbour after the other with it, and never be found out."""
 
 
+class Results(NamedTuple):
+    """Outcomes that an agent sent together, with the bytes that they made."""
+
+    outcomes: Packed[Outcome]
+    payload: bytes = b""
+    """Bytes of the outcomes' extents without a file: text then typed, one after the other."""
+
+    def pieces(self, done: Sequence[tuple[MiniBatch, Outcome]]) -> Iterator[memoryview]:
+        """Yield the bytes of some of the outcomes, which come in their order here."""
+        payload, at = memoryview(self.payload), 0
+        outcomes = iter(self.outcomes)
+        for _, wanted in done:
+            for outcome in outcomes:
+                start, at = at, at + outcome.carried_bytes
+                if outcome is wanted:
+                    yield payload[start:at]
+                    break
+
+    def first(self, count: int) -> Results:
+        """Return no more than the first so many."""
+        if count >= len(self.outcomes):
+            return self
+        outcomes = self.outcomes[:count]
+        carried = sum(outcome.carried_bytes for outcome in outcomes)
+        return Results(Packed(outcomes), self.payload[:carried])
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseReturned:
     """What a lease came back with: every mini-batch of it is in exactly one of these places.
 
-    `outcomes` (success, or a failure that is its own fault), `death.suspects`, `running` (goes on
+    `results` (success, or a failure that is its own fault), `death.suspects`, `running` (goes on
     in its agent; wait for it with a lease that continues this one), `untouched` (not begun, or
     finished but lost with the agent before it could be told: to be run, uncharged). Only what is
     in `death.alone` is in `untouched` as well.
@@ -95,9 +126,7 @@ class LeaseReturned:
 
     lease_id: int
     process: str
-    outcomes: tuple[Outcome, ...] = ()
-    payload: tuple[bytes, ...] = ()
-    """Bytes of the outcomes' extents without a file, concatenated in order: text, then typed."""
+    results: tuple[Results, ...] = ()
     running: tuple[int, ...] = ()
     untouched: tuple[int, ...] = ()
     death: Death | None = None

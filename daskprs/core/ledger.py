@@ -16,8 +16,8 @@ from daskprs.core.fresh import Recovered, fresh
 from daskprs.core.init_rules import InitRules
 from daskprs.core.lease import AgentReady, Death, InitFailed, Lease, LeaseReturned
 from daskprs.core.lease_sizes import LeaseSizes
-from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.core.outcomes import Failure, Status
+from daskprs.core.packed import Packed
 from daskprs.core.patience import Patience
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from daskprs.core.entry import Entry
     from daskprs.core.events import Standing
     from daskprs.core.limits import Limits
+    from daskprs.core.mini_batch import MiniBatch
 
 REFUSALS_BORNE = 5
 """So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
@@ -188,22 +189,22 @@ class Ledger:
                     failed = True
                     self._init.fail(slot, failure, elapsed_s)
                     self._accounts.hear_of(failure)
-        if returned.outcomes:
+        if returned.results:
             self._init.succeed(slot)
         return failed
 
     def _settle(self, returned: LeaseReturned, flight: Flight) -> None:
         entries, accounts = flight.entries, self._accounts
-        done = Status.RUN_DONE
-        seconds = [outcome.elapsed_s for outcome in returned.outcomes if outcome.status is done]
-        self._sizes.learn(len(seconds), sum(seconds))
-        for outcome in returned.outcomes:
+        outcomes = [(one, results) for results in returned.results for one in results.outcomes]
+        done = [one.elapsed_s for one, _ in outcomes if one.status is Status.RUN_DONE]
+        self._sizes.learn(len(done), sum(done))
+        for outcome, results in outcomes:
             entry = entries.get(outcome.index)
             if entry is None or entry.attempt != outcome.attempt:
                 continue  # a late answer of an attempt that was taken back
             del entries[outcome.index]
-            if outcome.status is done:
-                accounts.commit(entry, outcome)
+            if outcome.status is Status.RUN_DONE:
+                accounts.commit(entry, outcome, results)
             else:
                 self._backlog.again(accounts.charge(entry, outcome, flight.slot))
             if accounts.over:
@@ -284,11 +285,10 @@ class Ledger:
         self, slot: SlotId, entries: dict[int, Entry], continues: int | None = None
     ) -> None:
         self._leases += 1
-        work = [Assigned(entry.mini_batch, entry.attempt) for entry in entries.values()]
         lease = Lease(
             id=self._leases,
             job_id=self._job_id,
-            work=tuple(work) if continues is None else (),
+            work=Packed(entry.assigned for entry in entries.values() if continues is None),
             prefetch=next(iter(entries.values())).lease_at_most is None,
             continues=continues,
             node=slot.node,

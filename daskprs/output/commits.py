@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ class Region(NamedTuple):
 
 
 NO_REGION = Region(0, 0, 0)
+NOTHING = (None, None, None)
 
 
 class Commit(NamedTuple):
@@ -39,6 +41,28 @@ class Commit(NamedTuple):
     """The header line of its frames, where one is asked for and there are rows."""
 
 
+class Regions(NamedTuple):
+    """Regions as columns."""
+
+    offset: list[int]
+    length: list[int]
+    checksum: list[int]
+
+
+class Commits(NamedTuple):
+    """Commits that are made together, as columns; None for one in which nothing stands."""
+
+    identity: list[str] | None
+    attempt: list[int]
+    index: list[int]  # type: ignore[assignment] # tuple.index is of no use here
+    total: list[int]
+    succeeded: list[int]
+    empty: list[bool] | None = None
+    text: Regions | None = None
+    typed: Regions | None = None
+    header: list[str | None] | None = None
+
+
 class CommitTable:
     """Commits, one row for each."""
 
@@ -51,22 +75,25 @@ class CommitTable:
         """Return how many there are."""
         return len(self._columns["index"])
 
-    def add(self, commit: Commit, identity: str, epoch: int) -> None:
-        """Add a commit that was made in `epoch` of the mini-batch that `identity` names."""
+    def add(self, commits: Commits, epoch: int) -> None:
+        """Add commits that were made in `epoch`; those without identity are not to be found."""
+        count = len(commits.index)
+        headers = self._headers
+        numbers = [headers.setdefault(header, len(headers)) for header in commits.header or ()]
         values = (
-            _digest(identity),
-            commit.index,
-            commit.total,
-            commit.succeeded,
-            commit.empty,
-            epoch,
-            False,
-            *commit.text,
-            *commit.typed,
-            self._headers.setdefault(commit.header, len(self._headers)),
+            None if commits.identity is None else map(_digest, commits.identity),
+            commits.index,
+            commits.total,
+            commits.succeeded,
+            commits.empty,
+            [epoch] * count,
+            None,
+            *(commits.text or NOTHING),
+            *(commits.typed or NOTHING),
+            numbers or None,
         )
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
+        for column, new in zip(self._columns.values(), values, strict=True):
+            column.extend(new if new is not None else repeat(0, count))
 
     def find(self, index: int, identity: str) -> Commit | None:
         """Return the commit of a mini-batch, of those that were there at the first call.

@@ -9,6 +9,9 @@ import numpy as np
 from daskprs.errors import OutputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs.core.outcomes import Outcome
     from daskprs.output.commits import CommitTable
 
 
@@ -29,8 +32,8 @@ class Headers:
         row = int(named[0])
         return cls(commits.header(int(numbers[row])), int(commits.column("index")[row]))
 
-    def check(self, header: str | None, index: int) -> None:
-        """Compare the header of a mini-batch that has rows.
+    def checked(self, outcomes: Sequence[Outcome]) -> list[str | None] | None:
+        """Return the headers of mini-batches that have rows; None where there is not one.
 
         Raises
         ------
@@ -38,13 +41,21 @@ class Headers:
             When it is not that of the others: both are named.
 
         """
-        if header is None or header == self._first:
-            return
-        if self._first is not None:
+        if all(outcome.header is None for outcome in outcomes):
+            return None
+        return [self._checked(outcome) for outcome in outcomes]
+
+    def _checked(self, outcome: Outcome) -> str | None:
+        header, index = outcome.header, outcome.index
+        if header is None or outcome.text is None or outcome.text.length == 0:
+            return None
+        if self._first is None:
+            self._first, self._index = header, index
+        if header != self._first:
             msg = (
                 f"mini-batches {self._index} and {index} returned frames with different headers: "
                 f"{self._first.rstrip()!r} and {header.rstrip()!r}. Return the same columns from "
                 "each run(), or leave append_row_dataframe_header off."
             )
             raise OutputError(msg)
-        self._first, self._index = header, index
+        return header

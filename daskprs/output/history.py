@@ -9,7 +9,7 @@ import numpy as np
 
 from daskprs.errors import JournalError
 from daskprs.job_lock import latest_epoch
-from daskprs.output.commits import Commit, CommitTable, Region
+from daskprs.output.commits import Commits, CommitTable, Regions
 from daskprs.output.journal import VERSION, records
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class History:
                     _check_version(version, journal)
                     self.fingerprints.append(fingerprint)
                     self.may_overwrite |= overwrite
-                case ["commit", str(identity), _, *row]:
-                    self.commits.add(_commit(row), identity, epoch)
+                case ["commits", *columns]:
+                    self.commits.add(_commits(*columns), epoch)
                 case ["dropped", int(of_epoch), int(index)]:
                     self._dropped.append((epoch, _key(of_epoch, index)))
                 case ["publishing", str(target), *numbers]:
@@ -92,6 +92,7 @@ def _check_version(version: int, journal: Path) -> None:
         raise JournalError(msg)
 
 
-def _commit(row: list[Any]) -> Commit:
-    index, total, succeeded, empty, text, typed, header = row
-    return Commit(index, total, succeeded, bool(empty), Region(*text), Region(*typed), header)
+def _commits(*columns: Any) -> Commits:
+    commits = Commits(*columns)
+    text, typed = (None if region is None else Regions(*region) for region in columns[6:8])
+    return commits._replace(text=text, typed=typed)

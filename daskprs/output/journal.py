@@ -5,7 +5,8 @@ whole was being written when its writer died; it is cut off. The records of an e
 
     ["job", version, fingerprint, overwrite]                          the first
     ["dropped", epoch, index]                                         a commit whose bytes are gone
-    ["commit", identity, attempt, index, total, succeeded, empty, text, typed, header]
+    ["commits", identity, attempt, index, total, succeeded, empty, text, typed, header]
+                                            each a column, or null where nothing stands in it
     ["failed" | "given up", identity, attempt, index, status, error]
     ["complete", committed, given up]                                 the plan has come to its end
     ["publishing", target, size, checksum, header bytes]

@@ -15,7 +15,7 @@ from daskprs.errors import JournalError, OutputError
 from daskprs.job_folder import sync_folder
 from daskprs.job_lock import latest_epoch
 from daskprs.output.append_row import OrderedText
-from daskprs.output.commits import NO_REGION, Commit, CommitTable, Region
+from daskprs.output.commits import Commits, CommitTable
 from daskprs.output.headers import Headers
 from daskprs.output.journal import VERSION, Journal
 from daskprs.output.output_file import check_output_file, claimed_output, part_of, publish
@@ -23,11 +23,13 @@ from daskprs.output.recovery import recover
 from daskprs.output.spool import Spool
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Extent, Outcome
     from daskprs.job_folder import JobFolder
+    from daskprs.output.commits import Commit, Regions
     from daskprs.output.spec import OutputSpec
 
 SYNC_EVERY_S = 1.0
@@ -97,8 +99,10 @@ class ResultStore:
         """Return what an earlier run has committed for a mini-batch."""
         return self._commits.find(mini_batch.index, mini_batch.identity)
 
-    def commit(self, mini_batch: MiniBatch, outcome: Outcome, payload: bytes | memoryview) -> None:
-        """Keep what an attempt made: `payload` is its text, then its typed rows.
+    def commit(
+        self, done: Sequence[tuple[MiniBatch, Outcome]], pieces: Iterable[memoryview]
+    ) -> None:
+        """Keep what attempts made: a piece of bytes for each, its text and then its typed rows.
 
         Raises
         ------
@@ -107,21 +111,28 @@ class ResultStore:
             before stays committed.
 
         """
-        header = outcome.header if outcome.text is not None and outcome.text.length else None
-        self._headers.check(header, outcome.index)
-        here = _carried(outcome.text)
-        view = memoryview(payload)
+        outcomes = [outcome for _, outcome in done]
+        header = self._headers.checked(outcomes)
         try:
-            text = _keep(self._text, outcome.text, view[:here])
-            typed = _keep(self._typed, outcome.typed, view[here:])
-            commit = Commit(
-                outcome.index, outcome.total, outcome.succeeded, outcome.empty, text, typed, header
+            text, typed = self._keep(outcomes, list(pieces))
+            empty = [outcome.empty for outcome in outcomes]
+            commits = Commits(
+                identity=[mini_batch.identity for mini_batch, _ in done],
+                attempt=[outcome.attempt for outcome in outcomes],
+                index=[outcome.index for outcome in outcomes],
+                total=[outcome.total for outcome in outcomes],
+                succeeded=[outcome.succeeded for outcome in outcomes],
+                empty=empty if any(empty) else None,
+                text=text,
+                typed=typed,
+                header=header,
             )
-            self._journal.add("commit", mini_batch.identity, outcome.attempt, *commit)
+            self._journal.add("commits", *commits)
             self._journal.write()
         except OSError as error:
             raise OutputError(_no_room(self._folder, error)) from error
-        self._commits.add(commit, mini_batch.identity, self._epoch)
+        # Only what was there before is ever looked for by its identity.
+        self._commits.add(commits._replace(identity=None), self._epoch)
         self._is_new = True
 
     def attempt_failed(self, mini_batch: MiniBatch, outcome: Outcome, *, final: bool) -> None:
@@ -167,6 +178,21 @@ class ResultStore:
         with suppress(OutputError):  # a full disk has been told of, and closing must go on
             self._sync()
         self._closing.close()
+
+    def _keep(
+        self, outcomes: Sequence[Outcome], pieces: Sequence[memoryview]
+    ) -> tuple[Regions | None, Regions | None]:
+        """Append the rows of outcomes to the spools."""
+        texts = [outcome.text for outcome in outcomes]
+        ends = [_carried(text) for text in texts]
+        text = typed = None
+        if self._text is not None:
+            mine = [piece[:end] for piece, end in zip(pieces, ends, strict=True)]
+            text = self._text.append(texts, mine)
+        if self._typed is not None:
+            mine = [piece[end:] for piece, end in zip(pieces, ends, strict=True)]
+            typed = self._typed.append([outcome.typed for outcome in outcomes], mine)
+        return text, typed
 
     # ---- opening ----
 
@@ -260,10 +286,6 @@ class ResultStore:
 
 def _carried(extent: Extent | None) -> int:
     return 0 if extent is None or extent.file is not None else extent.length
-
-
-def _keep(spool: Spool | None, extent: Extent | None, piece: memoryview) -> Region:
-    return NO_REGION if spool is None or extent is None else spool.append(extent, piece)
 
 
 def _no_room(folder: JobFolder, error: OSError) -> str:

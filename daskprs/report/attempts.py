@@ -6,7 +6,7 @@ import csv
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.core.events import AttemptEnded
+from daskprs.core.events import AttemptFailed, MiniBatchesDone
 from daskprs.core.outcomes import Status
 from daskprs.job_lock import latest_epoch
 from daskprs.report.evidence import NO_PROCESS, evidence
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.events import Event, Place
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.core.outcomes import Failure
+    from daskprs.core.outcomes import Failure, Outcome
     from daskprs.job_folder import JobFolder
     from daskprs.report.log_files import LogFiles
 
@@ -39,6 +39,7 @@ COLUMNS = (
     "Mini-batch Detail",
 )
 MESSAGE_CHARS = 2_000
+_string = json.encoder.encode_basestring_ascii
 _encode = json.JSONEncoder(default=str).encode
 
 
@@ -52,38 +53,47 @@ class AttemptTable:
         self._run = _last_run(folder)
 
     def tell(self, event: Event) -> None:
-        """Write an attempt."""
-        if isinstance(event, AttemptEnded):
-            self._file.write(self._row(event))
+        """Write attempts."""
+        match event:
+            case MiniBatchesDone(place, done):
+                end = f",,{self._detail(final=True, charged=True)}"
+                rows = [self._row(place, mini_batch, outcome, end) for mini_batch, outcome in done]
+                self._file.write("".join(rows))
+            case AttemptFailed(place, mini_batch, outcome, final, charged):
+                end = f"{_error(outcome.failure)},{self._detail(final=final, charged=charged)}"
+                self._file.write(self._row(place, mini_batch, outcome, end))
 
     def close(self) -> None:
         """Do nothing: the file is written out with the others."""
 
-    def _row(self, event: AttemptEnded) -> str:
-        place, mini_batch, outcome, final, charged = event
-        failure = outcome.failure
-        detail = (
-            f'{{"label": {_encode(mini_batch.label)}, "partition_key": {_key(mini_batch)}, '
-            f'"final": {"true" if final else "false"}, '
-            f'"charged": {"true" if charged else "false"}, "run": {self._run}'
-            f"{'' if failure is None else self._more(failure, place)}}}"
-        )
+    def _row(self, place: Place, mini_batch: MiniBatch, outcome: Outcome, end: str) -> str:
+        label = _string(mini_batch.label).replace('"', '""')
+        more = self._more(place, mini_batch, outcome.failure)
         return (
             f"{outcome.index},{outcome.attempt},{place.node},{place.process or NO_PROCESS},"
             f"{self._stamps.at(outcome.started)},{outcome.total},{outcome.succeeded},"
             f"{outcome.failed},{outcome.elapsed_s:.6f},{outcome.cpu_s:.6f},{outcome.run_s:.6f},"
-            f"{outcome.status.value},{_error(failure)},{_quoted(detail)}\n"
+            f'{outcome.status.value},{end}""label"": {label}{more}}}"\n'
         )
 
-    def _more(self, failure: Failure, place: Place) -> str:
-        """Return the error as it was, and where there is more of it, for `failed_rows`."""
-        log = evidence(failure, place, self._folder).log.relative_to(self._folder.logs)
-        error = failure._replace(message=failure.message[:MESSAGE_CHARS])
-        return f', "error": {_encode(str(error))}, "log": {_encode(str(log))}'
+    def _detail(self, *, final: bool, charged: bool) -> str:
+        """Return how the last cell begins, which is the same for many rows."""
+        return (
+            f'"{{""run"": {self._run}, ""final"": {"true" if final else "false"}, '
+            f'""charged"": {"true" if charged else "false"}, '
+        )
 
-
-def _key(mini_batch: MiniBatch) -> str:
-    return _encode(dict(mini_batch.partition_key)) if mini_batch.partition_key else "{}"
+    def _more(self, place: Place, mini_batch: MiniBatch, failure: Failure | None) -> str:
+        """Return what only some have to tell: their key; their error, and where more of it is."""
+        told: dict[str, Any] = {}
+        if mini_batch.partition_key:
+            told["partition_key"] = dict(mini_batch.partition_key)
+        if failure is not None:
+            told["error"] = str(failure._replace(message=failure.message[:MESSAGE_CHARS]))
+            told["log"] = str(
+                evidence(failure, place, self._folder).log.relative_to(self._folder.logs)
+            )
+        return f", {_encode(told)[1:-1]}".replace('"', '""') if told else ""
 
 
 def _error(failure: Failure | None) -> str:

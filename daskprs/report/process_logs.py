@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, assert_never
 
-from daskprs.core.events import AgentChanged, AttemptEnded
+from daskprs.core.events import AgentChanged, AttemptFailed, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
 from daskprs.core.return_code import signal_of
 from daskprs.report.evidence import NO_PROCESS
 from daskprs.report.stamps import Stamps
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daskprs.core.events import Event, Place
     from daskprs.core.lease import AgentEvent
+    from daskprs.core.outcomes import Outcome
     from daskprs.job_folder import JobFolder
     from daskprs.report.log_files import LogFile, LogFiles
 
@@ -31,8 +34,10 @@ class ProcessLogs:
     def tell(self, event: Event) -> None:
         """Write an event where it belongs."""
         match event:
-            case AttemptEnded():
-                self._attempt(event)
+            case MiniBatchesDone(place, done):
+                self._write(place, [outcome for _, outcome in done])
+            case AttemptFailed(place, _, outcome):
+                self._write(place, [outcome])
             case AgentChanged(place, change):
                 log = self._files.file(self._folder.node_log(place.node))
                 log.write(f"{self._now.at(time.time())}|{told(change)}\n")
@@ -42,13 +47,15 @@ class ProcessLogs:
     def close(self) -> None:
         """Do nothing: the files are written out with the others."""
 
-    def _attempt(self, event: AttemptEnded) -> None:
-        place, _, outcome, _, _ = event
+    def _write(self, place: Place, outcomes: Sequence[Outcome]) -> None:
         log = self._logs.get(place)
         if log is None:
             path = self._folder.process_log(place.node, place.process or NO_PROCESS)
             log = self._logs[place] = self._files.file(path)
-        log.write(
+        log.write("".join([self._line(place, outcome) for outcome in outcomes]))
+
+    def _line(self, place: Place, outcome: Outcome) -> str:
+        return (
             f"{self._began.at(outcome.started)}|{place.host}|{place.pid}|"
             f"mini-batch {outcome.index}|attempt {outcome.attempt}|{outcome.status.value}|"
             f"total {outcome.total}|succeeded {outcome.succeeded}|failed {outcome.failed}|"

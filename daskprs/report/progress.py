@@ -7,7 +7,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 
 from daskprs.core.events import (
     AgentChanged,
-    AttemptEnded,
+    AttemptFailed,
     JobEnded,
     JobStarted,
     Remarked,
@@ -66,7 +66,7 @@ class Progress:
     def tell(self, event: Event) -> None:
         """Show an event, if it is one to be shown."""
         match event:
-            case AttemptEnded():
+            case AttemptFailed():
                 if event.outcome.failure is not None:
                     self._attempt_failed(event, event.outcome.failure)
             case Stood():
@@ -91,7 +91,7 @@ class Progress:
     def _seen(self, stood: Stood) -> View:
         return View(stood, self._pace.pace(stood), self._retried, self._slots)
 
-    def _attempt_failed(self, event: AttemptEnded, failure: Failure) -> None:
+    def _attempt_failed(self, event: AttemptFailed, failure: Failure) -> None:
         self._retried += not event.final
         mini_batch, outcome = event.mini_batch, event.outcome
         label = f" ({mini_batch.label})" if mini_batch.label else ""

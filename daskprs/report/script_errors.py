@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import AgentChanged, AttemptEnded, JobEnded, JobStarted, Stood
+from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, JobStarted, Stood
 from daskprs.core.lease import AgentExited, InitFailed
 from daskprs.job_folder import whole_file
 from daskprs.report.evidence import NO_PROCESS, evidence
@@ -71,7 +71,7 @@ class ScriptErrors:
     def tell(self, event: Event) -> None:
         """Take note of a failure."""
         match event:
-            case AttemptEnded():
+            case AttemptFailed():
                 if event.outcome.failure is not None:
                     self._attempt_failed(event, event.outcome.failure)
             case Stood():
@@ -91,7 +91,7 @@ class ScriptErrors:
         if self._changed:
             self._summarize()
 
-    def _attempt_failed(self, event: AttemptEnded, failure: Failure) -> None:
+    def _attempt_failed(self, event: AttemptFailed, failure: Failure) -> None:
         mini_batch, outcome = event.mini_batch, event.outcome
         where = (
             f"mini-batch {mini_batch.index} ({mini_batch.label}), attempt {outcome.attempt}, "

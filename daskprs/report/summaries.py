@@ -7,13 +7,13 @@ import io
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.events import AgentChanged, AttemptEnded, JobEnded
+from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady
-from daskprs.core.outcomes import Status
 from daskprs.job_folder import whole_file
 from daskprs.report.evidence import NO_PROCESS
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from daskprs.core.events import Event, Place
@@ -54,17 +54,22 @@ class _Work:
     cpu_s: float = 0.0
     run_s: float = 0.0
 
-    def add(self, outcome: Outcome) -> None:
-        """Add an attempt; the items of a failed one count when it is tried again."""
-        if outcome.status is Status.RUN_DONE:
-            self.succeeded += 1
-            self.items += outcome.total
-            self.items_succeeded += outcome.succeeded
-        else:
-            self.failed += 1
-        self.elapsed_s += outcome.elapsed_s
-        self.cpu_s += outcome.cpu_s
-        self.run_s += outcome.run_s
+    def add_done(self, outcomes: Sequence[Outcome]) -> None:
+        """Add attempts that went well."""
+        self.succeeded += len(outcomes)
+        self.items += sum(outcome.total for outcome in outcomes)
+        self.items_succeeded += sum(outcome.succeeded for outcome in outcomes)
+        self._add_times(outcomes)
+
+    def add_failed(self, outcome: Outcome) -> None:
+        """Add an attempt that did not; its items count when it is tried again."""
+        self.failed += 1
+        self._add_times([outcome])
+
+    def _add_times(self, outcomes: Sequence[Outcome]) -> None:
+        self.elapsed_s += sum(outcome.elapsed_s for outcome in outcomes)
+        self.cpu_s += sum(outcome.cpu_s for outcome in outcomes)
+        self.run_s += sum(outcome.run_s for outcome in outcomes)
 
     def cells(self) -> tuple[Any, ...]:
         """Return what stands under `WORK_COLUMNS`."""
@@ -100,8 +105,10 @@ class Summaries:
     def tell(self, event: Event) -> None:
         """Add an event."""
         match event:
-            case AttemptEnded(place=place):
-                self._process(place).work.add(event.outcome)
+            case MiniBatchesDone(place, done):
+                self._process(place).work.add_done([outcome for _, outcome in done])
+            case AttemptFailed(place=place):
+                self._process(place).work.add_failed(event.outcome)
             case AgentChanged(place, AgentReady(elapsed_s=elapsed_s)):
                 self._process(place).init_s = elapsed_s
             case AgentChanged(place, AgentExited() as exited):

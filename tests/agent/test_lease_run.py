@@ -5,20 +5,22 @@ from __future__ import annotations
 from daskprs.agent.lease_run import LeaseRun, blame_death, blame_timeout
 from daskprs.agent.messages import Outcomes
 from daskprs.agent.page import NOTHING, Activity, Phase
+from daskprs.core.lease import Results
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.core.outcomes import Extent, Failure, Outcome, Status
+from daskprs.core.packed import Packed
 
 WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")
 
 
 def lease_of(count: int, received: int = 0) -> LeaseRun:
     """Return a lease of mini-batches 100, 101, … of which the first have come back."""
-    work = tuple(Assigned(MiniBatch(100 + i, None, f"{i}", items=5), 1) for i in range(count))
+    work = Packed(Assigned(MiniBatch(100 + i, None, f"{i}", items=5), 1) for i in range(count))
     run = LeaseRun(7, work)
     done = tuple(
         Outcome(100 + i, 1, Status.RUN_DONE, 5, 5, 0.0, 0.0, 0.0, 0.0) for i in range(received)
     )
-    run.receive(Outcomes(7, done, b"", finished=False))
+    run.receive(Outcomes(7, Results(Packed(done)), finished=False))
     return run
 
 
@@ -110,11 +112,11 @@ def test_a_timeout_stands_even_if_the_attempt_ended_before_the_kill() -> None:
         Outcome(100 + i, 1, Status.RUN_DONE, 5, 5, 0.0, 0.0, 0.0, 0.0, Extent(2, 0))
         for i in range(2)
     )
-    run.receive(Outcomes(7, sent, b"aabb", finished=False), below=1)
+    run.receive(Outcomes(7, Results(Packed(sent), b"aabb"), finished=False), below=1)
     blame = blame_timeout(run, at(Phase.RUNNING, 1, done=1), WHY)
     assert blame.outcome is not None
     assert (blame.outcome.index, blame.untouched) == (101, (102,))
-    assert run.share() == ((sent[0],), (b"aa",))
+    assert run.share() == (Results(Packed(sent[:1]), b"aa"),)
 
 
 def test_handing_back_keeps_what_has_begun() -> None:
@@ -122,8 +124,8 @@ def test_handing_back_keeps_what_has_begun() -> None:
     run = lease_of(5, received=2)
     assert run.keep(2) == (103, 104)
     assert run.left == (102,)
-    assert len(run.share().outcomes) == 2
-    assert run.share().outcomes == ()
+    assert [len(results.outcomes) for results in run.share()] == [2]
+    assert run.share() == ()
 
 
 def test_a_lease_with_nothing_back_gives_away_what_waits_behind() -> None:

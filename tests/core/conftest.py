@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,11 +21,15 @@ from daskprs.core.actions import (
     Submit,
     Ticked,
 )
-from daskprs.core.lease import Death, InitFailed, Lease, LeaseReturned
+from daskprs.core.lease import Death, InitFailed, Lease
 from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from returns import returned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +92,7 @@ class Desk:
     def give(self, slot: SlotId, *outcomes: Outcome, **rest: Any) -> list[Action]:
         """Let the lease of a slot return with this."""
         lease = self.leases.pop(slot)
-        return self.tell(LeaseReturned(lease.id, "process000", outcomes, **rest))
+        return self.tell(returned(lease.id, outcomes, **rest))
 
     def do(self, slot: SlotId, seconds_each: float = 1.0, **change: Any) -> list[Action]:
         """Let all in the lease of a slot come to the same end; leases of a second stay single."""
@@ -140,7 +146,8 @@ class Desk:
     @property
     def committed(self) -> list[int]:
         """Indexes in the order of their commits."""
-        return [one.mini_batch.index for one in self.said if isinstance(one, Commit)]
+        commits = [one for one in self.said if isinstance(one, Commit)]
+        return [mini_batch.index for commit in commits for mini_batch, _ in commit.done]
 
     @property
     def failures(self) -> list[FailAttempt]:

@@ -7,10 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from returns import returned
 
 from daskprs.core.actions import Submit
-from daskprs.core.lease import LeaseReturned
 from daskprs.core.outcomes import Status
+from daskprs.core.packed import Packed
 from daskprs.errors import InputError
 
 
@@ -103,7 +104,7 @@ def test_a_late_answer_of_a_lease_that_was_lost_is_dropped(desk: Any, an_outcome
     [slot] = it.leases
     old = it.leases[slot]
     it.lose(slot)
-    assert it.tell(LeaseReturned(old.id, "process000", (an_outcome(0),))) == []
+    assert it.tell(returned(old.id, (an_outcome(0),))) == []
     it.do_all()
     assert it.committed == [0]
 
@@ -131,7 +132,7 @@ def test_what_is_still_running_keeps_its_slot_and_the_rest_goes_to_others(
     old = it.leases[slot].id
     it.give(slot, an_outcome(one), running=(two,), untouched=tuple(rest))
     assert it.leases[slot].continues == old
-    assert it.leases[slot].work == ()
+    assert it.leases[slot].work == Packed()
     other = it.add(1)
     assert it.indexes(other)[: len(rest)] == rest
     it.give(slot, an_outcome(two))

@@ -13,6 +13,7 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
+from returns import returned
 
 from daskprs.core.actions import (
     Abort,
@@ -92,10 +93,13 @@ class LedgerMachine(RuleBasedStateMachine):
         match action:
             case Submit(lease, slot):
                 self.submitted(lease, slot)
-            case Commit(mini_batch, outcome):
-                assert outcome.status is Status.RUN_DONE
-                self.settle(mini_batch.index, "committed")
-                self.items_failed += outcome.failed
+            case Commit(done, results):
+                assert done
+                for mini_batch, outcome in done:
+                    assert outcome.status is Status.RUN_DONE
+                    assert outcome in results.outcomes
+                    self.settle(mini_batch.index, "committed")
+                    self.items_failed += outcome.failed
             case FailAttempt():
                 self.attempt_failed(action)
             case Abort() | Finish():
@@ -106,7 +110,7 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.slots[slot] is None
         self.slots[slot] = lease.id
         if lease.continues is not None:
-            assert lease.work == ()
+            assert not lease.work
             self.flights[lease.id] = self.still_running
             return
         assert lease.work
@@ -167,7 +171,7 @@ class LedgerMachine(RuleBasedStateMachine):
             lost = self.flights.pop(lease_id)
             # An answer that was on its way comes too late.
             outcomes = tuple(self.outcome(index, lost[index], DONE) for index in lost)
-            self.seen.append(LeaseReturned(lease_id, "process000", outcomes))
+            self.seen.append(returned(lease_id, outcomes))
         self.tell(SlotLost(slot))
 
     def take_back(self, data: Any) -> tuple[SlotId, int, dict[int, int]]:
@@ -184,7 +188,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """Let everything in a lease come to the same end."""
         _, lease_id, flight = self.take_back(data)
         outcomes = tuple(self.outcome(*one, end) for one in flight.items())
-        self.seen.append(LeaseReturned(lease_id, "process000", outcomes))
+        self.seen.append(returned(lease_id, outcomes))
         self.tell(self.seen[-1])
 
     @precondition(lambda self: self.busy())
@@ -199,11 +203,7 @@ class LedgerMachine(RuleBasedStateMachine):
             outcomes.append(self.outcome(rest[0], flight[rest[0]] + 1, DONE))
         self.still_running = {index: flight[index] for index in rest[:at_hand]}
         running, untouched = tuple(rest[:at_hand]), tuple(rest[at_hand:])
-        self.seen.append(
-            LeaseReturned(
-                lease_id, "process000", tuple(outcomes), running=running, untouched=untouched
-            )
-        )
+        self.seen.append(returned(lease_id, outcomes, running=running, untouched=untouched))
         self.tell(self.seen[-1])
         if running and self.end is None:
             assert self.flights[self.slots[slot]] is self.still_running
@@ -220,9 +220,7 @@ class LedgerMachine(RuleBasedStateMachine):
         blamed = tuple(self.outcome(*one, RAISED) for one in rest[:suspects])
         untouched = tuple(index for index, _ in rest[suspects:])
         death = Death(blamed, untouched[:1])
-        self.seen.append(
-            LeaseReturned(lease_id, "process000", outcomes, untouched=untouched, death=death)
-        )
+        self.seen.append(returned(lease_id, outcomes, untouched=untouched, death=death))
         self.tell(self.seen[-1])
 
     @precondition(lambda self: self.flaky and self.busy())
@@ -232,9 +230,7 @@ class LedgerMachine(RuleBasedStateMachine):
         _, lease_id, flight = self.take_back(data)
         untouched = tuple(flight)
         failed = InitFailed("process000", Failure("ImportError", "no such module"), elapsed_s)
-        self.tell(
-            LeaseReturned(lease_id, "process000", untouched=untouched, agent_events=(failed,))
-        )
+        self.tell(returned(lease_id, (), untouched=untouched, agent_events=(failed,)))
 
     @precondition(lambda self: self.flaky and self.busy())
     @rule(data=st.data())
@@ -323,7 +319,7 @@ class LedgerMachine(RuleBasedStateMachine):
             flight = self.flights.pop(lease_id)
             self.slots[slot] = None
             outcomes = tuple(self.outcome(index, flight[index], DONE) for index in flight)
-            self.tell(LeaseReturned(lease_id, "process000", outcomes))
+            self.tell(returned(lease_id, outcomes))
         self.tell(Ticked())
         assert self.end is not None
         self.the_counts_add_up()

@@ -65,7 +65,7 @@ def driver(folder: Path, rows: list[Any]) -> int:
     succeeded, text, typed = rows
     whole = Rows(succeeded, Extent(*text), Extent(*typed), None, b"")
     with driving(folder / "job", folder / "out" / "rows.txt", BOTH) as opened:
-        opened.store.commit(mini_batch(0), outcome_of(0, whole), b"")
+        opened.store.commit([(mini_batch(0), outcome_of(0, whole))], [memoryview(b"")])
         opened.store.publish()
     return (folder / "out" / "rows.txt").stat().st_size
 

@@ -65,7 +65,8 @@ class Driver:
     def commit(self, index: int, result: Any, identity: str | None = None) -> None:
         """Commit what `run` would have returned for a mini-batch."""
         rows = format_result(result, self.spec, str(self.folder.spill / f"process000-{index}-1"))
-        self.store.commit(mini_batch(index, identity), outcome_of(index, rows), rows.payload)
+        done = [(mini_batch(index, identity), outcome_of(index, rows))]
+        self.store.commit(done, [memoryview(rows.payload)])
 
     def has(self, index: int, identity: str | None = None) -> bool:
         """Say whether an earlier run has committed a mini-batch."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskprs.output.commits import Commit, CommitTable, Region
+from daskprs.output.commits import Commits, CommitTable, Regions
 
 PROGRAM = Path(__file__).with_name("one_large_result.py")
 ALLOWED_MB = 300
@@ -54,8 +54,9 @@ def test_a_million_commits_take_less_than_100_mb() -> None:
     tracemalloc.start()
     try:
         for index in range(count):
-            region = Region(index * 1000, 1000, 2**32 - 1)
-            table.add(Commit(index, 10, 10, False, region, region, "a b\n"), f"part {index}", 1)
+            region = Regions([index * 1000], [1000], [2**32 - 1])
+            one = [f"part {index}"], [1], [index], [10], [10], None, region, region, ["a b\n"]
+            table.add(Commits(*one), 1)
         assert table.find(count - 1, f"part {count - 1}").text.offset == (count - 1) * 1000
         assert table.find(count, f"part {count}") is None
         taken, _ = tracemalloc.get_traced_memory()

@@ -7,10 +7,11 @@ from typing import Any
 
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import (
-    AttemptEnded,
+    AttemptFailed,
     Counts,
     JobEnded,
     JobStarted,
+    MiniBatchesDone,
     Place,
     SlotState,
     Standing,
@@ -31,7 +32,7 @@ def attempt(
     final: bool | None = None,
     place: Place = HERE,
     **more: Any,
-) -> AttemptEnded:
+) -> AttemptFailed | MiniBatchesDone:
     """Return the end of an attempt: a success, or a failure that is not the last one."""
     label = more.pop("label", f"rows {index}-{index + 1}")
     key = more.pop("partition_key", ())
@@ -49,9 +50,9 @@ def attempt(
     )
     assert not more
     mini_batch = MiniBatch(index, None, "", label=label, partition_key=key)
-    return AttemptEnded(
-        place, mini_batch, outcome, failure is None if final is None else final, True
-    )
+    if failure is None:
+        return MiniBatchesDone(place, [(mini_batch, outcome)])
+    return AttemptFailed(place, mini_batch, outcome, bool(final), True)
 
 
 def standing(done: int = 0, total: int = 10, *, failed: int = 0, **more: Any) -> Standing:

@@ -18,7 +18,7 @@ from daskprs.report.attempts import AttemptTable, failed_rows
 from daskprs.report.log_files import LogFiles
 
 if TYPE_CHECKING:
-    from daskprs.core.events import AttemptEnded
+    from daskprs.core.events import Event
     from daskprs.job_folder import JobFolder
 
 CONTRACT = (
@@ -29,7 +29,7 @@ CONTRACT = (
 TEXTS = st.text(st.sampled_from("ab,;\"'\n\r\t\\{}é\U0001f600\x00"), max_size=12)
 
 
-def write(folder: JobFolder, *events: AttemptEnded) -> None:
+def write(folder: JobFolder, *events: Event) -> None:
     """Write a table as one driver does."""
     files = LogFiles()
     table = AttemptTable(folder, files)

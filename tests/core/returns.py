@@ -1,0 +1,24 @@
+"""What comes back of leases, as workers put it together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daskprs.core.lease import LeaseReturned, Results
+from daskprs.core.packed import Packed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs.core.outcomes import Outcome
+
+SENT_TOGETHER = 3
+
+
+def returned(lease_id: int, outcomes: Sequence[Outcome], **rest: Any) -> LeaseReturned:
+    """Return a lease with these outcomes, which its agent has sent a few at a time."""
+    results = [
+        Results(Packed(outcomes[start : start + SENT_TOGETHER]))
+        for start in range(0, len(outcomes), SENT_TOGETHER)
+    ]
+    return LeaseReturned(lease_id, "process000", tuple(results), **rest)

@@ -107,6 +107,9 @@ class LoadError(DaskprsError):
     and files that are cut short. The message names file, line, column and value where known.
     """
 
+    items: int | None = None
+    """How many rows there are all the same, where the reader could count them."""
+
 
 class ReturnTypeError(DaskprsError):
     """`run` returned something that daskprs does not take."""

@@ -115,7 +115,10 @@ def test_the_command_to_go_on_with_repeats_no_option(work: Path) -> None:
         (("run", "source/script.py", "table.csv", "source"), "Say --input-type files to get paths"),
         (("run", "source/script.py", "none/*.csv"), "none/"),
         (("run", "source/none.py", "table.csv"), "none.py"),
-        (("run", "source/script", "table.csv"), "not there. Did you mean 'source/script.py'?"),
+        (
+            ("run", "source/script", "table.csv"),
+            "no entry script .source/script.. Did you mean .source/script.py.",
+        ),
         (("run", "sorce/script.py", "table.csv"), "Did you mean 'source'?"),
         (("run", "source.scipt", "table.csv"), "no module .* Did you mean '.*source/script.py'?"),
         (

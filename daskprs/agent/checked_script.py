@@ -136,7 +136,7 @@ def _from_file(path: Path, root: Path | None) -> CheckedScript:
             inside = ", ".join(sorted(str(one) for one in path.glob("*.py"))[:SHOWN])
             msg = f"the entry script {str(path)!r} is a folder. Name a file in it: {inside or '…'}."
         else:
-            msg = f"the entry script {str(path)!r} is not there.{nearest(path, '.py')}"
+            msg = f"there is no entry script {str(path)!r}.{nearest(path, '.py')}"
         raise ScriptError(msg)
     path = path.resolve()
     _check_source(path)

@@ -43,6 +43,7 @@ from daskprs.agent.messages import (
 from daskprs.agent.outbox import Outbox
 from daskprs.agent.page import NOTHING, Phase, SharedPage
 from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.errors import LoadError
 from daskprs.output.formats import format_result
 
 if TYPE_CHECKING:
@@ -167,6 +168,8 @@ class Agent:
 
     def _run(self, attempt: Attempt, position: int) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
+            if isinstance(attempt.load_error, LoadError):
+                attempt.total = attempt.load_error.items or attempt.total
             failure = failure_of(attempt.load_error, self._job)
             return attempt.failed(Status.LOAD_EXCEPTION, failure), b""
         attempt.total = len(attempt.data)

@@ -10,7 +10,7 @@ from pandas.errors import ParserError, ParserWarning
 from daskprs.errors import LoadError
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.delimited_header import headers_of
-from daskprs.inputs.delimited_parse import DelimitedParser, Misfit
+from daskprs.inputs.delimited_parse import DelimitedParser, Misfit, rows_in
 from daskprs.inputs.delimited_sample import sampled
 from daskprs.inputs.record_scan import RecordScan
 from daskprs.inputs.text_file import encoding_of_bytes
@@ -107,23 +107,30 @@ class DelimitedReader:
 
     def frame_of(self, records: Records, place: int) -> pd.DataFrame:
         """Return records of a file as rows."""
-        names = self._rows.names[place]
-        if not self._rows.multi_line:
-            self._refuse_quoted_line_breaks(records, place)
         try:
-            frame = self._parser.parse(records.body, names)
-        except REFUSALS as error:
-            found = Misfit(self._parser, self._delimiter).find(records.body, names)
-            offset, told = found or (0, f"in the records from here: {error}")
-            where = self._open.line_at(place, records.start + offset)
-            msg = f"{where}: {told}"
-            raise LoadError(msg) from None
+            if not self._rows.multi_line:
+                self._refuse_quoted_line_breaks(records, place)
+            frame = self._parsed(records, place)
+        except LoadError as error:
+            error.items = rows_in(records.body, self._delimiter)
+            raise
         frame = self._complete(frame)[self._rows.selected]
         return self._rows.carried[place].put_on_frame(frame)
 
     def close(self) -> None:
         """Close the file."""
         self._open.close()
+
+    def _parsed(self, records: Records, place: int) -> pd.DataFrame:
+        names = self._rows.names[place]
+        try:
+            return self._parser.parse(records.body, names)
+        except REFUSALS as error:
+            found = Misfit(self._parser, self._delimiter).find(records.body, names)
+            offset, told = found or (0, f"in the records from here: {error}")
+            where = self._open.line_at(place, records.start + offset)
+            msg = f"{where}: {told}"
+            raise LoadError(msg) from None
 
     def _complete(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Add the columns that this file lacks and others have, as nulls."""
@@ -140,7 +147,7 @@ class DelimitedReader:
         if scan.quoted_line_break:
             where = self._open.line_at(place, records.start)
             msg = (
-                f"{where} or after it: a quoted field goes on after its line. Say "
-                "support_multi_line=True if fields may hold line breaks."
+                f"{where} or after it: a quoted field goes on after its line. Say by "
+                "support_multi_line that fields may hold line breaks."
             )
             raise LoadError(msg)

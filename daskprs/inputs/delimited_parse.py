@@ -113,6 +113,17 @@ def _dates(column: pd.Series, dtype: Any) -> pd.Series:
     return pd.to_datetime(column, utc=utc).astype(dtype)
 
 
+def records_of(body: bytes, delimiter: str) -> list[tuple[int, bytes]]:
+    """Return each record with its offset."""
+    whole = TextRecords(_InMemory(body), 0, delimited_scan(delimiter))  # type: ignore[arg-type]
+    return [(start, body[start:stop]) for start, stop in whole.cut(1)]
+
+
+def rows_in(body: bytes, delimiter: str) -> int:
+    """Return how many rows pandas would make of records, whether or not they fit."""
+    return sum(bool(record.strip(BLANK)) for _, record in records_of(body, delimiter))
+
+
 class Misfit:
     """Finds the first record that does not fit, once pandas has refused a body."""
 
@@ -125,7 +136,7 @@ class Misfit:
 
         By halves: of two, the first that is refused holds the first record that is.
         """
-        records = self._records(body)
+        records = records_of(body, self._delimiter)
         while len(records) > 1:
             half = len(records) // 2
             first = b"".join(record for _, record in records[:half])
@@ -135,10 +146,6 @@ class Misfit:
             if told is not None:
                 return offset, told
         return None
-
-    def _records(self, body: bytes) -> list[tuple[int, bytes]]:
-        whole = TextRecords(_InMemory(body), 0, delimited_scan(self._delimiter))  # type: ignore[arg-type]
-        return [(start, body[start:stop]) for start, stop in whole.cut(1)]
 
     def _told(self, record: bytes, names: Sequence[str]) -> str | None:
         """Say what is wrong with one record; None if nothing is, taken by itself."""

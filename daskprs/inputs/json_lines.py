@@ -99,16 +99,11 @@ class JsonLinesReader:
         """Return the rows that start in a range, with a new index."""
         self._place, start, stop = mini_batch.piece
         records = self._open.records(self._place).starting_in(start, stop)
-        rows = []
-        at = records.start
-        for line in records.body.split(b"\n"):
-            if line.strip():
-                rows.append(self._row(line, at))
-            at += len(line) + 1
         try:
-            return self.frame_of(rows, self._place)
-        except MISFITS as error:
-            raise self._misfit(records, error) from None
+            return self._frame(records)
+        except LoadError as error:
+            error.items = sum(bool(line.strip()) for line in records.body.split(b"\n"))
+            raise
 
     def frame_of(self, rows: list[dict[str, Any]], place: int) -> pd.DataFrame:
         """Return rows as a frame with the columns and types of the whole input."""
@@ -121,6 +116,18 @@ class JsonLinesReader:
     def close(self) -> None:
         """Close the file."""
         self._open.close()
+
+    def _frame(self, records: Records) -> pd.DataFrame:
+        rows = []
+        at = records.start
+        for line in records.body.split(b"\n"):
+            if line.strip():
+                rows.append(self._row(line, at))
+            at += len(line) + 1
+        try:
+            return self.frame_of(rows, self._place)
+        except MISFITS as error:
+            raise self._misfit(records, error) from None
 
     def _row(self, line: bytes, at: int) -> dict[str, Any]:
         row = parsed(line, self._encoding)

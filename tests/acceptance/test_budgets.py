@@ -151,3 +151,18 @@ def test_every_init_that_fails_ends_the_job_soon(tmp_path: Path) -> None:
     assert "import or init()" in errors
     tracebacks = list((tmp_path / "job" / "logs" / "user" / "error").rglob("*.txt"))
     assert any(f'File "{script}", line 1' in path.read_text() for path in tracebacks)
+
+
+def test_all_rows_of_a_mini_batch_that_cannot_be_read_have_failed(tmp_path: Path) -> None:
+    """They could be counted, though not read; the table of failures says which part it is."""
+    table = tmp_path / "table.csv"
+    table.write_text("a\n" + "1\n" * 9 + "x\n")
+    with pytest.raises(ParallelRunFailed, match="line 11: column 'a' holds 'x'") as caught:
+        daskprs.parallel_run(
+            table, half, dtypes={"a": "int64"}, job_dir=tmp_path / "job", progress=False
+        )
+    result = caught.value.result
+    assert result is not None
+    assert result.items == (10, 0, 10)
+    assert list(result.failed["label"]) == ["table.csv, bytes 0-22"]
+    assert "line 11" in (result.logs_dir / result.failed["log"][0]).read_text()

@@ -254,8 +254,19 @@ def test_what_does_not_fit_is_named(tmp_path: Path, case: str, size: int) -> Non
     path = tmp_path / "table.csv"
     path.write_bytes(body)
     source = open_source(path, Reading(mini_batch_size=size, dtypes={"a": "int64"}))
-    with pytest.raises(LoadError, match=message):
+    with pytest.raises(LoadError, match=message) as refused:
         together(source)
+    assert refused.value.items == (2 if size == 7 else 10)
+
+
+def test_lines_that_cannot_be_read_are_counted_all_the_same(tmp_path: Path) -> None:
+    """All of a mini-batch have failed with the one that is bad; empty lines are none."""
+    (tmp_path / "table.csv").write_bytes(b"a,b\n1,2\n\n1,2,3\n4,5\n")
+    (tmp_path / "table.jsonl").write_bytes(b'{"a": 1}\n\n{"a": 2}\n{"a"\n')
+    for name in ("table.csv", "table.jsonl"):
+        with pytest.raises(LoadError) as refused:
+            together(open_source(tmp_path / name, Reading()))
+        assert refused.value.items == 3
 
 
 def test_a_quote_without_its_other_half_is_an_error_where_lines_are_records(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from daskprs import __version__
+from daskprs.cli_help import AFTER_PLAN, AFTER_RUN, Grouped
 from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, flagged, given, options, pairs
 from daskprs.errors import (
     DaskprsError,
@@ -38,7 +39,7 @@ ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
 """What ends a job as Ctrl-C does: a batch system's end, and that of the terminal."""
 
 
-class WithArguments(click.Command):
+class WithArguments(Grouped):
     """A command whose words behind ``--`` are not its own, but the script's."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -54,11 +55,19 @@ def main() -> None:
     """Run a Python script over a table or a list of files, in parallel."""
 
 
-@main.command("run", cls=WithArguments, context_settings=CONTEXT)
+@main.command("run", cls=WithArguments, context_settings=CONTEXT, epilog=AFTER_RUN)
 @click.argument("script")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--job-dir", help="The job folder. Default: ./daskprs-jobs/<script>-<utc>-<id>/.")
-@click.option("--output-dir", help="The folder of the output file. Default: <job folder>/output.")
+@click.option(
+    "--job-dir",
+    metavar="FOLDER",
+    help="The job folder. Default: ./daskprs-jobs/<script>-<utc>-<id>/.",
+)
+@click.option(
+    "--output-dir",
+    metavar="FOLDER",
+    help="The folder of the output file. Default: <job folder>/output.",
+)
 @click.option(
     "--client",
     metavar="ADDRESS",
@@ -70,13 +79,17 @@ def main() -> None:
 @click.option(
     "--environment-variable",
     "-e",
-    "variables",
+    "environment_variables",
     multiple=True,
     metavar="NAME=VALUE",
     help=HELP["environment_variables"],
 )
 @click.option(
-    "--dtype", "dtypes", multiple=True, metavar="COLUMN=TYPE", help="Type of a column of text."
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    metavar="COLUMN=TYPE",
+    help="Type of a column of text, as pandas calls it. Default: fixed by samples.",
 )
 @options(OF_A_RUN)
 @click.pass_context
@@ -87,14 +100,16 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
     """
     found = given(values)
     found["arguments"] = ctx.meta["arguments"]
-    found["environment_variables"] = pairs("--environment-variable", found.pop("variables"))
+    found["environment_variables"] = pairs(
+        "--environment-variable", found.pop("environment_variables")
+    )
     found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
     found["progress"] = False if found.pop("quiet") else None
     with _every_end():
         _run(ctx, script, inputs, found)
 
 
-@main.command("plan", context_settings=CONTEXT)
+@main.command("plan", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_PLAN)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @options(OF_READING)
 def show_plan(inputs: tuple[str, ...], **values: Any) -> None:

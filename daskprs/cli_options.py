@@ -44,7 +44,7 @@ def dashed(word: str) -> str:
     return name if name in DASHED else word  # click asks for values too, and append_row is one
 
 
-CONTEXT = {"token_normalize_func": dashed}
+CONTEXT = {"token_normalize_func": dashed, "max_content_width": 100}
 
 
 def options(names: Iterable[str]) -> Callable[[Any], Any]:

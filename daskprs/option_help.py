@@ -18,14 +18,13 @@ HELP = {
         "if none has, and an error for a mixture."
     ),
     "mini_batch_size": (
-        'Bytes for tables, as an int or with a unit of 1024 ("10 MB"; default 1 MB); a '
-        "count for files (default 10). A partition of a dask collection is one mini-batch "
-        "unless a size is given."
+        'Bytes for tables, with or without a unit of 1024 ("10 MB"; default 1 MB); a count '
+        "for files (default 10)."
     ),
     "partition_keys": (
         "Names of columns: one mini-batch for each combination of their values that "
-        "exists, with all its rows in input order. For files, names of partition_format. "
-        "Not together with mini_batch_size."
+        "exists, with all its rows in input order. For files, names of --partition-format. "
+        "Not together with --mini-batch-size."
     ),
     "partition_format": (
         'How paths carry values, as in "{user}/{season}/{genre}.wav". They become '
@@ -37,8 +36,8 @@ HELP = {
     ),
     "delimiter": "Between the fields of delimited text. Default: a tab for .tsv, else a comma.",
     "header": (
-        'Which files have a header line: "all_files_same_headers" (default), '
-        '"all_files_different_headers", "from_first_file" or "no_header".'
+        "Which files have a header line; all_files_different_headers puts columns together by "
+        "name. Default: all_files_same_headers."
     ),
     "encoding": "Of text input.",
     "support_multi_line": "Whether a quoted field may contain line breaks.",
@@ -73,7 +72,7 @@ HELP = {
     ),
     "init_timeout": (
         "Seconds for importing the script and init(). Default: three times "
-        "run_invocation_timeout, and 30."
+        "--run-invocation-timeout, and 30."
     ),
     "shutdown_timeout": "Seconds for shutdown().",
     "no_workers_timeout": (
@@ -90,12 +89,12 @@ HELP = {
         '"append_row": what run returns is output. "summary_only": it is counted and '
         "dropped, and the script writes files of its own."
     ),
-    "append_row_file_name": "Name of the output file in output_dir.",
+    "append_row_file_name": "Name of the output file.",
     "append_row_dataframe_header": "Write the header of the frames, once.",
     "append_row_dataframe_sep": "Between the fields of frames.",
-    "keep_rows": "With an output_dir: keep typed rows for to_pandas too.",
+    "keep_rows": "Keep the rows with their types too, for to_pandas in Python.",
     "overwrite": "Replace an existing output file, at the moment of publishing.",
-    "resume": "Continue the job in job_dir: what is committed in its journal is not run again.",
+    "resume": "Go on with the job in --job-dir: what it has done is not done again.",
     "progress": (
         "Show progress. Default: in a terminal and in notebooks a live display, else a "
         "line now and then."

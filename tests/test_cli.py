@@ -6,17 +6,15 @@ import dataclasses
 import re
 import shlex
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
 from daskprs.cli import main
+from daskprs.cli_help import GROUPS
 from daskprs.options import RunOptions
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SCRIPT = """
 import sys
@@ -206,6 +204,34 @@ def test_signals_are_as_before() -> None:
     before = signal.getsignal(signal.SIGTERM)
     call("plan", "table.csv")
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_the_help_has_every_option_under_a_heading(command: str) -> None:
+    """With examples and exit codes after them."""
+    shown = call(command, "--help").stdout
+    for option in main.commands[command].params:
+        if isinstance(option, click.Option):
+            assert re.search(rf"^  (-\w, )?{option.opts[0]}\b", shown, re.MULTILINE), option.name
+    headings = re.findall(r"^ *(\w[\w ]*):$", shown, re.MULTILINE)
+    assert headings[0] in ("Script", "Input")
+    assert headings[-2:] == ["Examples", "Exit codes"]
+    assert "Options" not in headings
+
+
+def test_the_headings_of_the_help_are_those_of_the_documentation() -> None:
+    """With the same options under each; some are written in another way on the command line."""
+    page = Path(__file__).parents[1] / "docs" / "reference" / "options.md"
+    sections = dict(
+        re.findall(r"^## ([^\n]+)\n(.+?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
+    )
+    table = {
+        name: set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) for name, text in sections.items()
+    }
+    elsewhere = {"arguments", "progress", "client", "job_dir", "output_dir", "quiet"}
+    assert {name: set(names) - elsewhere for name, names in GROUPS.items()} == {
+        name: names - elsewhere for name, names in table.items()
+    }
 
 
 def test_the_help_shows_every_default() -> None:

@@ -22,7 +22,7 @@ LAYERS = [
     {"result", "preview", "cluster", "surface"},
     {"job"},
     {"api"},
-    {"cli_options"},
+    {"cli_help", "cli_options"},
     {"cli"},
     {"__main__"},
 ]

@@ -24,7 +24,6 @@ from daskprs.options import NEVER_IN_RESULTS
 OPTIONS = {field.name: field for field in fields(RunOptions)}
 OTHERWISE_ON_THE_COMMAND_LINE = {
     "arguments": None,  # what follows --
-    "environment_variables": "variables",
     "progress": "quiet",
 }
 

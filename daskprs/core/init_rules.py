@@ -15,6 +15,7 @@ PER_SLOT = 2
 """So many failures, times all slots, without a success anywhere: the job fails (rule 2) …"""
 PATIENCE_S = 120.0
 """… once it has run for longer than this."""
+BEFORE = "its start, the import of the script, or init()"
 
 
 class InitRules:
@@ -74,10 +75,15 @@ class InitRules:
         if self._failures == 0:
             return None
         if self._stuck and all(self._stuck.values()):
-            return f"init() took longer than init_timeout={self._timeout_s:g} s on every agent"
+            return f"init() took longer than init_timeout={self._timeout_s:g} s in every process"
         if self._slots and all(map(self.is_out, self._slots)):
-            return f"no agent came up on any node, in {self._failures} tries"
+            return (
+                f"no process got to run(): {BEFORE} failed on every node, in {self._failures} tries"
+            )
         enough = 0 < PER_SLOT * self._slots.total() <= self._failures
         if elapsed_s > PATIENCE_S and enough and not self._succeeded:
-            return f"no agent has come up in {self._failures} tries and {elapsed_s:.0f} s"
+            return (
+                f"no process got to run(): {BEFORE} failed {self._failures} times, in "
+                f"{elapsed_s:.0f} s"
+            )
         return None

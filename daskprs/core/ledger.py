@@ -242,7 +242,7 @@ class Ledger:
         borne = REFUSALS_BORNE * max(1, len(self._slots))
         if any(entry.refusals > borne for entry in refused):
             index = refused[0].mini_batch.index
-            self._accounts.abort(f"no agent takes mini-batch {index}", failure)
+            self._accounts.abort(f"no process could be given mini-batch {index}", failure)
 
     # ---- going on ----
 

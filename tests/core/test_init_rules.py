@@ -28,7 +28,7 @@ def test_when_no_node_is_left_the_job_fails_and_shows_the_error_of_init(desk: An
         assert it.abort is None
         it.fail_init(slot)
     assert it.abort.failure.message == "boom"
-    assert "no agent came up on any node, in 6 tries" in it.abort.reason
+    assert "or init() failed on every node, in 6 tries" in it.abort.reason
 
 
 def test_an_agent_that_comes_up_starts_the_count_of_its_node_anew(desk: Any) -> None:
@@ -65,7 +65,7 @@ def test_after_two_minutes_two_failures_a_slot_without_a_success_end_the_job(des
     it.fail_init(second)
     assert it.abort is None
     it.tick(0.1)
-    assert "no agent has come up in 4 tries" in it.abort.reason
+    assert "or init() failed 4 times" in it.abort.reason
 
 
 def test_one_agent_that_came_up_anywhere_rules_that_out(desk: Any) -> None:
@@ -120,4 +120,4 @@ def test_a_mini_batch_that_no_agent_takes_ends_the_job(desk: Any) -> None:
             it.give(slot, untouched=(0,))
         else:
             it.do(slot)
-    assert it.abort.reason == "no agent takes mini-batch 0"
+    assert it.abort.reason == "no process could be given mini-batch 0"

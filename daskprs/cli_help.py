@@ -1,0 +1,101 @@
+"""The help of a command: its options under headings, examples, exit codes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+GROUPS = {
+    "Script": ("source_directory", "environment_variables", "logging_level"),
+    "Input": (
+        "input_type",
+        "mini_batch_size",
+        "partition_keys",
+        "partition_format",
+        "columns",
+        "dtypes",
+        "delimiter",
+        "header",
+        "encoding",
+        "support_multi_line",
+        "include_path_column",
+    ),
+    "Processes": (
+        "client",
+        "node_count",
+        "process_count_per_node",
+        "start_method",
+        "agent_memory_limit",
+    ),
+    "Failures": (
+        "run_max_try",
+        "allowed_failed_count",
+        "allowed_failed_percent",
+        "error_threshold",
+        "max_node_losses",
+    ),
+    "Times": (
+        "run_invocation_timeout",
+        "task_overhead_timeout",
+        "init_timeout",
+        "shutdown_timeout",
+        "first_task_creation_timeout",
+        "progress_update_timeout",
+        "no_workers_timeout",
+    ),
+    "Output": (
+        "output_dir",
+        "output_action",
+        "append_row_file_name",
+        "append_row_dataframe_header",
+        "append_row_dataframe_sep",
+        "keep_rows",
+        "overwrite",
+    ),
+    "The job": ("job_dir", "resume", "quiet"),
+}
+"""Options in the order in which they are shown; the headings are those of the documentation."""
+AFTER_RUN = """\b
+Examples:
+  daskprs run score.py pictures/ --mini-batch-size 25 --output-dir scored
+  daskprs run clean.py 'visits/*.csv' --partition-keys customer -- --model m.pickle
+
+\b
+Exit codes:
+  0    the job is Completed
+  42   the job is Failed: the reason is shown, and in logs/job_result.txt
+  130  the job is Canceled, by Ctrl-C or SIGTERM
+  2    nothing was started: an option, the script, the input or a folder cannot be used
+"""
+AFTER_PLAN = """\b
+Examples:
+  daskprs plan visits.csv --mini-batch-size '500 KB'
+  daskprs plan pictures/ --partition-format '{year}/{camera}/{n}.jpg' --partition-keys camera
+
+\b
+Exit codes:
+  0    the plan is shown
+  2    an option or the input cannot be used
+"""
+
+
+class Grouped(click.Command):
+    """A command whose help shows its options under the headings of `GROUPS`."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options that the command has, heading by heading."""
+        for heading, shown in self.grouped(ctx):
+            with formatter.section(heading):
+                formatter.write_dl(shown)
+
+    def grouped(self, ctx: click.Context) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """Yield each heading with what is written under it."""
+        records = {option.name: option.get_help_record(ctx) for option in self.get_params(ctx)}
+        for heading, names in GROUPS.items():
+            shown = [record for name in names if (record := records.get(name)) is not None]
+            if shown:
+                yield heading, shown

@@ -232,18 +232,23 @@ class JobFolder:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing that appears under its name whole, or not at all."""
+def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
+    """Open a file for writing that appears under its name whole, or not at all.
+
+    What can be made again need not be `durable`: a loss of power may leave less of it.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import Option, OptionError
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 SHOWN = 20
 
 
-def check_columns(wanted: Sequence[str], there: Sequence[str], option: str) -> None:
+def check_columns(wanted: Sequence[str], there: Sequence[Any], option: str) -> None:
     """Refuse a name that is not there.
 
     Raises
@@ -30,3 +30,18 @@ def check_columns(wanted: Sequence[str], there: Sequence[str], option: str) -> N
                 f"Near it: {', '.join(near)}" if near else f"There are: {', '.join(names[:SHOWN])}"
             )
             raise OptionError(Option(option), f": the input has no column {name!r}. {hint}.")
+
+
+def check_different(keys: Sequence[str], there: Sequence[Any]) -> None:
+    """Refuse a key that is the name of several columns.
+
+    Raises
+    ------
+    OptionError
+        With the name.
+
+    """
+    for key in keys:
+        if list(there).count(key) > 1:
+            told = f": the input has more than one column {key!r}."
+            raise OptionError(Option("partition_keys"), told)

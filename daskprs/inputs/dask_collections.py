@@ -6,12 +6,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
 from daskprs.inputs.files import FilesSource
-from daskprs.inputs.frames import FrameSource, arrow_of
+from daskprs.inputs.frames import FrameSource, source_of_frame
+from daskprs.inputs.input_options import check_options
 from daskprs.inputs.object_frames import ObjectFrameSource
 from daskprs.inputs.partition_keys import by_keys
 from daskprs.inputs.sizes import files_per_mini_batch, parse_bytes
@@ -33,7 +35,8 @@ def open_collection(data: Any, reading: Reading) -> Source:
 
     Without a size, each partition is one mini-batch.
     """
-    if hasattr(data, "map_partitions") and hasattr(data, "columns"):
+    if type(data).__name__ == "DataFrame":
+        check_options(reading, "frame")
         if reading.columns is not None:
             check_columns(reading.columns, list(data.columns), "columns")
             data = data[list(reading.columns)]
@@ -41,6 +44,7 @@ def open_collection(data: Any, reading: Reading) -> Source:
         source = PartitionsSource(data, reading.mini_batch_size)
         return by_keys(source, reading.partition_keys) if reading.partition_keys else source
     if type(data).__name__ == "Bag":
+        check_options(reading, "bag")
         return _open_bag(data, reading)
     msg = (
         f"data: of dask's collections a DataFrame and a Bag of paths can be cut, not {type(data)}."
@@ -94,26 +98,39 @@ class PartitionsSource:
         self._parts = []
         for number, delayed in enumerate(self._frame.to_delayed()):
             frame = delayed.compute().reset_index(drop=True)
-            if list(frame.columns) != list(self._meta.columns):
-                msg = (
-                    f"partition {number} has the columns {list(frame.columns)} where "
-                    f"{list(self._meta.columns)} were announced."
-                )
-                raise LoadError(msg)
             if frame.empty:
                 continue
+            frame = self._as_announced(frame, number)
             folder = scratch / f"partition.{number}"
             folder.mkdir(exist_ok=True)
-            table = arrow_of(frame)
-            part: FrameSource | ObjectFrameSource = (
-                ObjectFrameSource(frame, self._size)
-                if table is None
-                else FrameSource(table, self._size, frame.iloc[:0])
-            )
-            del frame, table
+            part = source_of_frame(frame, self._size) or ObjectFrameSource(frame, self._size)
+            del frame
             part.prepare(folder)
             self._parts.append(part)
         self._frame = None
+
+    def _as_announced(self, frame: pd.DataFrame, number: int) -> pd.DataFrame:
+        """Return a partition with the columns and types that the collection says it has."""
+        if list(frame.columns) != list(self._meta.columns):
+            msg = (
+                f"partition {number} has the columns {list(frame.columns)} where "
+                f"{list(self._meta.columns)} were announced."
+            )
+            raise LoadError(msg)
+        self._meta = _with_known_types(self._meta, frame)
+        for name, dtype in self._meta.dtypes.items():
+            given = frame[name]
+            if given.dtype == dtype:
+                continue
+            try:
+                frame[name] = _as(given, dtype)
+            except (TypeError, ValueError) as error:
+                msg = (
+                    f"partition {number}: column {name!r} is {given.dtype} where {dtype} was "
+                    f"announced: {error}"
+                )
+                raise LoadError(msg) from error
+        return frame
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the mini-batches of each partition (after `prepare`)."""
@@ -159,6 +176,34 @@ class PartitionsSource:
         """Return nothing: a collection has no path."""
         del mini_batch
         return {}
+
+
+def _with_known_types(meta: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
+    """Return `meta` without categories that only the partitions know, each others: values."""
+    for name in meta.columns:
+        if isinstance(meta[name].dtype, pd.CategoricalDtype) and _are_unknown(meta[name]):
+            values = frame[name]
+            if isinstance(values.dtype, pd.CategoricalDtype):
+                values = values.cat.categories.to_series()
+            # Integers of another partition may be beside nulls.
+            dtype = object if values.dtype.kind in "iub" else values.dtype
+            meta = meta.astype({name: dtype})
+    return meta
+
+
+def _are_unknown(column: pd.Series) -> bool:
+    return UNKNOWN_CATEGORIES in column.cat.categories
+
+
+def _as(column: pd.Series, dtype: Any) -> pd.Series:
+    """Return a column as another type; a value that changes on the way is an error."""
+    changed = column.astype(dtype)
+    if isinstance(column.dtype, pd.CategoricalDtype) and not isinstance(dtype, pd.CategoricalDtype):
+        return changed
+    if not changed.astype(column.dtype).equals(column):
+        msg = "not every value fits"
+        raise ValueError(msg)
+    return changed
 
 
 class PartitionsReader:

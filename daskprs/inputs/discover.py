@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import InputError
 from daskprs.inputs.input_file import InputFile, is_url
@@ -15,6 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 GLOB_CHARACTERS = frozenset("*?[")
+LOCAL_URL = "file://"
+
+
+class Named(NamedTuple):
+    """What one name stands for."""
+
+    files: list[InputFile]
+    """In lexicographic order of path, each once."""
+    is_one_file: bool
+    """Whether the name is that of a file, not of a folder or a glob."""
 
 
 def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[list[InputFile]]:
@@ -22,41 +32,57 @@ def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[list[InputFil
 
     A folder is searched recursively. In a list, each folder or glob is an input of its own, which
     no mini-batch mixes with another; the plain files of a list are one input together, in the
-    place of the first of them. A file that is named twice is taken once.
+    place of the first of them. A file that is named twice is taken once, in the first place.
 
     Raises
     ------
     InputError
-        For a path that is not there, or a glob without a match.
+        For a path that is not there or cannot be read, or a glob without a match.
 
     """
     if isinstance(data, (str, os.PathLike)):
-        return [_one(os.fspath(data))]
+        return [_named(os.fspath(data)).files]
     plain: list[InputFile] = []
     inputs: list[list[InputFile]] = []
     for path in map(os.fspath, data):
-        found = _one(path)
-        if _names_many(path, found):
-            inputs.append(found)
+        named = _named(path)
+        if not named.is_one_file:
+            inputs.append(named.files)
         else:
             if not plain:
                 inputs.append(plain)
-            plain.extend(found)
-    plain[:] = sorted(set(plain))
-    return inputs
+            plain.extend(named.files)
+    plain[:] = _in_order(plain)
+    return _each_once(inputs)
 
 
-def _names_many(path: str, found: list[InputFile]) -> bool:
-    is_plain = len(found) == 1 and found[0].path in (path, os.path.abspath(path))  # noqa: PTH100
-    return not is_plain
+def _in_order(files: Iterable[InputFile]) -> list[InputFile]:
+    by_path = {file.path: file for file in files}
+    return [by_path[path] for path in sorted(by_path)]
 
 
-def _one(path: str) -> list[InputFile]:
-    found = sorted(set(_remote(path) if is_url(path) else _local(path)))
-    if not found and _is_glob(path):
-        msg = f"the glob {path!r} matches nothing.{nearest(path)}"
+def _each_once(inputs: list[list[InputFile]]) -> list[list[InputFile]]:
+    taken: set[str] = set()
+    kept = []
+    for files in inputs:
+        kept.append([file for file in files if file.path not in taken])
+        taken.update(file.path for file in files)
+    return kept
+
+
+def _named(path: str) -> Named:
+    if not path:
+        msg = "data: an empty path names nothing. The current folder is '.'."
         raise InputError(msg)
-    return found
+    try:
+        named = _remote(path) if is_url(path) else _local(path)
+    except OSError as error:
+        msg = f"{path!r} cannot be read: {error}"
+        raise InputError(msg) from error
+    if not named.files and _is_glob(path):
+        msg = f"the glob {path!r} matches nothing.{'' if is_url(path) else nearest(path)}"
+        raise InputError(msg)
+    return named
 
 
 def _is_glob(path: str) -> bool:
@@ -66,35 +92,48 @@ def _is_glob(path: str) -> bool:
 # ---- on a disk ----
 
 
-def _local(path: str) -> Iterator[InputFile]:
+def _local(path: str) -> Named:
     place = Path(path).absolute()
     if place.is_file():
-        yield _file(str(place), place.name)
-    elif place.is_dir():
-        yield from _below(place)
-    elif _is_glob(path):
-        root = _glob_root(path)
-        for match in glob.glob(path, recursive=True, include_hidden=True):  # noqa: PTH207 - takes absolute patterns
-            if Path(match).is_dir():
-                yield from _below(Path(match).absolute(), root)
-            else:
-                yield _file(os.path.abspath(match), os.path.relpath(match, root))  # noqa: PTH100
-    else:
-        msg = f"there is no file or folder {path!r}.{nearest(path)}"
-        raise InputError(msg)
+        status = place.stat()
+        return Named([_file(str(place), status, "")], is_one_file=True)
+    if place.is_dir():
+        return Named(_in_order(_below(str(place), "")), is_one_file=False)
+    if _is_glob(path):
+        return Named(_in_order(_matches(path)), is_one_file=False)
+    msg = f"there is no file or folder {path!r}.{nearest(path)}"
+    raise InputError(msg)
 
 
-def _below(folder: Path, root: Path | None = None) -> Iterator[InputFile]:
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()
-        for name in names:
-            path = os.path.join(parent, name)  # noqa: PTH118 - a million of them
-            if os.path.isfile(path):  # noqa: PTH113 - neither sockets nor dangling links
-                yield _file(path, os.path.relpath(path, root or folder))
+def _matches(path: str) -> Iterator[InputFile]:
+    root = _glob_root(path)
+    for match in glob.glob(path, recursive=True, include_hidden=True):  # noqa: PTH207 - takes absolute patterns
+        place = os.path.abspath(match)  # noqa: PTH100 - a million of them
+        relative = os.path.relpath(match, root)
+        if os.path.isdir(match):  # noqa: PTH112 - the same
+            yield from _below(place, f"{relative}/")
+        elif os.path.isfile(match):  # noqa: PTH113 - neither sockets nor dangling links
+            yield _file(place, os.stat(match), relative)  # noqa: PTH116 - the same
 
 
-def _file(path: str, relative: str) -> InputFile:
-    status = os.stat(path)  # noqa: PTH116 - a million of them
+def _below(folder: str, relative: str) -> Iterator[InputFile]:
+    """Yield the files under a folder; a link to one of the folders above it is not followed."""
+    folders = [(folder, relative, frozenset[tuple[int, int]]())]
+    while folders:
+        folder, relative, above = folders.pop()
+        status = os.stat(folder)  # noqa: PTH116 - a million of them
+        here = (status.st_dev, status.st_ino)
+        if here in above:
+            continue
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_file():
+                    yield _file(entry.path, entry.stat(), relative + entry.name)
+                elif entry.is_dir():
+                    folders.append((entry.path, f"{relative}{entry.name}/", above | {here}))
+
+
+def _file(path: str, status: os.stat_result, relative: str) -> InputFile:
     return InputFile(path, status.st_size, str(status.st_mtime_ns), relative)
 
 
@@ -108,28 +147,50 @@ def _glob_root(path: str) -> Path:
 # ---- elsewhere ----
 
 
-def _remote(path: str) -> Iterator[InputFile]:
+def _remote(url: str) -> Named:
+    if url.startswith(LOCAL_URL):
+        return _local(url.removeprefix(LOCAL_URL))
     import fsspec
 
     try:
-        filesystem, place = fsspec.core.url_to_fs(path)
+        filesystem, place = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
-        msg = f"{path!r} cannot be opened: {error}"
+        msg = f"{url!r} cannot be opened: {error}"
         raise InputError(msg) from error
+    is_one_file = False
     if _is_glob(place):
-        found = filesystem.glob(place, detail=True)
+        found, root = filesystem.glob(place, detail=True), _above_wildcard(place)
     elif filesystem.isdir(place):
-        found = filesystem.find(place, detail=True)
+        found, root = filesystem.find(place, detail=True), place.rstrip("/")
     elif filesystem.exists(place):
-        found = {place: filesystem.info(place)}
+        found, root, is_one_file = {place: filesystem.info(place)}, place, True
     else:
-        msg = f"there is nothing at {path!r}."
+        msg = f"there is nothing at {url!r}."
         raise InputError(msg)
-    root = filesystem._strip_protocol(path.partition("*")[0]).rstrip("/")  # noqa: SLF001 - fsspec's own way to do it
-    for name, info in found.items():
-        if info["type"] == "file":
-            below = os.path.relpath(name, root) if name != root else name.rpartition("/")[2]
-            yield InputFile(filesystem.unstrip_protocol(name), info["size"], _version(info), below)
+    files = [
+        InputFile(
+            _chained(filesystem.unstrip_protocol(name), url),
+            info["size"],
+            _version(info),
+            name.removeprefix(root).lstrip("/"),
+        )
+        for name, info in found.items()
+        if info["type"] == "file"
+    ]
+    return Named(_in_order(files), is_one_file)
+
+
+def _above_wildcard(place: str) -> str:
+    first = min(place.index(char) for char in GLOB_CHARACTERS if char in place)
+    return place[:first].rpartition("/")[0]
+
+
+def _chained(url: str, given: str) -> str:
+    """Return a URL with the links that the given one had: ``zip://*.csv::s3://b/all.zip``."""
+    head, chain, rest = given.partition("::")
+    if not chain:
+        return url
+    return f"{url}::{rest}" if is_url(head) else f"{head}::{url}"
 
 
 def _version(info: dict[str, Any]) -> str:
@@ -140,7 +201,10 @@ def _version(info: dict[str, Any]) -> str:
 
 
 def visible(files: Iterable[InputFile]) -> list[InputFile]:
-    """Leave out hidden files and those with a leading underscore, as tables want it."""
+    """Leave out hidden files and those with a leading underscore, as tables want it.
+
+    A file that was named itself stays.
+    """
     return [
         file
         for file in files

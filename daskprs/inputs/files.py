@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import LoadError, Option, OptionError
-from daskprs.inputs.input_file import InputFile, files_fingerprint, is_url
+from daskprs.inputs.input_file import InputFile, files_fingerprint, is_url, name_of
 from daskprs.inputs.partition_format import PartitionFormat, Values, check_keys
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class FilesReader:
     def _fetch(self, url: str, below: str) -> str:
         import fsspec
 
-        target = Path(self._folders[-1].name, below, url.rpartition("/")[2])
+        target = Path(self._folders[-1].name, below, name_of(url))
         target.parent.mkdir()
         try:
             filesystem, place = fsspec.core.url_to_fs(url)

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from daskprs.core.mini_batch import MiniBatch
+from daskprs.errors import InputError
+from daskprs.inputs.arrow_pandas import ToPandas, cast, one_type, without_index, without_rows
+from daskprs.inputs.file_digest import FileDigest
 from daskprs.job_folder import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    import pandas as pd
 
     from daskprs.inputs.source import Unit
 
 ROWS_IN_A_BATCH = 65_536
 """Rows of a record batch of the file: it is written in pieces, never as a second copy."""
+BYTES_IN_A_MAP = 64 << 20
+"""Pages that have been read count as memory of a process until they are unmapped."""
 
 
 class FrameSource:
@@ -29,19 +33,19 @@ class FrameSource:
     Parameters
     ----------
     table
-        The frame, as Arrow gives it back exactly.
+        The rows.
     size_bytes
         Bytes of a mini-batch.
-    meta
-        The frame that agents see, without rows.
+    to_pandas
+        What gives the frame back.
 
     """
 
     unit: Unit = "row"
 
-    def __init__(self, table: pa.Table, size_bytes: int, meta: pd.DataFrame) -> None:
-        self._table = table
-        self._meta = meta
+    def __init__(self, table: pa.Table, size_bytes: int, to_pandas: ToPandas) -> None:
+        self._table = table.replace_schema_metadata(None)
+        self._to_pandas = to_pandas
         mean = max(1.0, table.nbytes / max(1, table.num_rows))
         self._rows = max(1, int(size_bytes / mean))
         self._total: int = table.num_rows
@@ -51,14 +55,20 @@ class FrameSource:
 
     def prepare(self, scratch: Path) -> None:
         """Write the file, and let go of the frame."""
-        path = scratch / "frame.arrow"
-        with whole_file(path) as file, pa.ipc.new_file(file, self._table.schema) as writer:
-            for batch in self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH):
-                writer.write_batch(batch)
-        self._path = str(path)
-        with path.open("rb") as file:
-            self._digest = hashlib.file_digest(file, "blake2b").hexdigest()[:24]
-        self._table = self._table.slice(0, 0)
+        self._path = str(scratch / "frame.arrow")
+        meta = self.meta()
+        columns = [f"{name!r}: {dtype}" for name, dtype in zip(meta, meta.dtypes, strict=True)]
+        with whole_file(Path(self._path), durable=False) as file, FileDigest(file.name) as digest:
+            with pa.ipc.new_file(file, self._table.schema) as writer:
+                for batch in self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH):
+                    writer.write_batch(batch)
+                    digest.reached(file.tell())
+            file.flush()
+            columns.append(digest.result(file.tell()))
+        self._digest = hashlib.sha256("\n".join(columns).encode("utf-8", "replace")).hexdigest()[
+            :24
+        ]
+        self._table = self._table.schema.empty_table()
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield slices of rows (after `prepare`)."""
@@ -76,11 +86,11 @@ class FrameSource:
 
     def reader(self) -> FrameReader:
         """Return the reader for the agents (after `prepare`)."""
-        return FrameReader(self._path)
+        return FrameReader(self._path, self._to_pandas)
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""
-        return self._meta
+        return self._to_pandas.meta()
 
     @property
     def path_names(self) -> list[str]:
@@ -110,39 +120,89 @@ def row_slices(total: int, rows: int, digest: str) -> Iterator[MiniBatch]:
 class FrameReader:
     """Slices the mapped file."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, to_pandas: ToPandas) -> None:
         self._path = path
+        self._to_pandas = to_pandas
         self._table: pa.Table | None = None
+        self._read_bytes = 0
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
         """Return the rows of a slice, with a new index."""
-        frame: pd.DataFrame = self.load_table(mini_batch).to_pandas()
-        return frame
-
-    def load_table(self, mini_batch: MiniBatch) -> pa.Table:
-        """Return the rows of a slice."""
-        if self._table is None:
-            with pa.memory_map(self._path) as file:
-                self._table = pa.ipc.open_file(file).read_all()
         start, count = mini_batch.piece
-        return self._table.slice(start, count)
+        if self._table is None or self._read_bytes > BYTES_IN_A_MAP:
+            self._table = None
+            self._table = self._mapped()
+            self._read_bytes = 0
+        self._read_bytes += mini_batch.size_bytes or 0
+        return self._to_pandas.frame(self._table.slice(start, count))
 
     def close(self) -> None:
         """Unmap the file."""
         self._table = None
 
+    def _mapped(self) -> pa.Table:
+        with pa.memory_map(self._path) as file:
+            return pa.ipc.open_file(file).read_all()
 
-def arrow_of(frame: pd.DataFrame) -> pa.Table | None:
-    """Return a frame as Arrow, if Arrow gives back the very same frame."""
-    labels = frame.columns
-    if labels.has_duplicates or not all(isinstance(label, str) for label in labels):
+
+def source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource | None:
+    """Return the source of a frame, if Arrow gives back the very same frame; else None."""
+    if type(frame) is not pd.DataFrame or frame.columns.empty:
         return None
-    if any(dtype.kind == "O" and isinstance(dtype, np.dtype) for dtype in frame.dtypes):
+    if any(isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in frame.dtypes):
         return None
     try:
-        table = pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, TypeError, ValueError):
+        table = _exactly(frame)
+        to_pandas = ToPandas(without_rows(table), labels=frame.columns)
+        back = to_pandas.frame(table.slice(0, 1))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return None
-    back = table.slice(0, 1).to_pandas()
-    same = list(back.dtypes) == list(frame.dtypes) and list(back.columns) == list(labels)
-    return table if same else None
+    same = all(map(_is_same, back.dtypes, frame.dtypes))
+    return FrameSource(table, size_bytes, to_pandas) if same else None
+
+
+def _exactly(frame: pd.DataFrame) -> pa.Table:
+    """Return a frame as Arrow, its columns numbered; what is not a number stays one."""
+    numbered = frame.copy(deep=False)
+    numbered.columns = pd.Index([str(place) for place in range(frame.shape[1])])
+    numbered.attrs = {}
+    table = pa.Table.from_pandas(numbered, preserve_index=False)
+    for place, column in enumerate(table.columns):
+        dtype = frame.dtypes.iloc[place]
+        if column.null_count and isinstance(dtype, np.dtype) and dtype.kind == "f":
+            values = pa.array(numbered.iloc[:, place].to_numpy(), from_pandas=False)
+            table = table.set_column(place, table.field(place), values)
+    return table
+
+
+def _is_same(dtype: Any, other: Any) -> bool:
+    if isinstance(dtype, pd.CategoricalDtype) and isinstance(other, pd.CategoricalDtype):
+        return dtype.ordered == other.ordered and dtype.categories.identical(other.categories)
+    return bool(dtype == other)
+
+
+def source_of_table(table: pa.Table, size_bytes: int) -> FrameSource:
+    """Return the source of an Arrow table; its frames are those of `Table.to_pandas`.
+
+    Raises
+    ------
+    InputError
+        For types that pandas knows nothing like.
+
+    """
+    schema = without_index(table.schema)
+    kept = [place for place, field in enumerate(table.schema) if field in schema]
+    try:
+        table = table.select(kept).unify_dictionaries()
+        with_nulls = [name for name in schema.names if _has_nulls(table, name)]
+        types = one_type(schema, with_nulls)
+        table = cast(table, types.schema, "data", InputError)
+        to_pandas = ToPandas(without_rows(table), types.objects)
+    except pa.ArrowException as error:
+        msg = f"data: pandas cannot hold this table: {error}"
+        raise InputError(msg) from error
+    return FrameSource(table, size_bytes, to_pandas)
+
+
+def _has_nulls(table: pa.Table, name: str) -> bool:
+    return any(table.column(place).null_count for place in table.schema.get_all_field_indices(name))

@@ -22,7 +22,7 @@ class InputFile(NamedTuple):
     version: str
     """Its time of modification in nanoseconds, or what the store calls a version of it."""
     relative: str
-    """Its path below the folder that was given; the file's name where a file was given."""
+    """Its path below the folder or glob that was given; empty where the file itself was given."""
 
     @property
     def identity(self) -> str:
@@ -32,7 +32,14 @@ class InputFile(NamedTuple):
     @property
     def name(self) -> str:
         """The last part of its path."""
-        return self.path.rpartition("/")[2]
+        return name_of(self.path)
+
+
+def name_of(path: str) -> str:
+    """Return the last part of a path; in ``zip://a/b.csv::s3://c.zip`` that is ``b.csv``."""
+    if is_url(path) and "::" in path:
+        path = next(link for link in path.split("::") if is_url(link))
+    return path.rpartition("/")[2]
 
 
 def files_fingerprint(files: Iterable[InputFile]) -> dict[str, str] | str:
@@ -57,4 +64,5 @@ def open_binary(path: str) -> IO[bytes]:
         return Path(path).open("rb")
     import fsspec
 
-    return cast("IO[bytes]", fsspec.open(path, "rb").open())
+    filesystem, place = fsspec.core.url_to_fs(path)
+    return cast("IO[bytes]", filesystem.open(place, "rb"))

@@ -43,6 +43,9 @@ class ObjectFrameSource:
         mean = len(pickle.dumps(sample, protocol=5)) / max(1, len(sample))
         self._rows = max(1, int(size_bytes / mean))
         self._total = len(frame)
+        self._meta: pd.DataFrame = pickle.loads(  # a slice would hold the memory of all rows
+            pickle.dumps(frame.iloc[:0].reset_index(drop=True))
+        )
         self._offsets = array("q", [0])
         self._digest = ""
         self._path = ""
@@ -51,7 +54,7 @@ class ObjectFrameSource:
         """Write one pickle for each mini-batch, and let go of the frame."""
         path = scratch / "frame.pickles"
         digest = hashlib.blake2b()
-        with whole_file(path) as file:
+        with whole_file(path, durable=False) as file:
             for start in range(0, self._total, self._rows):
                 piece = self._frame.iloc[start : start + self._rows].reset_index(drop=True)
                 body = pickle.dumps(piece, protocol=5)
@@ -60,7 +63,7 @@ class ObjectFrameSource:
                 self._offsets.append(file.tell())
         self._path = str(path)
         self._digest = digest.hexdigest()[:24]
-        self._frame = self._frame.iloc[:0]
+        self._frame = self._meta
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield slices of rows (after `prepare`)."""
@@ -82,7 +85,7 @@ class ObjectFrameSource:
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""
-        return self._frame.iloc[:0].reset_index(drop=True)
+        return self._meta
 
     @property
     def path_names(self) -> list[str]:

@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import InputError, Option, OptionError
-from daskprs.inputs.columns import check_columns
+from daskprs.errors import InputError
+from daskprs.inputs.columns import check_columns, check_different
 from daskprs.inputs.discover import discover, visible
 from daskprs.inputs.files import FilesSource
+from daskprs.inputs.input_options import check_options
 from daskprs.inputs.sizes import bytes_per_mini_batch, files_per_mini_batch
 from daskprs.inputs.suffixes import Kind, kind_of_all
 
@@ -32,15 +33,16 @@ def open_source(data: Any, reading: Reading) -> Source:
     """
     if isinstance(data, (str, os.PathLike)) or _is_list_of_paths(data):
         return _open_paths(data, reading)
-    match type(data).__module__.partition(".")[0], type(data).__name__:
-        case "pandas", "DataFrame":
-            return _open_frame(data, reading)
-        case "pyarrow", "Table" | "RecordBatch":
-            return _open_arrow(data, reading)
-        case (("dask" | "dask_expr"), _):
-            from daskprs.inputs.dask_collections import open_collection
+    for kind in type(data).__mro__:
+        match kind.__module__.partition(".")[0], kind.__name__:
+            case "pandas", "DataFrame":
+                return _open_frame(data, reading)
+            case "pyarrow", "Table" | "RecordBatch":
+                return _open_arrow(data, reading)
+            case (("dask" | "dask_expr"), _):
+                from daskprs.inputs.dask_collections import open_collection
 
-            return open_collection(data, reading)
+                return open_collection(data, reading)
     msg = (
         f"data: a {type(data).__name__} is none of what can be cut: a pandas DataFrame, a pyarrow "
         "Table, a dask DataFrame or Bag, a path, a glob, or a list of paths."
@@ -61,50 +63,31 @@ def _is_list_of_paths(data: Any) -> bool:
 
 
 def _open_frame(frame: Any, reading: Reading) -> Source:
-    from daskprs.inputs.frames import FrameSource, arrow_of
+    from daskprs.inputs.frames import source_of_frame
     from daskprs.inputs.object_frames import ObjectFrameSource
 
-    _refuse_text_options(reading)
-    frame = _selected(frame, reading)
+    check_options(reading, "frame")
+    if reading.columns is not None:
+        check_columns(reading.columns, list(frame.columns), "columns")
+        frame = frame[list(reading.columns)]
     size = bytes_per_mini_batch(reading.mini_batch_size)
-    table = arrow_of(frame)
-    if table is None:
-        source: TableSource = ObjectFrameSource(frame, size)
-    else:
-        source = FrameSource(table, size, frame.iloc[:0].reset_index(drop=True))
-    return _keyed(source, list(map(str, frame.columns)), reading)
+    source = source_of_frame(frame, size) or ObjectFrameSource(frame, size)
+    return _keyed(source, list(frame.columns), reading)
 
 
 def _open_arrow(table: Any, reading: Reading) -> Source:
     import pyarrow as pa
 
-    from daskprs.inputs.frames import FrameSource
+    from daskprs.inputs.frames import source_of_table
 
-    _refuse_text_options(reading)
+    check_options(reading, "frame")
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
     if reading.columns is not None:
         check_columns(reading.columns, table.column_names, "columns")
         table = table.select(list(reading.columns))
-    size = bytes_per_mini_batch(reading.mini_batch_size)
-    source = FrameSource(table, size, table.slice(0, 0).to_pandas())
-    return _keyed(source, table.column_names, reading)
-
-
-def _selected(frame: Any, reading: Reading) -> Any:
-    if reading.columns is None:
-        return frame
-    check_columns(reading.columns, list(frame.columns), "columns")
-    return frame[list(reading.columns)]
-
-
-def _refuse_text_options(reading: Reading) -> None:
-    """Refuse options that a frame in memory gives no meaning to."""
-    for name in ("partition_format", "delimiter", "header", "dtypes", "include_path_column"):
-        if getattr(reading, name):
-            raise OptionError(Option(name), ": only for input that lies in files, not for a frame.")
-    if reading.input_type == "files":
-        raise OptionError(Option("input_type", "files"), ": a frame is a table.")
+    source = source_of_table(table, bytes_per_mini_batch(reading.mini_batch_size))
+    return _keyed(source, list(source.meta().columns), reading)
 
 
 def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Source:
@@ -112,6 +95,7 @@ def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Sou
     if not reading.partition_keys:
         return source
     check_columns(reading.partition_keys, columns, "partition_keys")
+    check_different(reading.partition_keys, columns)
     from daskprs.inputs.partition_keys import by_keys
 
     return by_keys(source, reading.partition_keys)
@@ -126,6 +110,7 @@ def _open_paths(data: Any, reading: Reading) -> Source:
         msg = f"{data!r}: there is no file in it."
         raise InputError(msg)
     kind = _kind(inputs, reading)
+    check_options(reading, "files" if kind is None else kind.value)
     if kind is None:
         count = files_per_mini_batch(None if reading.partition_keys else reading.mini_batch_size)
         return FilesSource(inputs, count, reading.partition_format, reading.partition_keys)

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import LoadError
-from daskprs.inputs.columns import check_columns
+from daskprs.inputs.arrow_pandas import cast
 from daskprs.inputs.input_file import files_fingerprint, open_binary
 from daskprs.inputs.parquet_schema import SchemaOfAll, footer
 from daskprs.inputs.path_columns import PathColumns, PathValues
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from daskprs.inputs.arrow_pandas import OneType
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Unit
@@ -59,17 +60,15 @@ class ParquetSource:
         self._size = bytes_per_mini_batch(reading.mini_batch_size)
         self._paths = PathColumns(files, reading)
         self._groups: list[RowGroup] = []
-        of_all = SchemaOfAll()
+        of_all = SchemaOfAll(reading.columns)
         for place, file in enumerate(files):
             metadata = footer(file)
             of_all.meet(file, metadata)
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
                 self._groups.append(RowGroup(place, number, group.num_rows, group.total_byte_size))
-        everything = of_all.result(None)
-        check_columns(reading.columns or (), everything.names, "columns")
-        self._schema = of_all.result(reading.columns)
-        self.columns = self._paths.names_with(self._schema.names)
+        self._types = of_all.result()
+        self.columns = self._paths.names_with(self._types.schema.names)
 
     def prepare(self, scratch: Path) -> None:
         """Do nothing: the files are where they are."""
@@ -104,20 +103,18 @@ class ParquetSource:
             "kind": "parquet",
             "files": files_fingerprint(self._files),
             "size": self._size,
-            "schema": str(self._schema.remove_metadata()),
+            "schema": str(self._types.schema.remove_metadata()),
         }
 
     def reader(self) -> ParquetReader:
         """Return the reader for the agents."""
         paths = [file.path for file in self._files]
         values = [self._paths.of_file(path) for path in paths]
-        return ParquetReader(paths, values, self._schema)
+        return ParquetReader(paths, values, self._types)
 
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""
-        values = self._paths.of_file(self._files[0].path)
-        meta: pd.DataFrame = values.put_on(self._schema.empty_table()).to_pandas()
-        return meta
+        return self._paths.of_file(self._files[0].path).to_pandas(self._types).meta()
 
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
         """Return what the path of a mini-batch's file carries."""
@@ -135,10 +132,11 @@ class ParquetSource:
 class ParquetReader:
     """Decodes a row group once, and slices it for the mini-batches that follow in it."""
 
-    def __init__(self, paths: list[str], values: list[PathValues], schema: pa.Schema) -> None:
+    def __init__(self, paths: list[str], values: list[PathValues], types: OneType) -> None:
         self._paths = paths
         self._values = values
-        self._schema = schema
+        self._types = types
+        self._to_pandas = values[0].to_pandas(types)
         self._decoded: tuple[int, int] | None = None
         self._table: pa.Table | None = None
 
@@ -146,22 +144,23 @@ class ParquetReader:
         """Return the rows of a slice, with a new index."""
         file, group, start, count = mini_batch.piece
         if self._table is None or self._decoded != (file, group):
+            self._table = None  # never two row groups at a time
             self._table = self._decode(file, group)
             self._decoded = (file, group)
-        table = self._values[file].put_on(self._table.slice(start, count))
-        frame: pd.DataFrame = table.replace_schema_metadata(self._schema.metadata).to_pandas()
-        return frame
+        rows = self._values[file].put_on(self._table.slice(start, count))
+        return self._to_pandas.frame(rows)
 
     def close(self) -> None:
         """Let go of the row group."""
         self._table = None
 
     def _decode(self, file: int, group: int) -> pa.Table:
-        path = self._paths[file]
+        path, schema = self._paths[file], self._types.schema
+        where = f"{path}, row group {group}"
         try:
             with open_binary(path) as opened, pq.ParquetFile(opened) as parquet:
-                table = parquet.read_row_group(group, columns=self._schema.names)
-            return table.select(self._schema.names).cast(self._schema)
+                table = parquet.read_row_group(group, columns=schema.names)
         except (pa.ArrowException, OSError) as error:
-            msg = f"{path}, row group {group}: {error}"
+            msg = f"{where}: {error}"
             raise LoadError(msg) from error
+        return cast(table.select(schema.names), schema, where, LoadError)

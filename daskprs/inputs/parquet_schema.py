@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs.errors import InputError, Option
+from daskprs.inputs.arrow_pandas import OneType, one_type, without_categories, without_index
+from daskprs.inputs.columns import check_columns
 from daskprs.inputs.input_file import open_binary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daskprs.inputs.input_file import InputFile
-
-UNNAMED_INDEX = "__index_level_"
 
 
 def footer(file: InputFile) -> pq.FileMetaData:
@@ -37,9 +37,17 @@ def footer(file: InputFile) -> pq.FileMetaData:
 
 
 class SchemaOfAll:
-    """Puts the schemas of files together as they are met."""
+    """Puts the schemas of files together as they are met.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    columns
+        Those that are wanted, if not all: files may disagree on the rest.
+
+    """
+
+    def __init__(self, columns: Sequence[str] | None) -> None:
+        self._columns = columns
         self._first: str = ""
         self._schemas: list[pa.Schema] = []
         self._with_nulls: set[str] = set()
@@ -50,55 +58,80 @@ class SchemaOfAll:
         Raises
         ------
         InputError
-            When its columns are not those of the files before.
+            When it has not the columns of the files before, or two of the same name.
 
         """
         schema = plain(metadata.schema.to_arrow_schema())
+        _refuse_doubles(file.path, schema.names)
+        if self._columns is not None:
+            self._check_wanted(file, schema)
+            schema = _selected(schema, self._columns)
         if not self._schemas:
             self._first = file.path
         else:
             _compare_names(self._first, self._schemas[0], file.path, schema)
-        if schema not in self._schemas:
+        if not any(schema.equals(known, check_metadata=True) for known in self._schemas):
             self._schemas.append(schema)
         self._note_nulls(metadata, schema)
 
-    def result(self, columns: Sequence[str] | None) -> pa.Schema:
-        """Return the one schema, of the selected columns.
+    def result(self) -> OneType:
+        """Return the one schema, in which integers that are null anywhere are floats.
 
-        Integers that are null anywhere are floats everywhere, and such booleans strings of
-        objects, as pandas has it when it reads all files as one.
+        That is what pandas has when it reads all files as one.
         """
         try:
             schema = pa.unify_schemas(self._schemas, promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             msg = f"the files disagree on the type of a column: {error}"
             raise InputError(msg) from error
-        if columns is not None:
-            schema = pa.schema([schema.field(name) for name in columns], schema.metadata)
-        nullable = _nullable_in_pandas(schema)
-        for place, field in enumerate(schema):
-            if field.name in self._with_nulls and field.name not in nullable:
-                schema = schema.set(place, pa.field(field.name, pa.float64()))
-        return schema
+        return one_type(schema, self._with_nulls)
+
+    def _check_wanted(self, file: InputFile, schema: pa.Schema) -> None:
+        wanted = self._columns or ()
+        if not self._schemas:
+            check_columns(wanted, schema.names, "columns")
+        missing = [name for name in wanted if name not in schema.names]
+        if missing:
+            msg = f"{file.path} lacks columns that {self._first} has: {', '.join(missing)}."
+            raise InputError(msg)
 
     def _note_nulls(self, metadata: pq.FileMetaData, schema: pa.Schema) -> None:
-        """Note integer columns with nulls; without statistics there may be some."""
-        places = {
-            metadata.schema.column(place).path: place for place in range(metadata.num_columns)
-        }
+        """Note integers and booleans with nulls; without statistics there may be some."""
+        leaves = _leaves(metadata.schema.to_arrow_schema())
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        groups = [group for group in groups if group.num_rows > 0]
         for field in schema:
-            place = places.get(field.name)
-            if not pa.types.is_integer(field.type) or place is None:
+            if field.name in self._with_nulls or not groups:
                 continue
+            if pa.types.is_null(field.type):
+                self._with_nulls.add(field.name)
+            if not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
+                continue
+            place = leaves[field.name]
             if metadata.schema.column(place).max_definition_level == 0:
                 continue
-            for group in range(metadata.num_row_groups):
-                if metadata.row_group(group).num_rows == 0:
-                    continue
-                statistics = metadata.row_group(group).column(place).statistics
-                if statistics is None or not statistics.has_null_count or statistics.null_count:
-                    self._with_nulls.add(field.name)
-                    break
+            if any(_may_have_nulls(group.column(place).statistics) for group in groups):
+                self._with_nulls.add(field.name)
+
+
+def _may_have_nulls(statistics: pq.Statistics | None) -> bool:
+    return statistics is None or not statistics.has_null_count or statistics.null_count > 0
+
+
+def _leaves(schema: pa.Schema) -> dict[str, int]:
+    """Return the first of the columns that Parquet stores for each field."""
+    places, place = {}, 0
+    for field in schema:
+        places[field.name] = place
+        place += _count_leaves(field.type)
+    return places
+
+
+def _count_leaves(type_: pa.DataType) -> int:
+    if isinstance(type_, pa.BaseExtensionType):
+        type_ = type_.storage_type
+    inner = [type_.field(place).type for place in range(type_.num_fields)]
+    return sum(map(_count_leaves, inner)) if inner else 1
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
@@ -106,37 +139,22 @@ def plain(schema: pa.Schema) -> pa.Schema:
 
     A category of one row group is not one of another: values are given, as all files can.
     """
-    fields = [
-        pa.field(field.name, field.type.value_type)
-        if pa.types.is_dictionary(field.type)
-        else pa.field(field.name, field.type)
-        for field in schema
-        if not field.name.startswith(UNNAMED_INDEX)
-    ]
-    return pa.schema(fields, _metadata_without_index(schema, {field.name for field in fields}))
+    schema = without_index(schema)
+    for place, field in enumerate(schema):
+        type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        schema = schema.set(place, pa.field(field.name, type_))
+    return without_categories(schema)
 
 
-def _metadata_without_index(schema: pa.Schema, names: set[str]) -> dict[bytes, bytes] | None:
-    told = (schema.metadata or {}).get(b"pandas")
-    if told is None:
-        return None
-    pandas = json.loads(told)
-    pandas["index_columns"] = []
-    pandas["columns"] = [
-        column
-        for column in pandas["columns"]
-        if column["name"] in names and column["pandas_type"] != "categorical"
-    ]
-    return {b"pandas": json.dumps(pandas).encode()}
+def _selected(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(name) for name in columns], schema.metadata)
 
 
-def _nullable_in_pandas(schema: pa.Schema) -> set[str]:
-    """Return the integer columns that pandas wrote from a nullable type, which stays."""
-    told = (schema.metadata or {}).get(b"pandas")
-    if told is None:
-        return set()
-    columns = json.loads(told)["columns"]
-    return {column["name"] for column in columns if column["numpy_type"][:1] in ("I", "U")}
+def _refuse_doubles(path: str, names: Sequence[str]) -> None:
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        msg = f"{path} has more than one column {twice[0]!r}: rename them."
+        raise InputError(msg)
 
 
 def _compare_names(one: str, first: pa.Schema, other: str, second: pa.Schema) -> None:
@@ -145,5 +163,5 @@ def _compare_names(one: str, first: pa.Schema, other: str, second: pa.Schema) ->
     if missing or more:
         parts = [f"{', '.join(missing)} only in {one}"] if missing else []
         parts += [f"{', '.join(more)} only in {other}"] if more else []
-        told = f"the files disagree on their columns: {'; '.join(parts)}. Name those in both by "
+        told = f"the files disagree on their columns: {'; '.join(parts)}. Name the common ones by "
         raise InputError(told, Option("columns"), ".")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from daskprs.errors import InputError, Option, OptionError
 
@@ -34,7 +35,7 @@ class PartitionFormat:
     Raises
     ------
     OptionError
-        For a pattern without a field, or with one twice.
+        For a pattern without a field, with one twice, or with a date that has no part of a date.
 
     """
 
@@ -50,7 +51,7 @@ class PartitionFormat:
             shown = Option("partition_format", pattern)
             raise OptionError(shown, ": must hold fields such as {user}, each once.")
         rest = re.escape(pattern[at:])
-        self._expression = re.compile(f"(?:.*/)?{expression.lstrip('/')}{rest}")
+        self._expression = re.compile(f"(?:.*/)?{expression.lstrip('/')}{rest}", re.DOTALL)
 
     def values(self, file: InputFile) -> Values:
         """Return the values that a path carries, in the order of the pattern.
@@ -76,7 +77,11 @@ class PartitionFormat:
         self.names.append(name)
         if date is None:
             return f"(?P<f{place}>[^/]+)"
-        self._dates[name] = _DATE_TOKEN.sub(lambda part: _DATE_PARTS[part[0]][0], date)
+        if _DATE_TOKEN.search(date) is None:
+            told = f": {date!r} is no date; the parts of one are {', '.join(_DATE_PARTS)}."
+            raise OptionError(Option("partition_format", self.pattern), told)
+        literal = date.replace("%", "%%")
+        self._dates[name] = _DATE_TOKEN.sub(lambda part: _DATE_PARTS[part[0]][0], literal)
         expression = _DATE_TOKEN.sub(lambda part: _DATE_PARTS[part[0]][1], re.escape(date))
         return f"(?P<f{place}>{expression})"
 
@@ -91,10 +96,28 @@ class PartitionFormat:
 
 
 def hive_values(file: InputFile) -> Values:
-    """Return the values of the folders called ``key=value`` above a file."""
-    folders = file.relative.split("/")[:-1]
-    pairs = (folder.partition("=") for folder in folders if "=" in folder)
-    return tuple((name, value) for name, _, value in pairs)
+    """Return the values of the folders called ``key=value`` above a file.
+
+    Names and values are decoded: what writes such folders encodes slashes and the like by ``%``.
+
+    Raises
+    ------
+    InputError
+        When a path has the same key twice.
+
+    """
+    if "=" not in file.relative:
+        return ()
+    pairs = (folder.partition("=") for folder in file.relative.split("/")[:-1])
+    values = [(_decoded(name), _decoded(value)) for name, equals, value in pairs if name and equals]
+    if len(dict(values)) != len(values):
+        msg = f"{file.path} lies in two folders of the same key."
+        raise InputError(msg)
+    return tuple(values)
+
+
+def _decoded(text: str) -> str:
+    return unquote(text, errors="surrogateescape") if "%" in text else text
 
 
 def check_keys(keys: Sequence[str], names: Sequence[str]) -> None:

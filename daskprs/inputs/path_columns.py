@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from daskprs.errors import InputError
+from daskprs.inputs.arrow_pandas import OneType, ToPandas
 from daskprs.inputs.partition_format import PartitionFormat, Values, hive_values
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 PATH = "Path"
 """The name that MLTable gives to the column of paths."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+_INT = re.compile("0|-?[1-9][0-9]{0,18}")
 
 
 class PathColumns:
@@ -35,7 +38,8 @@ class PathColumns:
     Raises
     ------
     InputError
-        When a path does not match, or some files lie in ``key=value`` folders that others lack.
+        When a path does not match, is not UTF-8, or lies in other ``key=value`` folders than the
+        rest.
 
     """
 
@@ -47,6 +51,8 @@ class PathColumns:
             if [name for name, _ in values] != self.names:
                 msg = f"{file.path} and {files[0].path} lie in different key=value folders."
                 raise InputError(msg)
+            if self._path_first or values:
+                _refuse_other_bytes(file)
         self._types = {
             name: _type_of([values[place][1] for values in given])
             for place, name in enumerate(self.names)
@@ -98,6 +104,10 @@ class PathValues:
             table = table.add_column(0, PATH, paths)
         return table
 
+    def to_pandas(self, types: OneType) -> ToPandas:
+        """Return what makes frames of a table of these types with the columns added."""
+        return ToPandas(self.put_on(types.schema.empty_table()), types.objects)
+
     def put_on_frame(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return a frame with the columns added."""
         for name, type_, value in self._columns:
@@ -118,21 +128,32 @@ def _values(file: InputFile, reading: Reading) -> Values:
     return hive_values(file)
 
 
+def _refuse_other_bytes(file: InputFile) -> None:
+    try:
+        file.path.encode()
+    except UnicodeEncodeError:
+        msg = f"{file.path!r} is not UTF-8: what it carries cannot be a column."
+        raise InputError(msg) from None
+
+
 def _type_of(values: list[Any]) -> pa.DataType:
+    """Return the one type of a column: integers are floats where one of them is null."""
     present = [value for value in values if value != HIVE_NULL]
     if present and all(not isinstance(value, str) for value in present):
         return pa.timestamp("us", tz="UTC")
     if present and all(_is_int(value) for value in present):
-        return pa.int64()
+        return pa.int64() if len(present) == len(values) else pa.float64()
     return pa.string()
 
 
 def _is_int(text: str) -> bool:
     """Say whether text is a number that writes itself back the same: ``007`` is none."""
-    return text.lstrip("-").isdigit() and str(int(text)) == text
+    return _INT.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
 
 
 def _as(value: Any, type_: pa.DataType) -> Any:
     if value == HIVE_NULL:
         return None
+    if pa.types.is_floating(type_):
+        return float(value)
     return int(value) if pa.types.is_integer(type_) else value

@@ -8,6 +8,7 @@ that some of them fit into memory; the rows of one key have to, since `run` gets
 from __future__ import annotations
 
 import itertools
+import math
 import pickle
 import zlib
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from daskprs.errors import LoadError
+from daskprs.errors import LoadError, Option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -140,18 +141,32 @@ def _hashed(column: pd.Series) -> npt.NDArray[np.uint64]:
             0 if is_null else _hash(value) for value, is_null in zip(column, null, strict=True)
         ]
         return np.array(hashes, np.int64).view(np.uint64)
-    if column.dtype.kind == "f":
-        column = column.astype("float64") + 0.0  # -0.0 + 0.0 is 0.0
-        column = column.where(column.notna(), np.nan)
-    return np.asarray(pd.util.hash_pandas_object(column, index=False), np.uint64)
+    try:
+        return np.asarray(pd.util.hash_pandas_object(_comparable(column), index=False), np.uint64)
+    except TypeError as error:
+        told = f": column {column.name!r}, {column.dtype}, cannot be a key: {error}."
+        raise LoadError(Option("partition_keys"), told) from error
+
+
+def _comparable(column: pd.Series) -> pd.Series:
+    """Return a column of which equal keys have equal bits, whatever its kind of floats."""
+    if column.dtype.kind != "f":
+        return column
+    column = column.astype("float64") + 0.0  # -0.0 + 0.0 is 0.0
+    return column.where(column.notna(), np.nan)
 
 
 def _hash(value: Any) -> int:
+    """Return the same for equal values; each NaN in a tuple is another object, with its hash."""
+    if isinstance(value, tuple):
+        return hash(tuple(map(_hash, value)))
+    if isinstance(value, float) and math.isnan(value):
+        return 0
     try:
         return hash(value)
     except TypeError as error:
-        msg = f"partition_keys: a {type(value).__name__} cannot be a key, since it can change."
-        raise LoadError(msg) from error
+        told = f": a {type(value).__name__} cannot be a key, since it can change."
+        raise LoadError(Option("partition_keys"), told) from error
 
 
 def _gather(keys: Sequence[str], scratch: Path, part: int) -> Iterator[Group]:
@@ -187,7 +202,8 @@ def _gather(keys: Sequence[str], scratch: Path, part: int) -> Iterator[Group]:
 
 
 def _group_numbers(frame: pd.DataFrame, keys: Sequence[str]) -> npt.NDArray[np.int64]:
-    groups = frame.groupby(list(keys), sort=False, dropna=False, observed=True)
+    columns = [_comparable(frame[key]) for key in keys]
+    groups = frame.groupby(columns, sort=False, dropna=False, observed=True)
     return np.asarray(groups.ngroup(), np.int64)
 
 

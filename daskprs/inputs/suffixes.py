@@ -6,6 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from daskprs.errors import InputError, Option
+from daskprs.inputs.input_file import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,7 +34,7 @@ SUFFIXES = {
 
 def kind_of(path: str) -> Kind | None:
     """Return the kind of table that a name says; None for any other file."""
-    name = path.lower()
+    name = name_of(path).lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
     for suffix, kind in SUFFIXES.items():

@@ -1,0 +1,212 @@
+"""From Arrow to pandas, with the same types for every slice of a table.
+
+What pandas makes of an Arrow column depends on its nulls: integers become floats, booleans become
+objects. Slices with and without a null would differ, so that the types are settled for the whole
+table first.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from daskprs.errors import DaskprsError
+
+UNNAMED_INDEX = "__index_level_"
+
+
+class OneType(NamedTuple):
+    """One type for each column of a table."""
+
+    schema: pa.Schema
+    objects: frozenset[str]
+    """Columns of booleans that are objects, since some are null."""
+
+
+def one_type(schema: pa.Schema, with_nulls: Collection[str]) -> OneType:
+    """Settle the types of a table by the names of the columns that hold a null somewhere.
+
+    Nullable types that pandas wrote stay what they are.
+    """
+    nullable = _nullable_in_pandas(schema)
+    objects = set()
+    for place, field in enumerate(schema):
+        if field.name not in with_nulls or field.name in nullable:
+            continue
+        if pa.types.is_integer(field.type):
+            schema = schema.set(place, pa.field(field.name, pa.float64()))
+        elif pa.types.is_boolean(field.type):
+            objects.add(field.name)
+    return OneType(schema, frozenset(objects))
+
+
+def cast(
+    table: pa.Table, schema: pa.Schema, where: str, error_class: type[DaskprsError]
+) -> pa.Table:
+    """Give a table the types of all, and name the column of a value that does not fit."""
+    try:
+        return table.cast(schema)
+    except pa.ArrowException as error:
+        for name, column, field in zip(table.column_names, table.columns, schema, strict=True):
+            try:
+                column.cast(field.type)
+            except pa.ArrowException as misfit:
+                msg = f"{where}, column {name!r} as {field.type}: {misfit}.{_advice(column, field)}"
+                raise error_class(msg) from misfit
+        msg = f"{where}: {error}"
+        raise error_class(msg) from error
+
+
+def _advice(column: pa.ChunkedArray, field: pa.Field) -> str:
+    if not (pa.types.is_integer(column.type) and pa.types.is_floating(field.type)):
+        return ""
+    return (
+        " Where integers are null, pandas has floats, which cannot hold all of them exactly. Store "
+        "the column as text, without nulls, or by pandas as 'Int64'."
+    )
+
+
+class ToPandas:
+    """Turns slices of one table into frames.
+
+    Parameters
+    ----------
+    empty
+        The table without rows; its metadata say what pandas had in its place.
+    objects
+        Columns of booleans that are objects.
+    labels
+        The columns of the frames, where they are not the names of the table.
+
+    """
+
+    def __init__(
+        self,
+        empty: pa.Table,
+        objects: frozenset[str] = frozenset(),
+        labels: pd.Index | None = None,
+    ) -> None:
+        self._empty = empty
+        self._objects = objects
+        self._labels = labels
+        self._metadata = self._needed(empty)
+
+    def frame(self, table: pa.Table) -> pd.DataFrame:
+        """Return the rows of a slice, with an index from 0."""
+        frame: pd.DataFrame = table.replace_schema_metadata(self._metadata).to_pandas()
+        if self._objects:
+            for place, name in enumerate(table.column_names):
+                if name in self._objects and frame.dtypes.iloc[place].kind == "b":
+                    frame.isetitem(place, frame.iloc[:, place].to_numpy(object))
+        if self._labels is not None:
+            frame.columns = self._labels
+        return frame
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame of no rows."""
+        return self.frame(self._empty)
+
+    def _needed(self, empty: pa.Table) -> dict[bytes, bytes] | None:
+        """Return what has to be said to pandas; reading it takes longer than a small slice."""
+        if not empty.schema.metadata:
+            return None
+        try:
+            told = empty.to_pandas()
+        except ValueError:  # labels that were numbers, and beside them a name
+            empty = empty.cast(without_labels(empty.schema))
+            told = empty.to_pandas()
+        untold = empty.replace_schema_metadata(None).to_pandas()
+        same_labels = self._labels is not None or told.columns.identical(untold.columns)
+        same = same_labels and list(told.dtypes) == list(untold.dtypes)
+        return None if same else dict(empty.schema.metadata)
+
+
+def without_rows(table: pa.Table) -> pa.Table:
+    """Return a table of no rows, categories included, that holds no memory of the given one."""
+    columns = [
+        pa.DictionaryArray.from_arrays(
+            pa.array([], column.type.index_type),
+            column.chunk(0).dictionary,
+            ordered=column.type.ordered,
+        )
+        if pa.types.is_dictionary(column.type) and column.num_chunks
+        else pa.array([], column.type)
+        for column in table.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+# ---- what pandas wrote into a schema ----
+
+
+def pandas_metadata(schema: pa.Schema) -> dict[str, Any] | None:
+    """Return what pandas noted about its columns; None where nothing can be read."""
+    try:
+        told = json.loads((schema.metadata or {})[b"pandas"])
+        known = {"field_name", "pandas_type", "numpy_type"}
+        return told if all(known <= set(column) for column in told["columns"]) else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def without_index(schema: pa.Schema) -> pa.Schema:
+    """Return a schema in which an index with a name is a column like any other.
+
+    One without a name is left out, and so are notes on types that pandas itself cannot read back
+    (lists of its Arrow types, say).
+    """
+    schema = pa.schema(
+        [field for field in schema if not field.name.startswith(UNNAMED_INDEX)], schema.metadata
+    )
+    return _noted(schema, lambda column: _is_known(column["numpy_type"]))
+
+
+def without_categories(schema: pa.Schema) -> pa.Schema:
+    """Return a schema that does not say of any column that it was one of categories."""
+    return _noted(schema, lambda column: column["pandas_type"] != "categorical")
+
+
+def without_labels(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose names are the labels, whatever type the labels had in pandas."""
+    pandas = pandas_metadata(schema) or {"columns": []}
+    return schema.with_metadata({b"pandas": json.dumps(pandas | {"column_indexes": []}).encode()})
+
+
+def _noted(schema: pa.Schema, keeps: Callable[[dict[str, Any]], bool]) -> pa.Schema:
+    """Return a schema with some of what pandas noted about its columns, and with no index."""
+    pandas = pandas_metadata(schema)
+    if pandas is None:
+        return schema.remove_metadata()
+    pandas["index_columns"] = []
+    pandas["columns"] = [
+        column
+        for column in pandas["columns"]
+        if column["field_name"] in schema.names and keeps(column)
+    ]
+    return schema.with_metadata({b"pandas": json.dumps(pandas).encode()})
+
+
+def _is_known(dtype: str) -> bool:
+    try:
+        pd.api.types.pandas_dtype(dtype)
+    except TypeError:
+        return False
+    return True
+
+
+def _nullable_in_pandas(schema: pa.Schema) -> set[str]:
+    """Return the integers and booleans that pandas wrote from a type that has nulls."""
+    pandas = pandas_metadata(schema) or {"columns": []}
+    return {
+        column["field_name"]
+        for column in pandas["columns"]
+        if column["numpy_type"][:1] in ("I", "U")
+        or column["numpy_type"] == "boolean"
+        or column["numpy_type"].endswith("[pyarrow]")
+    }

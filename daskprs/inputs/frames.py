@@ -191,18 +191,19 @@ def source_of_table(table: pa.Table, size_bytes: int) -> FrameSource:
 
     """
     schema = without_index(table.schema)
-    kept = [place for place, field in enumerate(table.schema) if field in schema]
+    table = table.select([place for place, field in enumerate(table.schema) if field in schema])
+    labels = None
+    if len(set(schema.names)) < len(schema):
+        labels = pd.Index(schema.names)
+        table = table.rename_columns([str(place) for place in range(len(schema))])
+        schema = table.schema.remove_metadata()
     try:
-        table = table.select(kept).unify_dictionaries()
-        with_nulls = [name for name in schema.names if _has_nulls(table, name)]
+        table = table.unify_dictionaries()
+        with_nulls = [name for name in schema.names if table.column(name).null_count]
         types = one_type(schema, with_nulls)
         table = cast(table, types.schema, "data", InputError)
-        to_pandas = ToPandas(without_rows(table), types.objects)
+        to_pandas = ToPandas(without_rows(table), types.objects, labels)
     except pa.ArrowException as error:
         msg = f"data: pandas cannot hold this table: {error}"
         raise InputError(msg) from error
     return FrameSource(table, size_bytes, to_pandas)
-
-
-def _has_nulls(table: pa.Table, name: str) -> bool:
-    return any(table.column(place).null_count for place in table.schema.get_all_field_indices(name))

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from put_together import together
 
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.delimited_parse import DelimitedParser
@@ -22,27 +23,9 @@ from daskprs.inputs.reading import Reading
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.inputs.source import TableSource
-
 COUNTER = itertools.count()
 CELLS = st.text(alphabet='ab1.,"\n\r é-', max_size=6)
 SIZES = st.integers(1, 200)
-
-
-def together(source: TableSource, scratch: Path | None = None) -> pd.DataFrame:
-    """Load every mini-batch, and put them together."""
-    if scratch is not None:
-        source.prepare(scratch)
-    reader = source.reader()
-    try:
-        frames = [reader.load(mini_batch) for mini_batch in source.mini_batches()]
-    finally:
-        reader.close()
-    for frame in frames:
-        assert list(frame.index) == list(range(len(frame)))
-        pd.testing.assert_series_equal(frame.dtypes, source.meta().dtypes)
-    filled = [frame for frame in frames if len(frame)]
-    return pd.concat(filled, ignore_index=True) if filled else source.meta()
 
 
 @st.composite

@@ -1,0 +1,109 @@
+"""From names to files: each file once, in order, none left out in silence."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import fsspec
+import pytest
+
+from daskprs.errors import InputError, OptionError
+from daskprs.inputs.discover import discover, visible
+from daskprs.inputs.open import open_source
+from daskprs.inputs.reading import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    """Return the URL of a folder in fsspec's memory."""
+    filesystem = fsspec.filesystem("memory")
+    for name in ("part1.csv", "part2.csv", "key=1/part3.csv"):
+        filesystem.pipe(f"/found/{name}", b"a\n1\n")
+    yield "memory://found"
+    filesystem.rm("/found", recursive=True)
+
+
+def test_links_are_followed_but_never_in_a_circle(tmp_path: Path) -> None:
+    """What is no file is not one: a pipe, a link to nothing."""
+    (tmp_path / "data" / "inner").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "data" / "a.csv").touch()
+    (tmp_path / "elsewhere" / "b.csv").touch()
+    (tmp_path / "data" / "inner" / "up").symlink_to("..")
+    (tmp_path / "data" / "inner" / "other").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / "nothing.csv").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "data" / "pipe.csv")
+    for data in (tmp_path / "data", str(tmp_path / "dat?")):
+        found = [file.relative.removeprefix("data/") for file in discover(data)[0]]
+        assert found == ["a.csv", "inner/other/b.csv"]
+
+
+def test_a_file_that_is_named_twice_is_taken_once(tmp_path: Path) -> None:
+    """By a folder, by a glob, by its own name: in the first of these places."""
+    (tmp_path / "a.csv").touch()
+    (tmp_path / "b.csv").touch()
+    data = [tmp_path / "b.csv", tmp_path, str(tmp_path / "*.csv"), tmp_path / "b.csv"]
+    found = [[file.name for file in files] for files in discover(data)]
+    assert found == [["b.csv"], ["a.csv"], []]
+
+
+@pytest.mark.parametrize("name", ["a b\n.csv", "[1].csv", "é%20.csv", os.fsdecode(b"\xff.csv")])
+def test_any_name_will_do(tmp_path: Path, name: str) -> None:
+    """A name that is there is no glob."""
+    (tmp_path / name).write_text("a\n1\n")
+    for data in (tmp_path, tmp_path / name, f"file://{tmp_path / name}"):
+        source = open_source(data, Reading())
+        reader = source.reader()
+        assert [list(reader.load(one)["a"]) for one in source.mini_batches()] == [[1]]
+        reader.close()
+
+
+def test_a_path_that_is_no_text_is_no_value(tmp_path: Path) -> None:
+    """Of a column, that is; it is refused with what is wrong."""
+    (tmp_path / os.fsdecode(b"\xff.csv")).write_text("a\n1\n")
+    with pytest.raises(InputError, match="not UTF-8"):
+        open_source(tmp_path, Reading(include_path_column=True))
+
+
+def test_hidden_files_are_no_tables_unless_they_are_named(tmp_path: Path) -> None:
+    """A leading underscore hides as a dot does."""
+    for name in ("a.csv", "_b.csv", ".c.csv"):
+        (tmp_path / name).write_text("a\n1\n")
+    assert [file.name for file in visible(discover(tmp_path)[0])] == ["a.csv"]
+    assert [file.name for file in visible(discover(tmp_path / "_b.csv")[0])] == ["_b.csv"]
+
+
+@pytest.mark.parametrize(
+    ("glob", "names"),
+    [
+        ("", ["key=1/part3.csv", "part1.csv", "part2.csv"]),
+        ("/part*", ["part1.csv", "part2.csv"]),
+        ("/part?.csv", ["part1.csv", "part2.csv"]),
+        ("/part[12].csv", ["part1.csv", "part2.csv"]),
+        ("/*/*.csv", ["key=1/part3.csv"]),
+    ],
+)
+def test_globs_of_urls_match_as_those_of_paths(memory: str, glob: str, names: list[str]) -> None:
+    """Below the last folder without a wildcard."""
+    found = visible(discover(memory + glob)[0])
+    assert [file.relative for file in found] == names
+
+
+def test_the_files_of_a_list_of_urls_are_one_input(memory: str) -> None:
+    """As those of a list of paths."""
+    data = [f"{memory}/part2.csv", f"{memory}/part1.csv"]
+    assert [[file.name for file in files] for files in discover(data)] == [
+        ["part1.csv", "part2.csv"]
+    ]
+
+
+def test_a_date_in_a_format_has_parts_of_a_date(tmp_path: Path) -> None:
+    """A typing error is no date of 1900."""
+    (tmp_path / "foo.csv").write_text("a\n1\n")
+    with pytest.raises(OptionError, match="'foo' is no date"):
+        open_source(tmp_path, Reading(partition_format="{day:foo}.csv"))

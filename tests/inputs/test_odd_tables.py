@@ -1,0 +1,243 @@
+"""Tables of odd kinds: whatever the slice, the same rows, columns and types."""
+
+from __future__ import annotations
+
+import gc
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from dask import delayed
+from put_together import together
+
+import daskprs.inputs.shuffle
+from daskprs.errors import InputError, LoadError, OptionError
+from daskprs.inputs.open import open_source
+from daskprs.inputs.reading import Reading
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SIZES = pytest.mark.parametrize("size", [1, 100, 10**6])
+
+
+class Named(pd.DataFrame):
+    """A frame that a library has made its own."""
+
+    @property
+    def _constructor(self) -> Any:
+        return Named
+
+
+FRAMES = {
+    "two columns of one name": pd.DataFrame(np.arange(60).reshape(30, 2), columns=["a", "a"]),
+    "columns of two levels": pd.DataFrame(
+        np.arange(60).reshape(30, 2), columns=pd.MultiIndex.from_tuples([("a", 1), ("b", 2)])
+    ),
+    "columns with a name": pd.DataFrame({"a": range(30)}).rename_axis(columns="all"),
+    "an index with a column's name": pd.DataFrame({"a": range(30)}, index=pd.Index([7] * 30)),
+    "categories of intervals": pd.DataFrame({"a": pd.cut(np.arange(30), 3)}),
+    "categories in their order": pd.DataFrame({"a": pd.Categorical([1, 2] * 15, [2, 1, 5])}),
+    "lists of Arrow": pd.DataFrame(
+        {"a": pd.Series([[1], None] * 15, dtype=pd.ArrowDtype(pa.list_(pa.int64())))}
+    ),
+    "sparse": pd.DataFrame({"a": pd.arrays.SparseArray([0, 1] * 15)}),
+    "periods": pd.DataFrame({"a": pd.period_range("2020", periods=30, freq="M")}),
+    "floats that are not there": pd.DataFrame({"a": [0.5, np.nan, -0.0] * 10}),
+    "no columns": pd.DataFrame(index=range(30)),
+    "a class of its own": Named({"a": range(30)}),
+}
+
+
+@SIZES
+@pytest.mark.parametrize("kind", FRAMES)
+def test_any_frame_comes_back(tmp_path: Path, kind: str, size: int) -> None:
+    """As `reset_index(drop=True)` gives it."""
+    frame = FRAMES[kind]
+    source = open_source(frame, Reading(mini_batch_size=size))
+    got = together(source, tmp_path)
+    pd.testing.assert_frame_equal(got, frame.reset_index(drop=True))
+    assert sum(one.items for one in source.mini_batches()) == len(frame)
+
+
+TABLES = {
+    "integers, one of them null": pa.table({"a": [1] * 20 + [None] + [2] * 20}),
+    "booleans, one of them null": pa.table({"a": [True] * 20 + [None] + [False] * 20}),
+    "dictionaries that differ": pa.table(
+        {
+            "a": pa.chunked_array(
+                [pa.array(["x", "y"]).dictionary_encode(), pa.array(["z"]).dictionary_encode()]
+            )
+        }
+    ),
+    "decimals and structs": pa.table({"a": [Decimal("1.5"), None], "b": [{"c": 1}, {"c": 2}]}),
+    "two columns of one name": pa.table([[1, None], [3, 4]], names=["a", "a"]),
+    "a slice": pa.table({"a": range(1000)}).slice(500, 40),
+}
+
+
+@SIZES
+@pytest.mark.parametrize("kind", TABLES)
+def test_any_arrow_table_is_what_pandas_makes_of_the_whole(
+    tmp_path: Path, kind: str, size: int
+) -> None:
+    """A null anywhere types its column everywhere."""
+    got = together(open_source(TABLES[kind], Reading(mini_batch_size=size)), tmp_path)
+    pd.testing.assert_frame_equal(got, TABLES[kind].to_pandas())
+
+
+def test_an_index_in_an_arrow_table_is_a_column(tmp_path: Path) -> None:
+    """As it is in Parquet; one without a name is left out."""
+    named = pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]}, index=pd.Index(["x", "y"], name="k")))
+    got = together(open_source(named, Reading(mini_batch_size=1)), tmp_path)
+    pd.testing.assert_frame_equal(got, pd.DataFrame({"a": [1, 2], "k": ["x", "y"]}))
+    unnamed = pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]}, index=["x", "y"]))
+    got = together(open_source(unnamed, Reading(mini_batch_size=1)), tmp_path)
+    pd.testing.assert_frame_equal(got, pd.DataFrame({"a": [1, 2]}))
+
+
+def test_a_table_that_is_written_is_let_go(tmp_path: Path) -> None:
+    """A source holds no memory of rows that lie in its file."""
+    before = pa.total_allocated_bytes()
+    table = pa.table({"a": pa.array(range(1_000_000)), "b": pa.nulls(1_000_000, pa.string())})
+    source = open_source(table, Reading())
+    del table
+    assert pa.total_allocated_bytes() - before > 8_000_000
+    source.prepare(tmp_path)
+    gc.collect()
+    assert pa.total_allocated_bytes() - before < 100_000
+
+
+PARQUET = {
+    "a boolean null in one file": [pa.table({"a": [True, False]}), pa.table({"a": [None, True]})],
+    "a file of nulls": [pa.table({"a": [1, 2]}), pa.table({"a": pa.nulls(2)})],
+    "another order": [pa.table({"a": [1], "b": ["x"]}), pa.table({"b": ["y"], "a": [2]})],
+    "wider integers": [pa.table({"a": pa.array([1], pa.int8())}), pa.table({"a": [2**40]})],
+    "a name with a dot": [pa.table({"a.x": [1, None], "a": [{"x": 2}] * 2, "b": [3, 4]})],
+    "no rows in one file": [pa.table({"a": [1]}), pa.table({"a": pa.array([], pa.int64())})],
+    "long strings": [pa.table({"a": ["x"]}), pa.table({"a": pa.array(["y"], pa.large_string())})],
+}
+
+
+@SIZES
+@pytest.mark.parametrize("kind", PARQUET)
+def test_parquet_files_have_one_type_for_a_column(tmp_path: Path, kind: str, size: int) -> None:
+    """That of all files together."""
+    for number, table in enumerate(PARQUET[kind]):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    expected = pa.concat_tables(PARQUET[kind], promote_options="permissive").to_pandas()
+    got = together(open_source(tmp_path, Reading(mini_batch_size=size)))
+    pd.testing.assert_frame_equal(got, expected)
+
+
+def test_files_may_disagree_on_columns_that_nobody_wants(tmp_path: Path) -> None:
+    """With `columns`; a file without a wanted one is named."""
+    pq.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"c": [3], "a": [4]}), tmp_path / "1.parquet")
+    got = together(open_source(tmp_path, Reading(columns=("a",))))
+    assert list(got["a"]) == [1, 4]
+    with pytest.raises(InputError, match=r"1\.parquet lacks columns that .* has: b"):
+        open_source(tmp_path, Reading(columns=("b",)))
+
+
+def test_an_integer_that_no_float_can_hold_is_named(tmp_path: Path) -> None:
+    """With its file, its column and a way out, beside a null."""
+    path = tmp_path / "table.parquet"
+    pq.write_table(pa.table({"a": [2**60 + 1, None]}), path)
+    with pytest.raises(LoadError, match=r"table.parquet, row group 0, column 'a'.*'Int64'"):
+        together(open_source(path, Reading()))
+    pd.DataFrame({"a": pd.array([2**60 + 1, None], dtype="Int64")}).to_parquet(path)
+    assert list(together(open_source(path, Reading()))["a"]) == [2**60 + 1, pd.NA]
+
+
+def test_types_that_pandas_wrote_and_cannot_read_are_values(tmp_path: Path) -> None:
+    """Lists of its own Arrow types, in files of `DataFrame.to_parquet`."""
+    type_ = pd.ArrowDtype(pa.list_(pa.int64()))
+    pd.DataFrame({"a": pd.array([[1], None], dtype=type_)}).to_parquet(tmp_path / "a.parquet")
+    got = together(open_source(tmp_path, Reading(mini_batch_size=1)))
+    assert [None if one is None else list(one) for one in got["a"]] == [[1], None]
+
+
+def test_values_of_folders_have_one_type(tmp_path: Path) -> None:
+    """Numbers beside a null are floats, what is encoded is decoded, what is no number is text."""
+    for folder in ("k=1/x=a%2Fb/y=²", "k=__HIVE_DEFAULT_PARTITION__/x=c/y=99999999999999999999"):
+        (tmp_path / folder).mkdir(parents=True)
+        pq.write_table(pa.table({"a": [1]}), tmp_path / folder / "0.parquet")
+    got = together(open_source(tmp_path, Reading()))
+    expected = {"a": [1, 1], "k": [1, None], "x": ["a/b", "c"], "y": ["²", "99999999999999999999"]}
+    pd.testing.assert_frame_equal(got, pd.DataFrame(expected).astype({"k": "float64"}))
+
+
+KEYS = {
+    "zeros of Arrow": pd.Series([0.0, -0.0, None] * 3, dtype="double[pyarrow]"),
+    "half floats": pd.Series([0.0, -0.0, np.nan] * 3, dtype="float16"),
+    "tuples": pd.Series([(1, float("nan")), (1, float("nan")), None] * 3, dtype=object),
+}
+
+
+@pytest.mark.parametrize("part_bytes", [1, 64 << 20])
+@pytest.mark.parametrize("kind", KEYS)
+def test_keys_that_are_equal_are_one(
+    tmp_path: Path, kind: str, part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In however many parts the rows are brought together."""
+    monkeypatch.setattr(daskprs.inputs.shuffle, "PART_BYTES", part_bytes)
+    frame = pd.DataFrame({"key": KEYS[kind], "row": range(9)})
+    source = open_source(frame, Reading(partition_keys=("key",)))
+    source.prepare(tmp_path)
+    reader = source.reader()
+    rows = [list(reader.load(one)["row"]) for one in source.mini_batches()]
+    assert rows == [[0, 1, 3, 4, 6, 7], [2, 5, 8]]
+
+
+def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:
+    """Before the first mini-batch, by name."""
+    frame = pd.DataFrame({7: [1, 2], "twice": [[1], [2]]})
+    with pytest.raises(OptionError, match="no column '7'"):
+        open_source(frame, Reading(partition_keys=("7",)))
+    with pytest.raises(OptionError, match="more than one column 'twice'"):
+        open_source(pd.concat([frame, frame], axis=1), Reading(partition_keys=("twice",)))
+    with pytest.raises(LoadError, match="a list cannot be a key"):
+        open_source(frame, Reading(partition_keys=("twice",))).prepare(tmp_path)
+
+
+UNFIT = {
+    "delimiter": {"delimiter": ";"},
+    "dtypes": {"dtypes": {"a": "str"}},
+    "encoding": {"encoding": "latin-1"},
+    "header": {"header": "no_header"},
+}
+
+
+@pytest.mark.parametrize("option", UNFIT)
+def test_an_option_that_means_nothing_for_an_input_is_refused(tmp_path: Path, option: str) -> None:
+    """Rather than ignored."""
+    frame = pd.DataFrame({"a": [1]})
+    frame.to_parquet(tmp_path / "a.parquet")
+    for data in (frame, tmp_path / "a.parquet", dd.from_pandas(frame, npartitions=1)):
+        with pytest.raises(OptionError, match=f"{option}=.*: not for"):
+            open_source(data, Reading(**UNFIT[option]))
+
+
+def test_partitions_have_the_types_that_were_announced(tmp_path: Path) -> None:
+    """A value that would change is an error with its partition and its column."""
+    frames = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [1.5]})]
+    parts = [delayed(frame) for frame in frames]
+    wide = dd.from_delayed(parts, meta=frames[1], verify_meta=False)
+    assert list(together(open_source(wide, Reading()), tmp_path)["a"]) == [1.0, 1.5]
+    narrow = dd.from_delayed(parts, meta=frames[0], verify_meta=False)
+    with pytest.raises(LoadError, match="partition 1: column 'a' is float64 where int64"):
+        open_source(narrow, Reading()).prepare(tmp_path)
+
+
+def test_categories_that_only_partitions_know_are_values(tmp_path: Path) -> None:
+    """Each partition has others."""
+    frame = pd.DataFrame({"a": ["x", "x", "y", None]})
+    collection = dd.from_pandas(frame, npartitions=2).astype({"a": "category"})
+    got = together(open_source(collection, Reading()), tmp_path)
+    assert list(got["a"].fillna("")) == ["x", "x", "y", ""]

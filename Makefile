@@ -13,7 +13,7 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long style docs suite clean
+.PHONY: help demo test test-long test-large style docs suite clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -28,7 +28,11 @@ suite: $(READY)  ## The tests alone
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
 
 test-long: $(READY)  ## The tests that take minutes, and properties on many more examples
-	@HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(WORKERS) --timeout 1800
+	@HYPOTHESIS_PROFILE=long LARGE_RESULT_MB=2500 \
+	    $(BIN)/python -m pytest -n $(WORKERS) --timeout 1800
+
+test-large: $(READY)  ## A result of 10 GB: minutes, and 35 GB of room where TMPDIR is
+	@LARGE_RESULT_MB=10000 $(BIN)/python -m pytest tests/output/test_large_results.py
 
 style: $(READY)  ## Lint, format and types
 	@$(BIN)/ruff check --quiet

@@ -14,18 +14,13 @@ from daskprs.agent.checked_script import check_script, refuse_swapped
 from daskprs.agent.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.messages import JobSpec
 from daskprs.core.ending import Ending, JobStatus
-from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished
+from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
-from daskprs.errors import (
-    DaskprsError,
-    JobFolderError,
-    Option,
-    OptionError,
-    ParallelRunCanceled,
-    ParallelRunFailed,
-)
+from daskprs.errors import DaskprsError, JobFolderError, Option, OptionError
 from daskprs.inputs.open import open_source
 from daskprs.inputs.punctual_plan import punctual
+from daskprs.interrupts import LateInterrupts, held_back
+from daskprs.job_end import JobEnd
 from daskprs.job_folder import JobFolder, default_path
 from daskprs.job_lock import has_begun, locked
 from daskprs.option_rules import check_client
@@ -101,21 +96,24 @@ class Job:
             self._target = self._output_dir / options.append_row_file_name
             if not options.resume:
                 check_output_file(self._target, overwrite=options.overwrite)
+        self._store: ResultStore | None = None
+        self._end: JobEnd | None = None
+        self._interrupts = LateInterrupts(lambda: self._store is not None and self._store.done)
         self._refuse_an_old_folder()
         self._processes = options.process_count_per_node or usable_cores()
 
     def run(self) -> ParallelRunResult:
         """Do the work, and return the result or raise it."""
-        try:
-            return self._prepare_and_run()
-        except ParallelRunCanceled:
-            raise
-        except KeyboardInterrupt:
-            message = "The job is Canceled: it was interrupted before the first mini-batch."
-            nothing = self._result(JobStatus.CANCELED, Counts(), Counts(), None)
-            raise ParallelRunCanceled(message, nothing) from None
+        with self._interrupts.ignored_once():
+            try:
+                end = self._prepare_and_run()
+            except KeyboardInterrupt:
+                end = self._end or JobEnd.early(
+                    self._result(JobStatus.CANCELED, Counts(), Counts(), None)
+                )
+        return end.told()
 
-    def _prepare_and_run(self) -> ParallelRunResult:
+    def _prepare_and_run(self) -> JobEnd:
         self._folder.create()
         self._script.look(exclude=(self._folder.path, self._output_dir))
         with ExitStack() as stack:
@@ -126,7 +124,7 @@ class Job:
                 warm.start(environment, self._options.start_method)
             make_output_dir(self._output_dir)
             self._source.prepare(self._folder.scratch)
-            store = self._store(epoch)
+            self._store = store = self._open_store(epoch)
             stack.callback(store.close)
             listeners = Listeners(listeners_of(self._folder, self._options.progress), self._folder)
             stack.callback(listeners.close)
@@ -153,7 +151,7 @@ class Job:
             output_dir=str(self._output_dir),
         )
 
-    def _store(self, epoch: int) -> ResultStore:
+    def _open_store(self, epoch: int) -> ResultStore:
         options = self._options
         fingerprint = {
             "input": self._source.fingerprint(),
@@ -199,9 +197,7 @@ class Job:
 
     # ---- the work ----
 
-    def _run(
-        self, store: ResultStore, listeners: Listeners, environment: dict[str, str]
-    ) -> ParallelRunResult:
+    def _run(self, store: ResultStore, listeners: Listeners, environment: dict[str, str]) -> JobEnd:
         expected = self._source.count()
         listeners.tell(
             JobStarted(
@@ -233,7 +229,9 @@ class Job:
         except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result
             reason = f"{type(error).__name__}: {error}"
             ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
-        return self._end(ending, ledger, store, listeners)
+        if store.done:  # a second Ctrl-C: what is published is no less there
+            ending = Ending(JobStatus.COMPLETED)
+        return self._settle(ending, ledger, store, listeners)
 
     def _work(
         self,
@@ -263,26 +261,28 @@ class Job:
             return Ending(JobStatus.FAILED, reason, ledger.first_failure)
         path = store.publish()
         if path is not None:
-            listeners.tell(OutputPublished(str(path), path.stat().st_size))
+            listeners.tell(OutputPublished(str(path), store.published_bytes))
+        if store.complaint:
+            listeners.tell(Remarked("warning", store.complaint))
         return Ending(JobStatus.COMPLETED)
 
     # ---- after ----
 
-    def _end(
+    def _settle(
         self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners
-    ) -> ParallelRunResult:
-        standing = ledger.standing()
-        done, items, output = standing.mini_batches, standing.items, store.published
-        result = self._result(ending.status, done, items, output)
-        go_on_by = self._surface.resume(self._folder.path)
-        ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)
+    ) -> JobEnd:
+        """Settle how the job ended, and only then tell it."""
+        with held_back():
+            standing = ledger.standing()
+            done, items, output = standing.mini_batches, standing.items, store.published
+            result = self._result(ending.status, done, items, output)
+            go_on_by = self._surface.resume(self._folder.path)
+            ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)
+            end = self._end = JobEnd(result, end_message(ended, self._folder))
+        if self._interrupts.taken:
+            listeners.tell(Remarked("warning", "An interrupt came too late: all is published."))
         listeners.tell(ended)
-        if ending.status is JobStatus.COMPLETED:
-            return result
-        message = end_message(ended, self._folder)
-        if ending.status is JobStatus.CANCELED:
-            raise ParallelRunCanceled(message, result)
-        raise ParallelRunFailed(message, result)
+        return end
 
     def _result(
         self, status: JobStatus, done: Counts, items: Counts, output: Path | None

@@ -15,11 +15,12 @@ ROOT = Path(daskprs.__file__).parent
 LAYERS = [
     {"errors"},
     {"core"},
-    {"job_folder", "job_lock"},
+    {"interrupts", "job_folder", "job_lock"},
     {"inputs", "output"},
     {"agent", "option_rules", "options", "option_help"},
     {"report"},
     {"result", "preview", "cluster", "surface"},
+    {"job_end"},
     {"job"},
     {"api"},
     {"cli_help", "cli_options"},

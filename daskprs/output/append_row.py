@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import zlib
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from daskprs.errors import JournalError, OutputError
+from daskprs.errors import JournalError
 from daskprs.output.commits import each, in_input_order
 from daskprs.output.journal import write_at
+from daskprs.output.room import check_room
 from daskprs.output.spool import COPY_BYTES
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class OrderedText:
 
         """
         size = len(self._header) + int(self._length.sum())
-        _check_space(part.parent, size)
+        check_room(part.parent, size)
         self._write(part)
         return Written(size, self._checked(part), len(self._header))
 
@@ -122,16 +122,6 @@ def _header(commits: CommitTable, order: Numbers) -> str:
     numbers = commits.column("header")[order]
     named = numbers[numbers > 0]
     return commits.header(int(named[0])) if len(named) else ""
-
-
-def _check_space(folder: Path, size: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < size:
-        msg = (
-            f"the output needs {size >> 20} MiB in {folder}, and {free >> 20} MiB are free. Make "
-            "room, and resume the job."
-        )
-        raise OutputError(msg)
 
 
 def _copy(source: int, target: int, offset: int, length: int, end: int) -> None:

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.outcomes import Outcome
 
 Numbers = np.ndarray[Any, Any]
 BLOCK = 10_000
@@ -61,6 +64,29 @@ class Commits(NamedTuple):
     text: Regions | None = None
     typed: Regions | None = None
     header: list[str | None] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        done: Sequence[tuple[MiniBatch, Outcome]],
+        text: Regions | None,
+        typed: Regions | None,
+        header: list[str | None] | None,
+    ) -> Commits:
+        """Return the commits of attempts, given where their rows are."""
+        outcomes = [outcome for _, outcome in done]
+        empty = [outcome.empty for outcome in outcomes]
+        return cls(
+            identity=[mini_batch.identity for mini_batch, _ in done],
+            attempt=[outcome.attempt for outcome in outcomes],
+            index=[outcome.index for outcome in outcomes],
+            total=[outcome.total for outcome in outcomes],
+            succeeded=[outcome.succeeded for outcome in outcomes],
+            empty=empty if any(empty) else None,
+            text=text,
+            typed=typed,
+            header=header,
+        )
 
 
 class CommitTable:

@@ -53,8 +53,8 @@ class Journal:
         if self._unwritten:
             whole = b"".join(self._unwritten)
             write_at(self._fd, memoryview(whole), self._end)
-            self._unwritten.clear()
-            self._end += len(whole)
+            # In one statement: Ctrl-C between them would leave what `close` then cuts off.
+            self._end, self._unwritten = self._end + len(whole), []
 
     def sync(self) -> None:
         """Make what was written survive a loss of power."""

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.errors import Option, OutputError
-from daskprs.job_folder import sync_folder
 from daskprs.job_lock import claimed
 
 if TYPE_CHECKING:
@@ -109,9 +108,3 @@ def claimed_output(target: Path) -> Iterator[None]:
 def part_of(target: Path, job: str) -> Path:
     """Return the name that an output file has while it is written."""
     return target.with_name(f".{target.name}.{job}.part")
-
-
-def publish(part: Path, target: Path) -> None:
-    """Put a finished file under its final name, in one step."""
-    part.replace(target)
-    sync_folder(target.parent)

@@ -7,19 +7,20 @@ last second at most, since the spool is synced before the journal.
 
 from __future__ import annotations
 
-import shutil
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JournalError, OutputError
+from daskprs.interrupts import held_back
 from daskprs.job_folder import sync_folder
 from daskprs.job_lock import latest_epoch
 from daskprs.output.append_row import OrderedText
 from daskprs.output.commits import Commits, CommitTable
 from daskprs.output.headers import Headers
 from daskprs.output.journal import VERSION, Journal
-from daskprs.output.output_file import check_output_file, claimed_output, part_of, publish
+from daskprs.output.output_file import check_output_file, claimed_output, part_of
 from daskprs.output.recovery import recover
+from daskprs.output.room import no_room
 from daskprs.output.spool import Spool
 
 if TYPE_CHECKING:
@@ -79,6 +80,12 @@ class ResultStore:
     ) -> None:
         self.published: Path | None = None
         """The output file, once it is there."""
+        self.published_bytes = 0
+        """Its size."""
+        self.done = False
+        """Everything is where it belongs: the job is Completed, whatever happens now."""
+        self.complaint = ""
+        """What went wrong after that."""
         self._folder = folder
         self._epoch = epoch
         self._spec = spec
@@ -115,22 +122,11 @@ class ResultStore:
         header = self._headers.checked(outcomes)
         try:
             text, typed = self._keep(outcomes, list(pieces))
-            empty = [outcome.empty for outcome in outcomes]
-            commits = Commits(
-                identity=[mini_batch.identity for mini_batch, _ in done],
-                attempt=[outcome.attempt for outcome in outcomes],
-                index=[outcome.index for outcome in outcomes],
-                total=[outcome.total for outcome in outcomes],
-                succeeded=[outcome.succeeded for outcome in outcomes],
-                empty=empty if any(empty) else None,
-                text=text,
-                typed=typed,
-                header=header,
-            )
+            commits = Commits.of(done, text, typed, header)
             self._journal.add("commits", *commits)
             self._journal.write()
         except OSError as error:
-            raise OutputError(_no_room(self._folder, error)) from error
+            raise OutputError(no_room(self._folder.path, error)) from error
         # Only what was there before is ever looked for by its identity.
         self._commits.add(commits._replace(identity=None), self._epoch)
         self._is_new = True
@@ -170,14 +166,16 @@ class ResultStore:
         if self._target is not None:
             if self.published is None or self._is_new:
                 self._publish(self._target)
-            self._drop_spools(self._epoch)
+            self.complaint = self._drop_spools(self._target, self._epoch)
+        self.done = True
         return self.published
 
     def close(self) -> None:
         """Write what there is, and let go; the journal and the spools stay for a resume."""
         with suppress(OutputError):  # a full disk has been told of, and closing must go on
             self._sync()
-        self._closing.close()
+        with suppress(OSError):  # a tail that cannot be cut off is told by its checksum
+            self._closing.close()
 
     def _keep(
         self, outcomes: Sequence[Outcome], pieces: Sequence[memoryview]
@@ -211,7 +209,7 @@ class ResultStore:
         try:
             self._open_files()
         except OSError as error:
-            raise OutputError(_no_room(self._folder, error)) from error
+            raise OutputError(no_room(self._folder.path, error)) from error
         self._journal.add("job", VERSION, fingerprint, overwrite)
         for epoch, index in dropped:
             self._journal.add("dropped", epoch, index)
@@ -233,7 +231,8 @@ class ResultStore:
         if found.published is not None:
             self.published = self._target
             self._is_new = bool((found.commits.column("epoch") > found.published.epoch).any())
-            self._drop_spools(found.published.epoch)
+            self.published_bytes = found.published.size
+            self._drop_spools(found.published.target, found.published.epoch)
         return found.dropped, found.may_overwrite
 
     def _spool(self, path: Path, *, wanted: bool) -> Spool | None:
@@ -252,45 +251,50 @@ class ResultStore:
                     spool.sync()
             self._journal.sync()
         except OSError as error:
-            raise OutputError(_no_room(self._folder, error)) from error
+            raise OutputError(no_room(self._folder.path, error)) from error
 
     def _publish(self, target: Path) -> None:
         part = part_of(target, self._folder.path.name)
         try:
-            self._write(part, target)
+            size = self._write(part, target)
             if latest_epoch(self._folder) != self._epoch:
                 msg = f"another driver has taken over {self._folder}: nothing is published here."
                 raise JournalError(msg)
-            publish(part, target)
+            with held_back():  # else the file could be there, and nobody know of it
+                part.replace(target)
+                self.published, self.published_bytes = target, size
+                self._is_new, self.done = False, True
         except OSError as error:
             msg = f"the output cannot be written: {error}. Make room, and resume the job."
             raise OutputError(msg) from error
         finally:
-            part.unlink(missing_ok=True)
-        self.published, self._is_new = target, False
+            if not self.done:
+                part.unlink(missing_ok=True)
         self._journal.add("published", str(target))
         with suppress(OutputError):  # what `_write` has recorded says the same
             self._sync()
 
-    def _write(self, part: Path, target: Path) -> None:
-        """Write the output file under another name, and record what it is."""
+    def _write(self, part: Path, target: Path) -> int:
+        """Write the output file under another name, record what it is, and return its size."""
         sources = {0: target, **{n: self._folder.spool(n) for n in range(1, self._epoch + 1)}}
         written = OrderedText(self._commits, sources).write(part)
         self._journal.add("publishing", str(target), *written)
         self._sync()
+        return written.size
 
-    def _drop_spools(self, last: int) -> None:
-        for epoch in range(1, last + 1):
-            self._folder.spool(epoch).unlink(missing_ok=True)
+    def _drop_spools(self, target: Path, last: int) -> str:
+        """Remove what is in the output file, and return what went wrong: that is no failure."""
+        try:
+            sync_folder(target.parent)  # else a loss of power could undo the publishing
+            for epoch in range(1, last + 1):
+                self._folder.spool(epoch).unlink(missing_ok=True)
+        except OSError as error:
+            return (
+                f"{target} is published. What it was made of is kept in {self._folder}, since its "
+                f"folder cannot be synced, or that cannot be removed: {error}."
+            )
+        return ""
 
 
 def _carried(extent: Extent | None) -> int:
     return 0 if extent is None or extent.file is not None else extent.length
-
-
-def _no_room(folder: JobFolder, error: OSError) -> str:
-    free = shutil.disk_usage(folder.path).free
-    return (
-        f"results cannot be written to {folder}: {error} ({free >> 20} MiB are free). What was "
-        "committed is kept: make room, and resume the job."
-    )

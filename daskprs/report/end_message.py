@@ -27,7 +27,8 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         f"{duration(ended.elapsed_s)}."
     )
     if ended.output:
-        lines.append(f"Output: {ended.output}")
+        of_before = "" if ending.status is JobStatus.COMPLETED else " of an earlier run, unchanged"
+        lines.append(f"Output{of_before}: {ended.output}")
     if ending.failure is not None or standing.mini_batches.failed:
         lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
     if ending.status is not JobStatus.COMPLETED:

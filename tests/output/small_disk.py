@@ -10,13 +10,17 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 import pytest
 from store_driver import BOTH, TEXT, Driver, driving
 
+import daskprs
 from daskprs.errors import OutputError
 from daskprs.job_folder import JobFolder
 from daskprs.output.formats import format_result
+from daskprs.output.history import History
 from daskprs.output.read_rows import read_rows
 
 N = 40
@@ -121,6 +125,62 @@ def spill(disk: Path) -> None:
     with pytest.raises(OSError, match=r"put aside .No space left on dev"):
         format_result((bytes(1000).hex() for _ in range(10_000)), TEXT, f"{disk}/result")
     assert list(disk.iterdir()) == []
+
+
+def of_a_job(disk: Path) -> None:
+    """Let a whole job fill the disk of its folder with results."""
+    target = disk.parent / "out" / "parallel_run_step.txt"
+    with pytest.raises(daskprs.ParallelRunFailed, match="No space left") as caught:
+        run(disk)
+    assert "make room, and resume the job" in str(caught.value)
+    assert "resume=True" in str(caught.value)
+    committed = commits_in(disk)
+    assert 2 < len(committed) < N
+    assert list(target.parent.iterdir()) == []
+    resize(disk, "40m")
+    assert run(disk, resume=True).mini_batches.succeeded == N
+    assert target.read_bytes() == whole()
+    assert sorted(commits_in(disk)) == list(range(N)), "done twice, or not kept"
+
+
+def of_logs(disk: Path) -> None:
+    """Let the script's own printing fill it: the first commits that find no room end the job."""
+    target = disk.parent / "out" / "parallel_run_step.txt"
+    with pytest.raises(daskprs.ParallelRunFailed, match="No space left"):
+        run(disk, arguments=["--talkative"])
+    assert list(target.parent.iterdir()) == []
+    resize(disk, "80m")
+    assert run(disk, arguments=["--talkative"], resume=True).mini_batches.succeeded == N
+    assert target.read_bytes() == whole()
+
+
+def run(disk: Path, **options: Any) -> daskprs.ParallelRunResult:
+    """Run a job that makes the lines, one mini-batch each."""
+    return daskprs.parallel_run(
+        pd.DataFrame({"n": range(N)}),
+        lines_of,
+        job_dir=disk / "job",
+        output_dir=disk.parent / "out",
+        keep_rows=True,
+        mini_batch_size=1,
+        process_count_per_node=2,
+        progress=False,
+        **options,
+    )
+
+
+def lines_of(mini_batch: pd.DataFrame) -> list[str]:
+    """Return the lines of a mini-batch, and print them if told to."""
+    made = lines(int(mini_batch["n"].iloc[0]))
+    if "--talkative" in sys.argv:
+        print("\n".join(made * 10), flush=True)
+    return made
+
+
+def commits_in(disk: Path) -> list[int]:
+    """Return what the journals of a job tell of, a number for each commit."""
+    commits = History(JobFolder(disk / "job")).commits
+    return [int(index) for index in commits.column("index")]
 
 
 def finish(job: Path, target: Path, committed: list[int]) -> None:

@@ -10,6 +10,16 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).with_name("small_disk.py")
+STORIES = {
+    "spool": "results come in",
+    "journal": "not even a line of the journal fits",
+    "output": "the output goes to another disk",
+    "part": "half way into the output",
+    "spill": "an agent puts a large result aside",
+    "of_a_job": "a whole job",
+    "of_logs": "a whole job whose script prints much",
+}
+"""Where the disk gets full."""
 NAMESPACE = ["unshare", "--map-root-user", "--mount"]
 
 
@@ -21,9 +31,9 @@ def can_mount() -> bool:
     return subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("story", ["spool", "journal", "output", "part", "spill"])
+@pytest.mark.parametrize("story", STORIES)
 def test_a_full_disk_loses_nothing(tmp_path: Path, story: str) -> None:
-    """Where: spool, journal, the output's disk, half way into the output, an agent's result."""
+    """The job fails clearly, nothing half stands under the final name, and it can go on."""
     if not can_mount():
         pytest.skip("a small disk cannot be mounted here: no unprivileged mount namespaces")
     disk = tmp_path / "disk"

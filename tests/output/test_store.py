@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 from typing import TYPE_CHECKING, Any
@@ -123,6 +124,29 @@ def test_a_header_that_differs_names_both_mini_batches(tmp_path: Path) -> None:
             driver.commit(2, pd.DataFrame({"a": [1]}))
         driver.commit(3, frame_of(3))
     assert not target_of(tmp_path).exists()
+
+
+def test_a_folder_that_cannot_be_synced_is_no_failure_and_keeps_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power might undo what is published; a resume makes it durable, and tidies up."""
+    real, target = os.fsync, target_of(tmp_path)
+
+    def fsync(fd: int) -> None:
+        if os.path.samestat(os.fstat(fd), target.parent.stat()):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(fd)
+
+    with driving(tmp_path / "job", target) as driver, monkeypatch.context() as patch:
+        driver.commit(0, frame_of(0))
+        patch.setattr(os, "fsync", fsync)
+        assert driver.store.publish() == target
+        assert driver.store.done
+        assert "cannot be synced" in driver.store.complaint
+    assert list((tmp_path / "job").glob("spool.*"))
+    assert finish(tmp_path, last=1, resume=True) == []
+    assert target.read_bytes() == serial([0])
+    assert not list((tmp_path / "job").glob("spool.*"))
 
 
 # ---- the output file ----

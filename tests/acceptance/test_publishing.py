@@ -1,0 +1,39 @@
+"""From the last commit to the result: Completed where the output stands, and never else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("publish_at_every_step.py")
+STRIDES = {"kill": 20, "interrupt": 7, "interrupts": 11, "EIO": 9, "ENOSPC": 16}
+
+
+def run_program(folder: Path, how: str, first: int, stride: int) -> None:
+    """Run the program; its complaint is the failure of the test."""
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), str(folder), how, str(first), str(stride)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[0]) > 30
+
+
+@pytest.mark.parametrize("how", STRIDES)
+def test_a_job_is_completed_if_and_only_if_its_output_stands(tmp_path: Path, how: str) -> None:
+    """Whatever strikes while it is published and told; its resume is Completed."""
+    run_program(tmp_path, how, 3, STRIDES[how])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", STRIDES)
+def test_the_same_at_every_file_operation(tmp_path: Path, how: str) -> None:
+    """None of them is left out."""
+    run_program(tmp_path, how, 1, 1)

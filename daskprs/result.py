@@ -64,8 +64,8 @@ class ParallelRunResult:
         pandas.DataFrame
             One row for each, in the order in which they were given up, with the columns
             ``mini_batch`` (int), ``label`` (str, which part of the input it is), ``items`` (int),
-            ``error`` (str) and ``log`` (str, below `logs_dir`: the traceback, or what a process
-            that died wrote to stderr). Read from the log folder each time.
+            ``log`` (str, below `logs_dir`: the traceback, or what a process that died wrote to
+            stderr) and ``error`` (str). Read from the log folder each time.
 
         """
         import pandas as pd
@@ -131,6 +131,8 @@ class ParallelRunResult:
         ]
         if self.output_file is not None:
             rows.append(("output", str(self.output_file)))
+        if self.mini_batches.failed:
+            rows.append(("errors", str(JobFolder(self.job_dir).job_error)))
         return [*rows, ("logs", str(self.logs_dir)), ("job", str(self.job_dir))]
 
 

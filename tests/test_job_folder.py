@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daskprs.errors import JobFolderError, JobFolderLocked
-from daskprs.job_folder import JobFolder, whole_file
+from daskprs.job_folder import JobFolder, default_path, whole_file
 from daskprs.job_lock import claimed, has_begun, held, latest_epoch, locked
 
 if TYPE_CHECKING:
@@ -170,3 +171,20 @@ def test_whoever_opened_a_claim_before_it_was_removed_does_not_hold_it(tmp_path:
         assert not os.path.samestat(os.fstat(early.fileno()), path.stat())
         with pytest.raises(JobFolderLocked), held(path, "the file"):
             pass
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("score.py", "score"),
+        ("src.score", "src.score"),
+        ("main.<locals>.<lambda>", "lambda"),
+        ("test.<locals>.Scorer.run", "Scorer.run"),
+        ("a b/c", "abc"),
+        ("<>", "job"),
+    ],
+)
+def test_a_job_folder_is_named_after_what_people_call_the_script(script: str, name: str) -> None:
+    """With its time and its number after that, and nothing that a shell would mind."""
+    path = default_path(script, "1a2b")
+    assert re.fullmatch(rf"daskprs-jobs/{name}-\d{{8}}-\d{{6}}-1a2b", str(path))

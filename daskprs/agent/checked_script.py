@@ -22,6 +22,7 @@ from daskprs.agent.snapshot import (
     content_hash,
     copy_snapshot,
     digests_of,
+    own_output,
     source_files,
 )
 from daskprs.errors import Option, ScriptError
@@ -57,9 +58,10 @@ class CheckedScript:
             self._digests = digests_of(self.root, self._files)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the script is, by content (after `look`)."""
+        """Return what the script is, by content (after `look`); of a log of ours, none."""
+        ours = {} if self.root is None else dict.fromkeys(own_output(self.root), "")
         pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
-        return {"name": self.name, "files": self._digests, "object": pickled}
+        return {"name": self.name, "files": self._digests | ours, "object": pickled}
 
     def travel(self, folder: Path) -> ScriptSpec:
         """Copy the source directory to a snapshot, and return what agents need (after `look`)."""

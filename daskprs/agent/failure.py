@@ -27,12 +27,19 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
     the paths that it was taken from.
     """
     kind = type(error).__qualname__
-    text = _as_python_prints_it(error)
+    text = "" if _says_it_all(error) else _as_python_prints_it(error)
     script = job.script
     if script.source_directory and script.original_directory:
         text = text.replace(script.source_directory, script.original_directory)
     retryable = not isinstance(error, NOT_RETRYABLE)
     return Failure(kind, _message(error), _shortened(text, TRACEBACK_CHARS), retryable)
+
+
+def _says_it_all(error: BaseException) -> bool:
+    """Say whether an error is one of ours about the input or the result: frames tell no more."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = all(frame.filename.startswith(OURS) for frame in frames)
+    return isinstance(error, NOT_RETRYABLE) and error.__cause__ is None and ours
 
 
 def _message(error: BaseException) -> str:

@@ -21,7 +21,7 @@ LARGEST_COUNT = 50_000
 SHOWN = 5
 DIGEST_CHARS = 24
 OWN_OUTPUT = (1, 2)
-"""Descriptors of this process: what goes there may go to files beside the script."""
+"""Descriptors of this process that may be files beside the script."""
 
 
 class SourceFile(NamedTuple):
@@ -52,16 +52,27 @@ def source_files(root: Path, exclude: Collection[Path] = ()) -> list[SourceFile]
     left_out = {path.resolve() for path in exclude}
     found: list[SourceFile] = []
     size = 0
-    own = _own_output()
+    own = own_output(root)
     for path in _walk(root, "", rules, left_out, set()):
-        status = (root / path).stat()
-        if (status.st_dev, status.st_ino) in own:
+        if path in own:
             continue
-        found.append(SourceFile(path, status.st_size))
+        found.append(SourceFile(path, (root / path).stat().st_size))
         size += found[-1].size_bytes
         if size > LARGEST_BYTES or len(found) > LARGEST_COUNT:
             raise ScriptError(_too_large(root, found))
     return sorted(found)
+
+
+def own_output(root: Path) -> set[str]:
+    """Return the files below a folder that this process writes to: ``daskprs run … > log.txt``."""
+    found = set()
+    root = root.resolve()
+    for fd in OWN_OUTPUT:
+        with suppress(OSError):  # it may have been closed
+            path = Path(f"/proc/self/fd/{fd}").readlink()
+            if path.is_relative_to(root):
+                found.add(str(path.relative_to(root)))
+    return found
 
 
 def digests_of(root: Path, files: list[SourceFile]) -> dict[str, str]:
@@ -121,16 +132,6 @@ def _walk(
             yield from _walk(root, path, rules, left_out, seen)
         elif entry.is_file():
             yield path
-
-
-def _own_output() -> set[tuple[int, int]]:
-    """Return which files this process writes its output to, as ``daskprs run … > log.txt`` does."""
-    found = set()
-    for fd in OWN_OUTPUT:
-        with suppress(OSError):  # it may have been closed
-            status = os.fstat(fd)
-            found.add((status.st_dev, status.st_ino))
-    return found
 
 
 def _is_no_source(folder: Path) -> bool:

@@ -102,7 +102,6 @@ class ParquetSource:
         return {
             "kind": "parquet",
             "files": files_fingerprint(self._files),
-            "size": self._size,
             "schema": str(self._types.schema.remove_metadata()),
         }
 

@@ -92,7 +92,7 @@ class TextSource:
 
     def _fingerprint(self, kind: str, schema: dict[str, str]) -> dict[str, Any]:
         files = files_fingerprint(self._files)
-        return {"kind": kind, "files": files, "size": self._size, "schema": schema}
+        return {"kind": kind, "files": files, "schema": schema}
 
     def _ranges(self, place: int) -> Iterator[tuple[int, int]]:
         size = size_of(self._files[place], self._encoding)

@@ -119,9 +119,10 @@ class FailedRow(NamedTuple):
     label: str
     """Which part of the input it is: path and range, or keys."""
     items: int
-    error: str
     log: str
     """The file to look into, relative to the log folder."""
+    error: str
+    """The last one: where there is little room, pandas leaves out columns in the middle."""
 
 
 def failed_rows(folder: JobFolder) -> Iterator[FailedRow]:
@@ -142,8 +143,8 @@ def failed_rows(folder: JobFolder) -> Iterator[FailedRow]:
                     int(row["Mini-batch Id"]),
                     detail.get("label", ""),
                     int(row["Total"]),
-                    detail.get("error", ""),
                     detail.get("log", ""),
+                    detail.get("error", ""),
                 )
 
 

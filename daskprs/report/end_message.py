@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.core.ending import JobStatus
-from daskprs.report.words import counted, duration
+from daskprs.report.words import duration
 
 if TYPE_CHECKING:
     from daskprs.core.events import Counts, JobEnded, Standing
@@ -23,8 +23,8 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
     else:
         lines.append(f"The job is {ending.status}.")
     lines.append(
-        f"{_of(_all(standing), 'mini-batch')} and {_of(standing.items, 'item')} in "
-        f"{duration(ended.elapsed_s)}."
+        f"Mini-batches: {_of(_all(standing))}. Items: {_of(standing.items)}. "
+        f"Time: {duration(ended.elapsed_s)}."
     )
     if ended.output:
         of_before = "" if ending.status is JobStatus.COMPLETED else " of an earlier run, unchanged"
@@ -45,6 +45,6 @@ def _all(standing: Standing) -> Counts:
     return counts._replace(total=max(counts.total, standing.expected))
 
 
-def _of(counts: Counts, noun: str) -> str:
-    text = f"{counts.succeeded:,} of {counted(counts.total, noun)} succeeded"
+def _of(counts: Counts) -> str:
+    text = f"{counts.succeeded:,} of {counts.total:,} succeeded"
     return f"{text}, {counts.failed:,} failed" if counts.failed else text

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.core.outcomes import Status
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -13,6 +11,8 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure
     from daskprs.job_folder import JobFolder
 
+SAID_ON_STDERR = {"PROCESS_DIED", "TimeoutError", "MemoryError"}
+"""What ends a process, so that it has no traceback; an exception of that name has one."""
 NO_PROCESS = "no_process"
 """In place of its name, where a mini-batch was failed without an agent process."""
 
@@ -36,7 +36,7 @@ def evidence(failure: Failure, place: Place, folder: JobFolder) -> Evidence:
     """
     if failure.traceback:
         return Evidence("full traceback", _errors(place, folder))
-    if place.process and failure.kind != Status.RUN_NULL_RETURN:
+    if place.process and failure.kind in SAID_ON_STDERR:
         return Evidence("its stderr log", folder.stderr(place.node, place.process))
     return Evidence("its error log", _errors(place, folder))
 

@@ -418,9 +418,9 @@ def test_the_order_of_inputs_counts_and_a_million_of_them_have_one_digest(
 
 
 def test_data_that_is_new_beside_the_script_is_no_change(tmp_path: Path) -> None:
-    """The outputs of other jobs, notes, the price list that was missing."""
-    then = {"script": {"files": {"a.py": "1"}}}
-    now = {"script": {"files": {"a.py": "1", "out/rows.txt": "1"}}}
+    """The outputs of other jobs, notes, the price list that was missing; nor the job's own log."""
+    then = {"script": {"files": {"a.py": "1", "log.txt": "", "last.txt": "1"}}}
+    now = {"script": {"files": {"a.py": "1", "out/rows.txt": "1", "last.txt": ""}}}
     with driving(tmp_path / "job", None, TYPED, then):
         pass
     with driving(tmp_path / "job", None, TYPED, now, resume=True):

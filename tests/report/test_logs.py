@@ -210,7 +210,7 @@ def test_the_result_of_a_completed_job_says_where_the_output_is(folder: JobFolde
     job(folder, job_ended(output="/out/file.txt"))
     assert folder.job_result.read_text() == (
         "The job is Completed.\n"
-        "10 of 10 mini-batches succeeded and 10 of 10 items succeeded in 12 s.\n"
+        "Mini-batches: 10 of 10 succeeded. Items: 10 of 10 succeeded. Time: 12 s.\n"
         "Output: /out/file.txt\n"
     )
 

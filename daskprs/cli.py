@@ -5,6 +5,7 @@ Exit codes: 0 completed, 42 the job failed, 130 canceled, 2 bad usage.
 
 from __future__ import annotations
 
+import os
 import shlex
 import signal
 import sys
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.errors import Option
+    from daskprs.result import ParallelRunResult
 
 EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
 ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
@@ -149,7 +151,17 @@ def _run(ctx: click.Context, script: str, inputs: tuple[str, ...], found: dict[s
     places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
     options = RunOptions.from_names(**found)
     job = Job(_data(inputs), script, options, **places, text=True, surface=CommandLine(ctx))
-    click.echo(repr(job.run()))
+    _show(job.run())
+
+
+def _show(result: ParallelRunResult) -> None:
+    """Show the result; where nobody can read it the job is Completed all the same."""
+    try:
+        click.echo(repr(result))
+    except OSError as error:
+        # What is left in the buffer would fail once more, and change the exit code, at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"daskprs: completed, but stdout cannot be written: {error}", err=True)
 
 
 def _data(inputs: tuple[str, ...]) -> Any:

@@ -6,6 +6,8 @@ import dataclasses
 import re
 import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -45,6 +47,22 @@ def call(*words: str) -> Result:
 
 
 RUN = ("run", "source/script.py", "table.csv", "--process-count-per-node", "1")
+
+
+def test_a_result_that_nobody_can_read_is_no_failure(work: Path) -> None:
+    """Stdout is on a full disk: the output stands, and the exit code says so."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "daskprs", *RUN, "--job-dir", "job", "--quiet"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert done.returncode == 0, done.stderr
+    assert "stdout cannot be written: [Errno 28]" in done.stderr
+    assert (work / "job" / "output" / "parallel_run_step.txt").exists()
 
 
 @pytest.mark.parametrize("size", ["--mini-batch-size", "--mini_batch_size"])

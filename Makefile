@@ -13,7 +13,7 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-large style docs suite clean
+.PHONY: help demo test test-long test-large style docs suite bench bench-full clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -43,8 +43,16 @@ docs: $(READY)  ## Build the documentation into site/; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/."
 
+bench: $(READY)  ## Speed beside peers: the quick set, minutes
+	@$(BIN)/python -m benchmarks.environments joblib mpire dask
+	@$(BIN)/python -m benchmarks run
+
+bench-full: $(READY)  ## The full set: gigabytes, all peers, an hour or two on a quiet machine
+	@$(BIN)/python -m benchmarks.environments
+	@$(BIN)/python -m benchmarks run --preset full
+
 clean:  ## Remove what all of these have made
-	rm -rf $(VENV) site dist demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \

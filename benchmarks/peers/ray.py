@@ -1,0 +1,89 @@
+"""Ray Data: a dataset, `map_batches`, results iterated in the driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from benchmarks.job import Job, gather, play, write_all
+from benchmarks.slices import csv_text, lines_text, paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pandas as pd
+
+ROW_BYTES_ON_DISK = 100
+
+
+def start(job: Job) -> None:
+    """Start Ray with as many processors as there may be processes."""
+    ray.init(num_cpus=job.processes, include_dashboard=False, log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+
+
+def files(job: Job) -> None:
+    """Work on lists of paths, each one an item."""
+    run = job.function()
+
+    def lines(item: dict[str, Any]) -> dict[str, str]:
+        return {"text": lines_text(run(list(item["paths"]))).decode()}
+
+    start(job)
+    items = [{"paths": some} for some in paths(job.input, job.size)]
+    texts = ray.data.from_items(items).map(lines).iter_rows()
+    write_all(job, (row["text"].encode() for row in texts))
+
+
+def table(job: Job) -> None:
+    """Read, map, and write; then put the files together."""
+    run = job.function()
+    start(job)
+    if Path(job.input).is_file():
+        source = ray.data.read_parquet(job.input)
+    else:
+        source = ray.data.read_csv(job.input)
+    made = _map(source, run, max(1, job.size // ROW_BYTES_ON_DISK))
+    parts = Path(f"{job.output}.parts")
+    made.write_csv(str(parts), arrow_csv_args_fn=_no_header)
+    gather(job, sorted(parts.iterdir()))
+
+
+def keys(job: Job) -> None:
+    """Group by key, and map the groups."""
+    run = job.function()
+    start(job)
+    groups = ray.data.read_parquet(job.input).groupby("key")
+    write_all(job, _texts(groups.map_groups(run, batch_format="pandas")))
+
+
+def frame(job: Job) -> None:
+    """Hand the frame over, and map its batches."""
+    from benchmarks.frames import ROW_BYTES, make_frame
+
+    run = job.function()
+    whole = make_frame(int(job.input))
+    with job.timed():
+        start(job)
+        made = _map(ray.data.from_pandas(whole), run, job.size // ROW_BYTES)
+        write_all(job, _texts(made))
+
+
+def _map(source: Any, run: Callable[[pd.DataFrame], pd.DataFrame], rows: int) -> Any:
+    return source.map_batches(run, batch_size=rows, batch_format="pandas")
+
+
+def _texts(made: Any) -> Iterator[bytes]:
+    return (csv_text(frame) for frame in made.iter_batches(batch_format="pandas"))
+
+
+def _no_header() -> dict[str, Any]:
+    from pyarrow import csv
+
+    return {"write_options": csv.WriteOptions(include_header=False)}
+
+
+if __name__ == "__main__":
+    play(files=files, table=table, keys=keys, frame=frame)

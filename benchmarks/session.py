@@ -1,0 +1,173 @@
+"""A session: runs of peers on workloads, taken in turns, each one checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.checks import NOTES_FILE, WrongOutputError
+from benchmarks.faulty import NOTES_VARIABLE
+from benchmarks.job import SECONDS_FILE, Job
+from benchmarks.peer_list import HOME, ROOT
+from benchmarks.process_tree import Measured, measure
+from benchmarks.results import Results, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.data import Expected
+    from benchmarks.peer_list import Peer
+    from benchmarks.workloads import Workload
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""Peers work in as many processes as there are cores; threads of BLAS would only be in the way."""
+NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+"""Nobody is to compile the same modules in each run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What to run, and how often.
+
+    Parameters
+    ----------
+    peers, workloads
+        Who does what.
+    scale
+        Of the data.
+    repeats
+        Runs of each peer on each workload.
+    limit_s
+        What takes longer is ended and counts as hanging.
+    home
+        The folder of data and runs.
+
+    """
+
+    peers: Sequence[Peer]
+    workloads: Sequence[Workload]
+    scale: float
+    repeats: int
+    limit_s: float
+    home: Path = HOME
+
+    def run(self, saved: Path) -> Results:
+        """Run everything; what was measured is saved after each turn."""
+        missing = {peer.name: reason for peer in self.peers if (reason := peer.missing())}
+        there = [peer for peer in self.peers if peer.name not in missing]
+        results = Results(
+            scale=self.scale,
+            repeats=self.repeats,
+            titles={one.name: self._title(one) for one in self.workloads},
+            versions={peer.name: peer.versions() for peer in there},
+            unavailable=missing,
+        )
+        for repeat in range(self.repeats):
+            for workload in self.workloads:
+                for peer in self._turn(there, workload, repeat):
+                    results.runs.append(self.run_one(peer, workload, repeat))
+                results.save(saved)
+        return results
+
+    def run_one(self, peer: Peer, workload: Workload, repeat: int = 0) -> Run:
+        """Run one peer on one workload in a fresh folder, and check what it has written."""
+        source, expected = workload.data.made(self.home / "data", self.scale)
+        runs = self.home / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=runs))
+        try:
+            os.sync()  # what the run before has written is not for this one to wait for
+            load = os.getloadavg()[0]
+            measured = self._measure(peer, workload, source, expected, folder)
+            run = _checked(peer, workload, expected, measured, folder, repeat, load)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        _tell(run)
+        return run
+
+    def _measure(
+        self, peer: Peer, workload: Workload, source: Path, expected: Expected, folder: Path
+    ) -> Measured:
+        job = Job(
+            kind=workload.kind,
+            run=workload.run,
+            input=str(int(expected["rows"])) if workload.kind == "frame" else str(source),
+            output=str(folder / "output.csv"),
+            size=workload.size,
+            processes=workload.processes or len(os.sched_getaffinity(0)),
+        )
+        command = [str(peer.python), "-m", f"benchmarks.peers.{peer.module}", job.to_argument()]
+        inherited = {name: os.environ[name] for name in os.environ if name != NO_BYTECODE}
+        environment = {
+            **inherited,
+            **ONE_THREAD,
+            "PYTHONPATH": str(ROOT),
+            NOTES_VARIABLE: str(folder / NOTES_FILE),
+        }
+        return measure(command, folder, environment, self.limit_s)
+
+    def _title(self, workload: Workload) -> str:
+        return workload.title.format(count=f"{workload.data.count_at(self.scale):,}")
+
+    @staticmethod
+    def _turn(peers: Sequence[Peer], workload: Workload, repeat: int) -> list[Peer]:
+        """Return the peers that can do it, beginning with another one each time."""
+        able = [peer for peer in peers if workload.kind in peer.kinds]
+        first = repeat % len(able) if able else 0
+        return able[first:] + able[:first]
+
+
+def _checked(
+    peer: Peer,
+    workload: Workload,
+    expected: Expected,
+    measured: Measured,
+    folder: Path,
+    repeat: int,
+    load: float,
+) -> Run:
+    problem, measures = _problem(measured, folder), {}
+    if problem is None:
+        try:
+            measures = workload.check(folder / "output.csv", expected, ordered=peer.ordered)
+        except (WrongOutputError, OSError, ValueError) as error:
+            problem = f"wrong output: {error}"
+    own = folder / SECONDS_FILE
+    return Run(
+        workload=workload.name,
+        peer=peer.name,
+        repeat=repeat,
+        wall_s=measured.wall_s,
+        seconds=float(own.read_text()) if own.exists() else measured.wall_s,
+        cpu_s=measured.cpu_s,
+        peak_pss_bytes=measured.peak_pss_bytes,
+        load_before=load,
+        problem=problem,
+        measures=measures,
+    )
+
+
+def _problem(measured: Measured, folder: Path) -> str | None:
+    """Return how a run ended that did not end well, with the last of what it said."""
+    if measured.status is None:
+        return f"hangs: ended after {measured.wall_s:.0f} s"
+    if measured.status != 0:
+        lines = (folder / "log.txt").read_text(errors="replace").splitlines()
+        said = " | ".join(line.strip() for line in lines if line.strip())[-300:]
+        return f"stopped with status {measured.status}: {said}"
+    return None
+
+
+def _tell(run: Run) -> None:
+    """Show that it goes on."""
+    words = f"{run.workload:14} {run.peer:16} {run.seconds:8.2f} s  {run.cpu_s:8.1f} s of processor"
+    print(
+        f"{words}  {run.peak_pss_bytes >> 20:6} MB  {run.problem or 'right'}",
+        file=sys.stderr,
+        flush=True,
+    )

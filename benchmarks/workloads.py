@@ -1,0 +1,148 @@
+"""The workloads: what is measured, how large it is, and how its output is checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from benchmarks import checks, data
+from benchmarks.data import DataSet
+from benchmarks.frames import ROW_BYTES
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.checks import Measures
+    from benchmarks.data import Expected
+
+MB = 1 << 20
+ROWS_OF_CSV = 13_000_000
+"""About 1 GB of text."""
+
+
+class Check(Protocol):
+    """Raises `WrongOutputError`, or returns what an output says that no clock outside can see."""
+
+    def __call__(self, output: Path, expected: Expected, *, ordered: bool) -> Measures:
+        """Check one output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One line of the table of results.
+
+    Parameters
+    ----------
+    name
+        In commands and results.
+    title
+        In the table; ``{count}`` is the number of rows, files or keys.
+    kind, run, size
+        As in `benchmarks.job.Job`.
+    data
+        What is worked on.
+    check
+        Of the output.
+    processes
+        Default: one for each core.
+
+    """
+
+    name: str
+    title: str
+    kind: str
+    run: str
+    size: int
+    data: DataSet
+    check: Check
+    processes: int | None = None
+
+
+def _nothing(name: str, count: int, *, scaled: bool = True) -> Workload:
+    files = DataSet("nothing", data.empty_files, count, scaled)
+    title = "{count} mini-batches of nothing" if count > 1 else "one mini-batch of nothing"
+    return Workload(name, title, "files", "benchmarks.work:nothing", 1, files, checks.check_names)
+
+
+PARQUET = DataSet("parquet", data.scored_parquet, 20_000_000, file="input.parquet")
+CSV = DataSet("csv", data.scored_csv, ROWS_OF_CSV)
+WORKLOADS = (
+    _nothing("nothing-1", 1, scaled=False),
+    _nothing("nothing-10k", 10_000),
+    _nothing("nothing-100k", 100_000),
+    _nothing("nothing-1m", 1_000_000),
+    Workload(
+        "parquet-1mb",
+        "score {count} rows of Parquet, 1 MB",
+        "table",
+        "benchmarks.work:score",
+        MB,
+        PARQUET,
+        checks.check_scores,
+    ),
+    Workload(
+        "parquet-10mb",
+        "score {count} rows of Parquet, 10 MB",
+        "table",
+        "benchmarks.work:score",
+        10 * MB,
+        PARQUET,
+        checks.check_scores,
+    ),
+    Workload(
+        "csv",
+        "score {count} rows of uneven CSV files, 1 MB",
+        "table",
+        "benchmarks.work:score",
+        MB,
+        CSV,
+        checks.check_scores,
+    ),
+    Workload(
+        "arrays",
+        "{count} small array files, 10 a mini-batch",
+        "files",
+        "benchmarks.work:describe",
+        10,
+        DataSet("arrays", data.small_arrays, 20_000),
+        checks.check_arrays,
+    ),
+    Workload(
+        "keys",
+        "a fit for each of {count} keys, unsorted",
+        "keys",
+        "benchmarks.work:fit",
+        0,
+        DataSet("keys", data.unsorted_keys, 5_000, file="input.parquet"),
+        checks.check_fits,
+    ),
+    Workload(
+        "frame",
+        "a frame of {count} rows in memory, 1 MB, from the frame to the last result",
+        "frame",
+        "benchmarks.work:glance",
+        MB,
+        DataSet("frame", data.no_input, round(1e9 / ROW_BYTES)),
+        checks.check_glances,
+    ),
+    Workload(
+        "pipeline",
+        "decode, then infer: {count} rows of CSV, 1 MB, one process",
+        "pipeline",
+        "benchmarks.work:infer",
+        MB,
+        DataSet("pipeline", data.scored_csv, ROWS_OF_CSV // 10),
+        checks.check_inferences,
+        processes=1,
+    ),
+    Workload(
+        "faults",
+        "{count} mini-batches; 1 % raise, one dies, one hangs",
+        "faults",
+        "benchmarks.faulty:run",
+        1,
+        DataSet("faults", data.faulty_files, 10_000),
+        checks.check_faults,
+    ),
+)
+BY_NAME = {workload.name: workload for workload in WORKLOADS}

@@ -1,0 +1,50 @@
+"""Peers do the work that is measured, and do it right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks import peer_list, workloads
+
+if TYPE_CHECKING:
+    from benchmarks.session import Session
+
+RUNS = [
+    (peer, workload)
+    for peer in ("limit", "multiprocessing")
+    for workload in ("nothing-10k", "parquet-1mb", "csv", "arrays", "keys", "frame", "pipeline")
+] + [("daskprs", workload) for workload in ("nothing-10k", "parquet-1mb", "csv", "keys", "frame")]
+
+
+@pytest.mark.parametrize(("peer", "workload"), RUNS)
+def test_the_output_of_a_peer_passes_the_check(peer: str, workload: str, session: Session) -> None:
+    """What is compared has done the same work."""
+    run = session.run_one(peer_list.BY_NAME[peer], workloads.BY_NAME[workload])
+    assert run.problem is None
+    assert 0 < run.seconds <= run.wall_s
+    assert run.cpu_s > 0
+    assert run.peak_pss_bytes > 0
+
+
+def test_a_pipeline_says_how_busy_the_device_was(session: Session) -> None:
+    """Its output holds the times, so that no clock outside is needed."""
+    run = session.run_one(peer_list.BY_NAME["limit"], workloads.BY_NAME["pipeline"])
+    assert 0 < run.measures["busy_share"] <= 1
+
+
+@pytest.mark.long
+def test_faults_cost_daskprs_the_culprits_only(session: Session) -> None:
+    """One per cent raise, one dies, one hangs: nothing else is lost."""
+    run = session.run_one(peer_list.BY_NAME["daskprs"], workloads.BY_NAME["faults"])
+    assert run.problem is None
+    assert run.measures["lost_innocent"] == 0
+
+
+def test_a_peer_that_is_not_installed_says_so(session: Session) -> None:
+    """It is reported with the reason, not left out."""
+    gone = peer_list.Peer("gone", "gone", "never-made", program="no-such-program")
+    assert gone.missing() == "no-such-program is not on this machine"
+    results = type(session)([gone], [], 1, 1, 1, session.home).run(session.home / "results.json")
+    assert results.unavailable == {"gone": "no-such-program is not on this machine"}

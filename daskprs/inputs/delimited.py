@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
-from pandas.errors import ParserError, ParserWarning
-
-from daskprs.errors import LoadError
+from daskprs.errors import LoadError, Option, OptionError
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.delimited_header import headers_of
-from daskprs.inputs.delimited_parse import DelimitedParser, Misfit, rows_in
-from daskprs.inputs.delimited_sample import sampled
+from daskprs.inputs.delimited_misfit import Misfit
+from daskprs.inputs.delimited_parse import REFUSALS, DelimitedParser, Dialect
+from daskprs.inputs.delimited_sample import Sampler
 from daskprs.inputs.record_scan import RecordScan
 from daskprs.inputs.text_file import encoding_of_bytes
 from daskprs.inputs.text_records import Records
-from daskprs.inputs.text_schema import TextSchema, schema_of
+from daskprs.inputs.text_schema import Schema, kept_as_text, schema_of
 from daskprs.inputs.text_source import OpenText, TextFiles, TextSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pandas as pd
+
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.path_columns import PathValues
     from daskprs.inputs.reading import Reading
-
-REFUSALS = (ValueError, ParserError, ParserWarning, OverflowError)
 
 
 class DelimitedSource(TextSource):
@@ -39,35 +37,40 @@ class DelimitedSource(TextSource):
     reading
         Delimiter, header, encoding, size, types.
 
+    Raises
+    ------
+    InputError
+        When a file cannot be read, or the headers differ where they should not.
+    OptionError
+        For a delimiter, a type or a column that cannot be.
+
     """
 
     def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
-        super().__init__(files, reading)
-        delimiter = reading.delimiter or ("\t" if ".tsv" in files[0].name.lower() else ",")
-        headers = headers_of(files, delimiter, reading)
-        sample, complete = sampled(files, headers, delimiter, reading.encoding)
-        schema = schema_of(sample, reading.dtypes, complete=complete)
-        check_columns(reading.columns or (), schema.names, "columns")
-        self._text = TextFiles(
-            [file.path for file in files],
-            [header.begin for header in headers],
-            reading.encoding,
-            delimiter,
-        )
+        dialect = _dialect(files, reading)
+        mode = reading.header or "all_files_same_headers"
+        headers = headers_of(files, dialect, reading.encoding, mode)
+        begins = [header.begin for header in headers]
+        text = TextFiles(list(files), begins, reading.encoding, dialect.new_scan)
+        super().__init__(files, reading, text)
+        told = kept_as_text(reading.dtypes)
+        sample = Sampler(files, headers, dialect, reading.encoding, told).sample()
+        in_all = set[str].intersection(*(set(header.names) for header in headers))
+        schema = schema_of(sample.rows, reading.dtypes, complete=sample.is_complete, in_all=in_all)
+        check_columns(reading.columns or (), list(schema), "columns")
         self._rows = Rows(
             [header.names for header in headers],
             [self._paths.of_file(file.path) for file in files],
             schema,
-            list(reading.columns or schema.names),
-            reading.support_multi_line,
+            list(reading.columns or schema),
+            dialect,
         )
         self.columns = self._paths.names_with(self._rows.selected)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on."""
         schema = self._rows.schema
-        types = {name: str(schema.dates.get(name, schema.dtypes[name])) for name in schema.names}
-        return self._fingerprint("delimited", types)
+        return self._fingerprint("delimited", {name: schema[name].kind for name in schema})
 
     def reader(self) -> DelimitedReader:
         """Return the reader for the agents."""
@@ -78,6 +81,13 @@ class DelimitedSource(TextSource):
         return self.reader().frame_of(Records(b"", 0), 0)
 
 
+def _dialect(files: Sequence[InputFile], reading: Reading) -> Dialect:
+    delimiter = reading.delimiter or ("\t" if ".tsv" in files[0].name.lower() else ",")
+    if not delimiter.isascii() or delimiter == "\0":
+        raise OptionError(Option("delimiter", delimiter), ": must be a single ASCII character.")
+    return Dialect(delimiter, encoding_of_bytes(reading.encoding), reading.support_multi_line)
+
+
 class Rows(NamedTuple):
     """How records become rows."""
 
@@ -85,37 +95,38 @@ class Rows(NamedTuple):
     """The columns of each file."""
     carried: list[PathValues]
     """What the path of each file carries."""
-    schema: TextSchema
+    schema: Schema
     selected: list[str]
-    multi_line: bool
+    dialect: Dialect
 
 
 class DelimitedReader:
     """Parses the records of a range with the types of the whole input."""
 
     def __init__(self, text: TextFiles, rows: Rows) -> None:
-        self._open = OpenText(text)
-        self._delimiter = text.delimiter or ","
+        self._text = text
         self._rows = rows
-        encoding = encoding_of_bytes(text.encoding)
-        self._parser = DelimitedParser(self._delimiter, encoding, rows.schema)
+        self._open = OpenText(text)
+        self._parser = DelimitedParser(rows.dialect, rows.schema, rows.selected)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without what Arrow cannot pickle, and without an open file."""
+        return DelimitedReader, (self._text, self._rows)
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
         """Return the rows that start in a range, with a new index."""
-        place, start, stop = mini_batch.piece
-        return self.frame_of(self._open.records(place).starting_in(start, stop), place)
+        return self.frame_of(self._open.load(mini_batch.piece), mini_batch.piece[0])
 
     def frame_of(self, records: Records, place: int) -> pd.DataFrame:
         """Return records of a file as rows."""
         try:
-            if not self._rows.multi_line:
+            if not self._rows.dialect.multi_line:
                 self._refuse_quoted_line_breaks(records, place)
             frame = self._parsed(records, place)
         except LoadError as error:
-            error.items = rows_in(records.body, self._delimiter)
+            error.items = self._rows.dialect.rows_in(records.body)
             raise
-        frame = self._complete(frame)[self._rows.selected]
-        return self._rows.carried[place].put_on_frame(frame)
+        return self._rows.carried[place].put_on_frame(self._complete(frame))
 
     def close(self) -> None:
         """Close the file."""
@@ -124,30 +135,28 @@ class DelimitedReader:
     def _parsed(self, records: Records, place: int) -> pd.DataFrame:
         names = self._rows.names[place]
         try:
-            return self._parser.parse(records.body, names)
-        except REFUSALS as error:
-            found = Misfit(self._parser, self._delimiter).find(records.body, names)
-            offset, told = found or (0, f"in the records from here: {error}")
-            where = self._open.line_at(place, records.start + offset)
-            msg = f"{where}: {told}"
+            return self._parser.parse(records.body, names, is_open=records.is_open)
+        except REFUSALS:
+            offset, told = Misfit(self._parser, records, names).find()
+            msg = f"{self._open.line_at(place, records.start + offset)}: {told}"
             raise LoadError(msg) from None
 
     def _complete(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Add the columns that this file lacks and others have, as nulls."""
-        schema = self._rows.schema
-        for name in schema.names:
+        """Add the columns that this file lacks and others have, as nulls; put all in order."""
+        for name in self._rows.selected:
             if name not in frame.columns:
-                dtype = schema.dates.get(name, schema.dtypes[name])
-                frame[name] = pd.Series([None] * len(frame), dtype=dtype)
-        return frame
+                frame[name] = self._rows.schema[name].nulls(len(frame)).set_axis(frame.index)
+        same = list(frame.columns) == self._rows.selected
+        return frame if same else frame[self._rows.selected]
 
     def _refuse_quoted_line_breaks(self, records: Records, place: int) -> None:
-        scan = RecordScan(self._delimiter.encode()[0])
-        scan.ends(records.body)
-        if scan.quoted_line_break:
-            where = self._open.line_at(place, records.start)
+        scan = RecordScan(self._rows.dialect.delimiter.encode()[0])
+        offset = scan.first_quoted_break(records.body)
+        if offset is not None or scan.is_quoted:
+            offset = len(records.body) - 1 if offset is None else offset
+            where = self._open.line_at(place, records.start + offset)
             msg = (
-                f"{where} or after it: a quoted field goes on after its line. Say by "
-                "support_multi_line that fields may hold line breaks."
+                f"{where}: a quoted field goes on after its line. Say by support_multi_line that "
+                "fields may hold line breaks."
             )
             raise LoadError(msg)

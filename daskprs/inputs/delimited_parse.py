@@ -1,24 +1,52 @@
-"""Records of delimited text as a frame; what does not fit is named by file, line and column."""
+"""Records of delimited text as a frame: by Arrow where it reads as pandas does, else by pandas."""
 
 from __future__ import annotations
 
-import csv
+import codecs
 import io
-import warnings
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
-from pandas.errors import ParserError, ParserWarning
+from pandas.errors import ParserError
 
-from daskprs.inputs.text_records import TextRecords, delimited_scan
-from daskprs.inputs.text_schema import BOOL_OR_NULL, TextSchema
+from daskprs.inputs.delimited_arrow import ArrowParser
+from daskprs.inputs.record_scan import CR, LF, RecordScan
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
+
+    from daskprs.inputs.record_scan import Positions
+    from daskprs.inputs.text_column import TextColumn
+    from daskprs.inputs.text_schema import Schema
+
+REFUSALS = (ValueError, TypeError, OverflowError)
+"""What pandas raises when text is not what it was said to be (`ParserError` is a `ValueError`)."""
+ROUND_TRIP: dict[str, Any] = {} if pd.__version__ >= "3" else {"float_precision": "round_trip"}
+"""Every number is read as the float that is nearest to it, as later versions do by default."""
 
 
-BLANK = b" \t\r\n"
-SHOWN = 200
+class Dialect(NamedTuple):
+    """How the bytes of a text are to be understood."""
+
+    delimiter: str
+    encoding: str
+    multi_line: bool
+
+    def new_scan(self) -> RecordScan:
+        """Return a scan that finds record ends, from a record start."""
+        return RecordScan(self.delimiter.encode()[0] if self.multi_line else None)
+
+    def rows_in(self, body: bytes) -> int:
+        """Return how many rows records are, whether or not they fit."""
+        ends = self.new_scan().ends(body).tolist()
+        bounds = pairwise([0, *ends, len(body)])
+        return sum(not self.is_blank(body[start:stop]) for start, stop in bounds)
+
+    def is_blank(self, record: bytes) -> bool:
+        """Say whether a line is one that pandas leaves out."""
+        return not record.strip(b" \t\r\n".replace(self.delimiter.encode(), b""))
 
 
 class DelimitedParser:
@@ -26,163 +54,107 @@ class DelimitedParser:
 
     Parameters
     ----------
-    delimiter, encoding
-        Of the text.
+    dialect
+        Of the text, in the encoding of its bytes.
     schema
         Types of all columns.
+    selected
+        The columns that are wanted: what is in the others does not matter.
 
     """
 
-    def __init__(self, delimiter: str, encoding: str, schema: TextSchema) -> None:
-        self._delimiter = delimiter
-        self._encoding = encoding
-        self._schema = schema
+    def __init__(self, dialect: Dialect, schema: Schema, selected: Collection[str]) -> None:
+        self.dialect = dialect
+        self.schema = schema
+        self.selected = frozenset(selected)
+        self._arrow = ArrowParser(dialect.delimiter, dialect.encoding)
 
-    def parse(self, body: bytes, names: Sequence[str]) -> pd.DataFrame:
-        """Return a frame with the columns that these records have, in their order.
+    def parse(self, body: bytes, names: Sequence[str], *, is_open: bool = False) -> pd.DataFrame:
+        """Return a frame with the wanted ones of the columns that these records have.
+
+        Those that end in quotes, `is_open`, are refused.
 
         Raises
         ------
-        ValueError
-            Of pandas, when something does not fit; `Misfit` finds out what.
+        ValueError, TypeError, OverflowError
+            When something does not fit; `Misfit` finds out what.
 
         """
-        frame = read_csv(
-            body,
-            names,
-            self._delimiter,
-            self._encoding,
-            dtype=self._schema.parsed_as(list(names)),
-        )
-        for name in names:
-            if self._schema.dtypes[name] == BOOL_OR_NULL:
-                frame[name] = _bool_or_null(frame[name])
-            elif name in self._schema.dates:
-                frame[name] = _dates(frame[name], self._schema.dates[name])
-        return frame
+        if not names:
+            return pd.DataFrame()  # all files are blank
+        if body.startswith(codecs.BOM_UTF8):
+            body = b"\n" + body  # only at the beginning of a file it means nothing
+        wanted = [self.schema[name] for name in names if name in self.selected]
+        frame = None if is_open else self._arrow.parse(body, names, wanted)
+        return self.by_pandas(body, names, wanted) if frame is None else frame
 
-    def in_utf8(self) -> DelimitedParser:
-        """Return the parser for text that is in UTF-8."""
-        return DelimitedParser(self._delimiter, "utf-8", self._schema)
-
-    def kind(self, name: str) -> str:
-        """Return the type of a column, for people."""
-        return str(self._schema.dates.get(name, self._schema.dtypes[name]))
+    def by_pandas(
+        self, body: bytes, names: Sequence[str], wanted: Sequence[TextColumn]
+    ) -> pd.DataFrame:
+        """Return the same, whatever Arrow may make of it."""
+        told = {column.name: column.told for column in wanted if column.told is not None}
+        frame = read_records(body, names, self.dialect, dtype=told)
+        huge = {column.name: column.parsed for column in wanted if _is_huge(column, frame)}
+        if huge:
+            frame = read_records(body, names, self.dialect, dtype=told | huge)
+        fitted = {column.name: column.fit(frame[column.name]) for column in wanted}
+        return pd.DataFrame(fitted, index=frame.index)
 
 
-def read_csv(
-    body: bytes,
-    names: Sequence[str],
-    delimiter: str,
-    encoding: str,
-    *,
-    strict: bool = True,
-    **options: Any,
-) -> pd.DataFrame:
-    """Parse records that have no header, as pandas does by default.
+def _is_huge(column: TextColumn, frame: pd.DataFrame) -> bool:
+    """Say whether what should be floats was not seen to be: integers of more than 64 bits."""
+    is_float = column.is_plain and column.parsed.kind == "f"
+    return is_float and not pd.api.types.is_numeric_dtype(frame[column.name].dtype)
 
-    With `strict`, more fields than names are an error; else they are dropped.
-    """
-    if not body.strip(BLANK):
-        body = b""
-    with warnings.catch_warnings():
-        # More fields than names would be dropped with no more than a warning.
-        warnings.simplefilter("error" if strict else "ignore", ParserWarning)
-        frame: pd.DataFrame = pd.read_csv(
-            io.BytesIO(body),
-            header=None,
-            names=list(names),
-            sep=delimiter,
-            encoding=encoding,
-            index_col=False,
-            low_memory=False,
-            **options,
-        )
+
+def read_csv(body: bytes, names: Sequence[str], dialect: Dialect, **options: Any) -> pd.DataFrame:
+    """Parse records that have no header, as pandas does by default."""
+    frame: pd.DataFrame = pd.read_csv(
+        io.BytesIO(body),
+        header=None,
+        names=list(names),
+        sep=dialect.delimiter,
+        encoding=dialect.encoding,
+        low_memory=False,
+        **ROUND_TRIP,
+        **options,
+    )
     return frame
 
 
-def _bool_or_null(column: pd.Series) -> pd.Series:
-    if not all(isinstance(value, bool) for value in column.dropna()):
-        msg = "neither a boolean nor null"
-        raise ValueError(msg)
-    return column.astype(object)
+def read_records(
+    body: bytes, names: Sequence[str], dialect: Dialect, **options: Any
+) -> pd.DataFrame:
+    """Parse records that all have as many fields as there are names.
+
+    Raises
+    ------
+    ParserError
+        For another number of fields.
+
+    """
+    delimiter = dialect.delimiter.encode()[0]
+    ends = RecordScan(delimiter).ends(body)
+    places = RecordScan(delimiter).outside_quotes(body, delimiter)
+    bounds = np.concatenate([[0], ends, [len(body)]])
+    fields = np.diff(np.searchsorted(places, bounds)) + 1
+    # pandas fills up a short record with nulls, and takes a long one, where it is the first, for a
+    # sign that the first column is an index.
+    for place in np.flatnonzero(fields != len(names)):
+        if not dialect.is_blank(body[bounds[place] : bounds[place + 1]]):
+            msg = f"{fields[place]} fields where {len(names)} are expected"
+            raise ParserError(msg)
+    return read_csv(_with_line_feeds(body, ends), names, dialect, **options)
 
 
-def _dates(column: pd.Series, dtype: Any) -> pd.Series:
-    utc = getattr(dtype, "tz", None) is not None
-    return pd.to_datetime(column, utc=utc).astype(dtype)
+def _with_line_feeds(body: bytes, ends: Positions) -> bytes:
+    """Return records that end in carriage returns alone with line feeds instead.
 
-
-def records_of(body: bytes, delimiter: str) -> list[tuple[int, bytes]]:
-    """Return each record with its offset."""
-    whole = TextRecords(_InMemory(body), 0, delimited_scan(delimiter))  # type: ignore[arg-type]
-    return [(start, body[start:stop]) for start, stop in whole.cut(1)]
-
-
-def rows_in(body: bytes, delimiter: str) -> int:
-    """Return how many rows pandas would make of records, whether or not they fit."""
-    return sum(bool(record.strip(BLANK)) for _, record in records_of(body, delimiter))
-
-
-class Misfit:
-    """Finds the first record that does not fit, once pandas has refused a body."""
-
-    def __init__(self, parser: DelimitedParser, delimiter: str) -> None:
-        self._parser = parser
-        self._delimiter = delimiter
-
-    def find(self, body: bytes, names: Sequence[str]) -> tuple[int, str] | None:
-        """Return the offset of the record, and what is wrong with it.
-
-        By halves: of two, the first that is refused holds the first record that is.
-        """
-        records = records_of(body, self._delimiter)
-        while len(records) > 1:
-            half = len(records) // 2
-            first = b"".join(record for _, record in records[:half])
-            records = records[:half] if self._told(first, names) else records[half:]
-        for offset, record in records:
-            told = self._told(record, names)
-            if told is not None:
-                return offset, told
-        return None
-
-    def _told(self, record: bytes, names: Sequence[str]) -> str | None:
-        """Say what is wrong with one record; None if nothing is, taken by itself."""
-        try:
-            self._parser.parse(record, names)
-        except UnicodeDecodeError as error:
-            return f"{record[:SHOWN]!r} is not in the encoding {error.encoding}: {error.reason}."
-        except (ValueError, ParserError, ParserWarning, OverflowError) as error:
-            return self._cell(record, names) or f"{error}"
-        return None
-
-    def _cell(self, record: bytes, names: Sequence[str]) -> str | None:
-        text = record.decode("utf-8", "replace")
-        cells = next(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter), [])
-        if len(cells) > len(names):
-            return f"{len(cells)} fields where {len(names)} are expected: {text.strip()[:SHOWN]!r}."
-        for place, name in enumerate(names):
-            alone = self._parser.in_utf8()
-            value = cells[place] if place < len(cells) else ""
-            quoted = '"' + value.replace('"', '""') + '"' if value else '""'
-            try:
-                alone.parse(f"{quoted}\n".encode(), [name])
-            except (ValueError, OverflowError):
-                shown = repr(value[:SHOWN]) if value else "nothing"
-                kind = self._parser.kind(name)
-                return (
-                    f"column {name!r} holds {shown}, which is no {kind}. The types are fixed by "
-                    f"samples before the start: say dtypes={{{name!r}: ...}} if it is another one."
-                )
-        return None
-
-
-class _InMemory:
-    """Bytes, read like a file."""
-
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    def read(self, start: int, length: int) -> bytes:
-        return self._body[start : start + length]
+    Behind an empty line of that kind, pandas overlooks a delimiter.
+    """
+    if b"\r" not in body:
+        return body
+    cells = np.frombuffer(body, np.uint8).copy()
+    last = ends - 1
+    cells[last[cells[last] == CR]] = LF
+    return cells.tobytes()

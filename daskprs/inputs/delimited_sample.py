@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
-from pandas.errors import ParserError, ParserWarning
 
 from daskprs.errors import InputError, LoadError
-from daskprs.inputs.delimited_parse import read_csv
-from daskprs.inputs.text_file import TextFile, encoding_of_bytes, size_of
-from daskprs.inputs.text_records import TextRecords, delimited_scan
+from daskprs.inputs.delimited_parse import REFUSALS, Dialect, read_csv, read_records
+from daskprs.inputs.record_scan import RecordScan
+from daskprs.inputs.text_file import TextFile, size_of
+from daskprs.inputs.text_records import TextRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from daskprs.inputs.delimited_header import HeaderOfFile
     from daskprs.inputs.input_file import InputFile
@@ -25,86 +26,131 @@ PART_BYTES = 256 << 10
 """So much is read at the beginning of a file, in its middle and at its end."""
 
 
-def sampled(
-    files: Sequence[InputFile], headers: Sequence[HeaderOfFile], delimiter: str, encoding: str
-) -> tuple[pd.DataFrame, bool]:
-    """Return rows of some files, and whether these are all there are.
+class Sample(NamedTuple):
+    """Rows of an input."""
 
-    Raises
-    ------
-    InputError
-        When the samples cannot be parsed.
+    rows: pd.DataFrame
+    is_complete: bool
+    """Whether these are all there are."""
+
+
+class Sampler:
+    """Reads some rows of an input, or all of a small one.
+
+    Parameters
+    ----------
+    files, headers
+        The input.
+    dialect
+        Of the bytes that are read.
+    encoding
+        Of the files.
+    told
+        Types that the parser is told, by column.
 
     """
-    sizes = [size_of(file, encoding) for file in files]
-    complete = all(size is not None for size in sizes) and sum(filter(None, sizes)) <= WHOLE_BYTES
-    names = list(dict.fromkeys(name for header in headers for name in header.names))
-    places = range(len(files)) if complete else _spread(len(files))
-    by_names: dict[tuple[str, ...], list[bytes]] = {}
-    for place in places:
-        text = TextFile(files[place].path, encoding)
+
+    def __init__(
+        self,
+        files: Sequence[InputFile],
+        headers: Sequence[HeaderOfFile],
+        dialect: Dialect,
+        encoding: str,
+        told: Mapping[str, Any],
+    ) -> None:
+        self._files = files
+        self._headers = headers
+        self._dialect = dialect
+        self._encoding = encoding
+        self._told = dict(told)
+        sizes = [size_of(file, encoding) for file in files]
+        known = [size for size in sizes if size is not None]
+        self._is_small = len(known) == len(files) and sum(known) <= WHOLE_BYTES
+
+    def sample(self) -> Sample:
+        """Return rows, with all columns in order of first appearance.
+
+        Raises
+        ------
+        InputError
+            When a file cannot be read.
+
+        """
+        bodies: dict[tuple[str, ...], list[bytes]] = {}
+        places = self._places()
+        is_complete = len(places) == len(self._files)
+        for place in places:
+            parts, is_whole = self._parts_of(place)
+            bodies.setdefault(self._headers[place].names, []).extend(map(_closed, parts))
+            is_complete &= is_whole
+        frames = [self._parsed(parts, own) for own, parts in bodies.items() if own]
+        filled = [frame for frame in frames if len(frame)] or frames[:1]
+        names = list(dict.fromkeys(name for header in self._headers for name in header.names))
+        if not filled:
+            return Sample(pd.DataFrame(columns=names), is_complete)
+        rows = pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0]
+        return Sample(rows.reindex(columns=names), is_complete)
+
+    def _places(self) -> list[int]:
+        """Return the places of the files that are read: the first, the last, and some between."""
+        count = len(self._files)
+        if self._is_small or count <= FILES:
+            return list(range(count))
+        return sorted({round(step * (count - 1) / (FILES - 1)) for step in range(FILES)})
+
+    def _parts_of(self, place: int) -> tuple[list[bytes], bool]:
+        """Return whole records from some places of a file, and whether these are all of them."""
+        text = TextFile(self._files[place], self._encoding)
+        begin = self._headers[place].begin
         try:
-            records = TextRecords(text, headers[place].begin, delimited_scan(delimiter))
-            size = sizes[place]
-            parts = _parts(text, records, headers[place].begin, size, complete=complete)
-            by_names.setdefault(headers[place].names, []).extend(parts)
-        except LoadError as error:
+            records = TextRecords(text, begin, self._dialect.new_scan)
+            head = records.starting_in(
+                begin, begin + (WHOLE_BYTES if self._is_small else PART_BYTES)
+            )
+            behind = begin + len(head.body)
+            is_whole = not text.read(behind, 1)
+            return [head.body, *self._further_parts(text, behind)], is_whole
+        except (LoadError, OSError) as error:
             raise InputError(str(error)) from error
         finally:
             text.close()
-    frames = [_parsed(parts, own, delimiter, encoding) for own, parts in by_names.items() if own]
-    if not frames:
-        return pd.DataFrame(columns=names), complete
-    whole = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
-    return whole.reindex(columns=names), complete
 
+    def _further_parts(self, text: TextFile, behind: int) -> Iterator[bytes]:
+        """Yield records of the middle and the end of a file that need not be read up to there."""
+        size = text.size_bytes or 0
+        for start in (size // 2, size - PART_BYTES):
+            if start > behind:
+                part = text.read(start, PART_BYTES)
+                # A line break may lie inside quotes: a part is taken only where there are none.
+                if b'"' not in part and b"\n" in part:
+                    yield part[part.index(b"\n") + 1 : part.rindex(b"\n") + 1]
 
-def _spread(count: int) -> list[int]:
-    """Return the places of some files: the first, the last, and some between."""
-    if count <= FILES:
-        return list(range(count))
-    return sorted({round(step * (count - 1) / (FILES - 1)) for step in range(FILES)})
+    def _parsed(self, parts: list[bytes], names: tuple[str, ...]) -> pd.DataFrame:
+        told = {name: dtype for name, dtype in self._told.items() if name in names}
+        try:
+            return read_records(b"".join(parts), names, self._dialect, dtype=told)
+        except REFUSALS:
+            # Which line it is will be said by the mini-batch that it lies in; columns and types
+            # are taken from the lines that can be read.
+            body = b"".join(map(self._without_open_quote, parts))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # more fields than names are left out
+            return read_csv(
+                body,
+                names,
+                self._dialect,
+                dtype=told,
+                on_bad_lines="skip",
+                encoding_errors="replace",
+                index_col=False,
+            )
 
-
-def _parts(
-    text: TextFile, records: TextRecords, begin: int, size: int | None, *, complete: bool
-) -> Iterator[bytes]:
-    """Yield whole records from some places of a file, each part with a line break at its end."""
-    if complete and size is not None:
-        yield _closed(text.read(begin, size - begin))
-        return
-    yield _closed(records.starting_in(begin, begin + PART_BYTES).body)
-    if size is None:
-        return
-    for start in (size // 2, size - PART_BYTES):
-        if start > begin + PART_BYTES:
-            part = text.read(start, PART_BYTES)
-            # A line break may lie inside quotes: a part is taken only where there are none.
-            if b'"' not in part and b"\n" in part:
-                yield part[part.index(b"\n") + 1 : part.rindex(b"\n") + 1]
+    def _without_open_quote(self, part: bytes) -> bytes:
+        """Return records up to one whose quotes are never closed."""
+        scan = RecordScan(self._dialect.delimiter.encode()[0])
+        ends = scan.ends(part)
+        return part[: int(ends[-1]) if len(ends) else 0] if scan.is_quoted else part
 
 
 def _closed(part: bytes) -> bytes:
     return part if not part or part.endswith((b"\n", b"\r")) else part + b"\n"
-
-
-def _parsed(
-    parts: list[bytes],
-    names: tuple[str, ...],
-    delimiter: str,
-    encoding: str,
-) -> pd.DataFrame:
-    try:
-        return read_csv(b"".join(parts), names, delimiter, encoding_of_bytes(encoding))
-    except (ValueError, ParserError, ParserWarning, OverflowError):
-        # Which line it is will be said by the mini-batch that it lies in; columns and types are
-        # taken from the lines that can be read.
-        return read_csv(
-            b"".join(parts),
-            names,
-            delimiter,
-            encoding_of_bytes(encoding),
-            strict=False,
-            on_bad_lines="skip",
-            encoding_errors="replace",
-        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
@@ -29,6 +30,7 @@ WHOLE_BYTES = 4 << 20
 PART_BYTES = 512 << 10
 FILES = 8
 SHOWN = 100
+SURROGATE = re.compile("[\ud800-\udfff]")
 OBJECT = "object"
 
 
@@ -48,16 +50,15 @@ class JsonLinesSource(TextSource):
     """
 
     def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
-        super().__init__(files, reading)
-        paths = [file.path for file in files]
-        self._text = TextFiles(paths, [0] * len(files), reading.encoding, None)
+        text = TextFiles(list(files), [0] * len(files), reading.encoding, LineScan)
+        super().__init__(files, reading, text)
         sample = pd.DataFrame(_sampled(files, reading.encoding))
         check_columns(list(reading.dtypes), list(sample.columns), "dtypes")
         check_columns(reading.columns or (), list(sample.columns), "columns")
         names = list(map(str, sample.columns))
         dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
         self._rows = Rows(
-            [self._paths.of_file(path) for path in paths],
+            [self._paths.of_file(file.path) for file in files],
             dtypes,
             list(reading.columns or names),
         )
@@ -97,8 +98,8 @@ class JsonLinesReader:
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
         """Return the rows that start in a range, with a new index."""
-        self._place, start, stop = mini_batch.piece
-        records = self._open.records(self._place).starting_in(start, stop)
+        self._place = mini_batch.piece[0]
+        records = self._open.load(mini_batch.piece)
         try:
             return self._frame(records)
         except LoadError as error:
@@ -178,6 +179,8 @@ def parsed(line: bytes, encoding: str) -> dict[str, Any] | str:
         return f"not in the encoding {encoding} ({error.reason}):"
     except ValueError as error:
         return f"no JSON ({error}):"
+    if b"\\u" in line and SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+        return "half a surrogate pair, which is no character:"
     return row if isinstance(row, dict) else "no JSON object:"
 
 
@@ -188,7 +191,7 @@ def _sampled(files: Sequence[InputFile], encoding: str) -> list[dict[str, Any]]:
     step = 1 if whole else max(1, len(files) // FILES)
     rows: list[dict[str, Any]] = []
     for file in files[::step]:
-        text = TextFile(file.path, encoding)
+        text = TextFile(file, encoding)
         try:
             stop = WHOLE_BYTES if whole else PART_BYTES
             body = TextRecords(text, 0, LineScan).starting_in(0, stop).body

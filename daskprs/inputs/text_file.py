@@ -35,35 +35,46 @@ class TextFile:
 
     Parameters
     ----------
-    path
-        Where it is; its suffix says whether it is compressed.
+    file
+        Where it is; its suffix says whether it is compressed. What is added to it after it was
+        found is not read.
     encoding
         Text that cannot be cut bytewise is read as a stream, and given as UTF-8.
 
     """
 
-    def __init__(self, path: str, encoding: str) -> None:
-        self.path = path
+    def __init__(self, file: InputFile, encoding: str) -> None:
+        self.path = file.path
+        self.size_bytes = size_of(file, encoding)
+        """How many bytes there are; None for a stream."""
         self._encoding = encoding
-        self._stream = is_stream(path, encoding)
         self._file: IO[bytes] | None = None
         self._at = 0
 
+    @property
+    def is_stream(self) -> bool:
+        """Whether it can only be read from its beginning."""
+        return self.size_bytes is None
+
     def read(self, start: int, length: int) -> bytes:
-        """Return up to `length` bytes from `start`; fewer at the end of the file only."""
-        file = self._opened(start)
-        if not self._stream:
-            file.seek(start)
-        pieces = []
+        """Return up to `length` bytes from `start`; fewer at the end of the file only.
+
+        Raises
+        ------
+        LoadError
+            When it is cut short, not what its suffix says, or not in its encoding.
+
+        """
+        if self.size_bytes is not None:
+            length = max(0, min(length, self.size_bytes - start))
         try:
-            while length > 0 and (piece := file.read(length)):
-                pieces.append(piece)
-                length -= len(piece)
-        except (OSError, EOFError, pa.ArrowException, UnicodeDecodeError) as error:
-            msg = f"{self.path}: it cannot be read beyond byte {start}: {error}"
+            whole = self._read(start, length)
+        except (OSError, EOFError, pa.ArrowException) as error:
+            msg = f"{self.path}: it cannot be read beyond byte {self._at}: {error}"
             raise LoadError(msg) from error
-        whole = b"".join(pieces)
-        self._at = start + len(whole)
+        if self.size_bytes is not None and len(whole) < length:
+            msg = f"{self.path} is shorter than it was: it ends before byte {start + length}."
+            raise LoadError(msg)
         return whole
 
     def close(self) -> None:
@@ -72,18 +83,29 @@ class TextFile:
             self._file.close()
             self._file = None
 
+    def _read(self, start: int, length: int) -> bytes:
+        file = self._opened(start)
+        if not self.is_stream:
+            file.seek(start)
+            self._at = start
+        pieces = []
+        while length > 0 and (piece := file.read(length)):
+            pieces.append(piece)
+            length -= len(piece)
+            self._at += len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
     def _opened(self, start: int) -> IO[bytes]:
-        if self._file is None or (self._stream and start < self._at):
+        if self._file is None or (self.is_stream and start < self._at):
             self.close()
             self._file = (
-                _open(self.path, self._encoding) if self._stream else open_binary(self.path)
+                _open(self.path, self._encoding) if self.is_stream else open_binary(self.path)
             )
             self._at = 0
-        while self._stream and self._at < start:
+        while self.is_stream and self._at < start:
             skipped = len(self._file.read(min(SKIP_BYTES, start - self._at)))
             if skipped == 0:
-                msg = f"{self.path} is shorter than it was: it ends before byte {start}."
-                raise LoadError(msg)
+                break
             self._at += skipped
         return self._file
 
@@ -95,21 +117,26 @@ def _open(path: str, encoding: str) -> IO[bytes]:
         raw = cast("IO[bytes]", pa.CompressedInputStream(pa.PythonFile(raw), compression))
     if is_bytewise(encoding):
         return raw
-    return cast("IO[bytes]", _Utf8(raw, encoding))
+    return cast("IO[bytes]", _Utf8(raw, path, encoding))
 
 
 class _Utf8:
     """A file of text in any encoding, read as UTF-8."""
 
-    def __init__(self, raw: IO[bytes], encoding: str) -> None:
+    def __init__(self, raw: IO[bytes], path: str, encoding: str) -> None:
         self._raw = raw
+        self._path = path
+        self._encoding = encoding
         self._decoder = codecs.getincrementaldecoder(encoding)()
         self._left = b""
+        self._read = 0
+        self._lines = 1
 
     def read(self, length: int) -> bytes:
         while len(self._left) < length:
             piece = self._raw.read(SKIP_BYTES)
-            self._left += self._decoder.decode(piece, final=not piece).encode()
+            self._read += len(piece)
+            self._left += self._decoded(piece)
             if not piece:
                 break
         piece, self._left = self._left[:length], self._left[length:]
@@ -117,6 +144,25 @@ class _Utf8:
 
     def close(self) -> None:
         self._raw.close()
+
+    def _decoded(self, piece: bytes) -> bytes:
+        try:
+            text = self._decoder.decode(piece, final=not piece).encode()
+        except UnicodeError as error:
+            raise LoadError(self._undecoded(error)) from error
+        self._lines += text.count(b"\n")
+        return text
+
+    def _undecoded(self, error: UnicodeError) -> str:
+        if not isinstance(error, UnicodeDecodeError):
+            return f"{self._path}, after line {self._lines}: {error}"
+        good = error.object[: error.start].decode(error.encoding, "ignore")
+        line = self._lines + good.count("\n")
+        offset = self._read - len(error.object) + error.start
+        return (
+            f"{self._path}, line {line}: byte {offset} is not in the encoding {self._encoding}: "
+            f"{error.reason}. Say encoding= if it is another one."
+        )
 
 
 def size_of(file: InputFile, encoding: str) -> int | None:

@@ -1,41 +1,40 @@
-"""The types of the columns of text, fixed before the first mini-batch."""
+"""The columns of delimited text and their types, fixed before the first mini-batch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+import io
+import warnings
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+from pandas.tseries.api import guess_datetime_format
 
-from daskprs.errors import OptionError
+from daskprs.errors import Option, OptionError
 from daskprs.inputs.columns import check_columns
+from daskprs.inputs.text_column import ANY, BOOL_OR_NULL, INTO, TEXT, TextColumn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
-BOOL_OR_NULL = "bool or null"
-TEXT = "str"
-
-
-class TextSchema(NamedTuple):
-    """Types by column, in the order of the columns."""
-
-    names: tuple[str, ...]
-    """All columns of a file."""
-    dtypes: dict[str, Any]
-    """What pandas parses each as; `BOOL_OR_NULL` for booleans among nulls."""
-    dates: dict[str, Any]
-    """Columns that become timestamps after they were parsed as text."""
-
-    def parsed_as(self, columns: list[str]) -> dict[str, Any]:
-        """Return the types that the parser is told."""
-        return {
-            name: dtype
-            for name, dtype in self.dtypes.items()
-            if name in columns and dtype != BOOL_OR_NULL
-        }
+Schema = dict[str, TextColumn]
+"""All columns of an input by name, in their order."""
+ISO = "ISO8601"
 
 
-def schema_of(sample: pd.DataFrame, given: Mapping[str, Any], *, complete: bool) -> TextSchema:
+def kept_as_text(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns whose cells a sample has to keep as they are written: dates."""
+    return {name: TEXT for name, dtype in given.items() if _is_moment(_known(name, dtype))}
+
+
+def schema_of(
+    sample: pd.DataFrame,
+    given: Mapping[str, Any],
+    *,
+    complete: bool,
+    in_all: Container[str],
+) -> Schema:
     """Return the types that a sample suggests, and those that were given.
 
     Parameters
@@ -46,50 +45,114 @@ def schema_of(sample: pd.DataFrame, given: Mapping[str, Any], *, complete: bool)
         The option `dtypes`.
     complete
         The sample is the whole input: its types are what pandas makes of it.
+    in_all
+        Columns that every file has; the others are null in some.
 
     Raises
     ------
     OptionError
-        For a column that is not there, or a type that pandas does not know.
+        For a column that is not there, or a type that it cannot have.
 
     """
     check_columns(list(given), list(sample.columns), "dtypes")
-    dtypes: dict[str, Any] = {}
-    dates: dict[str, Any] = {}
+    schema: Schema = {}
     for name in sample.columns:
-        if name not in given:
-            dtypes[name] = _suggested(sample[name], complete=complete)
-        elif _is_date(given[name]):
-            dtypes[name], dates[name] = TEXT, pd.api.types.pandas_dtype(given[name])
+        if name in given:
+            schema[name] = _given(name, given[name], sample[name])
         else:
-            dtypes[name] = _known(name, given[name])
-    return TextSchema(tuple(sample.columns), dtypes, dates)
+            suggested = _suggested(sample[name], complete=complete)
+            schema[name] = TextColumn(name, suggested if name in in_all else _or_null(suggested))
+        if name not in in_all and not schema[name].takes_null:
+            told = f": some files have no column {name!r}, and {schema[name].kind} holds no null. "
+            raise OptionError(Option("dtypes"), told, "Say 'Int64', 'boolean' or 'float64'.")
+    return schema
 
 
 def _suggested(column: pd.Series, *, complete: bool) -> Any:
     if column.empty and complete:
-        return "object"
+        return np.dtype(object)
     if column.isna().all():
-        return "float64" if complete else TEXT
+        return np.dtype("float64") if complete else TEXT
     if column.dtype == object:
         values = set(map(type, column.dropna()))
         return BOOL_OR_NULL if values == {bool} else TEXT
-    if isinstance(column.dtype, pd.StringDtype):
-        return TEXT
-    return str(column.dtype)
+    return column.dtype if isinstance(column.dtype, np.dtype) else TEXT
 
 
-def _is_date(dtype: Any) -> bool:
-    try:
-        return pd.api.types.is_datetime64_any_dtype(pd.api.types.pandas_dtype(dtype))
-    except TypeError:
-        return False
+def _or_null(suggested: Any) -> Any:
+    """Return the type that pandas gives to a column with nulls in it."""
+    if not isinstance(suggested, np.dtype) or suggested.kind not in INTO:
+        return suggested
+    return BOOL_OR_NULL if suggested.kind == "b" else np.dtype("float64")
+
+
+def _given(name: str, dtype: Any, sample: pd.Series) -> TextColumn:
+    known = _known(name, dtype)
+    if isinstance(known, pd.CategoricalDtype):
+        return _category(name, known)
+    if _is_moment(known):
+        return TextColumn(name, TEXT, known, _date_format(sample.dropna()))
+    if isinstance(known, np.dtype) and known.kind == "m":
+        return TextColumn(name, TEXT, known)
+    if isinstance(known, np.dtype) and known.kind in INTO:
+        return TextColumn(name, known)
+    _try_out(name, dtype)
+    return TextColumn(name, dtype)
+
+
+def _category(name: str, dtype: pd.CategoricalDtype) -> TextColumn:
+    if getattr(dtype, "categories", None) is None:
+        told = f": 'category', given for the column {name!r}, would have other categories in each"
+        raise OptionError(
+            Option("dtypes"), told, " mini-batch. Name them: pd.CategoricalDtype([...])."
+        )
+    is_text = all(isinstance(category, str) for category in dtype.categories)
+    return TextColumn(name, TEXT if is_text else ANY, dtype)
 
 
 def _known(name: str, dtype: Any) -> Any:
+    given = f": {dtype!r}, given for the column {name!r},"
     try:
-        pd.api.types.pandas_dtype(dtype)
-    except TypeError as error:
-        msg = f"dtypes: {dtype!r}, given for the column {name!r}, is no type of pandas: {error}."
-        raise OptionError(msg) from error
-    return dtype
+        known = pd.api.types.pandas_dtype(dtype)
+    except (TypeError, ValueError) as error:
+        raise OptionError(Option("dtypes"), f"{given} is no type of pandas: {error}.") from error
+    if str(known) in ("datetime64", "timedelta64"):
+        raise OptionError(Option("dtypes"), f"{given} lacks its unit: say '{known}[ns]'.")
+    return known
+
+
+def _is_moment(dtype: Any) -> bool:
+    if isinstance(dtype, pd.ArrowDtype):
+        return bool(pa.types.is_date(dtype.pyarrow_dtype)) or dtype.kind == "M"
+    return bool(pd.api.types.is_datetime64_any_dtype(dtype))
+
+
+def _try_out(name: str, dtype: Any) -> None:
+    """Refuse a type that pandas cannot make of text."""
+    try:
+        pd.read_csv(io.BytesIO(b"1\n"), header=None, names=[name], dtype={name: dtype})
+    except (NotImplementedError, TypeError) as error:
+        told = f": pandas cannot read {dtype!r}, given for the column {name!r}, from text: {error}."
+        raise OptionError(Option("dtypes"), told, " Say 'str' and convert it in run().") from error
+    except ValueError:
+        return  # a type that 1 does not fit
+
+
+def _date_format(values: pd.Series) -> str:
+    """Return the one format that dates are read by, whatever mini-batch they lie in.
+
+    Left to itself, pandas guesses from the first value of each piece: 01/02 would be January in
+    one mini-batch and February in the next.
+    """
+    formats = [ISO]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the order of day and month, which is tried out
+        for dayfirst in (False, True) if len(values) else ():
+            guess = guess_datetime_format(str(values.iloc[0]), dayfirst=dayfirst)
+            # The year first and then the day is nobody's custom, but what one misfit looks like.
+            if guess is not None and not guess.startswith("%Y"):
+                formats.append(guess)
+        for date_format in formats:
+            if pd.to_datetime(values, format=date_format, errors="coerce", utc=True).notna().all():
+                return date_format
+    return formats[min(1, len(formats) - 1)]

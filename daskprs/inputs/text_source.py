@@ -9,7 +9,7 @@ from daskprs.inputs.input_file import files_fingerprint
 from daskprs.inputs.path_columns import PathColumns
 from daskprs.inputs.sizes import bytes_per_mini_batch
 from daskprs.inputs.text_file import TextFile, size_of
-from daskprs.inputs.text_records import LineScan, TextRecords, delimited_scan
+from daskprs.inputs.text_records import NewScan, Records, TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,22 +19,29 @@ if TYPE_CHECKING:
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Unit
 
+CHUNK_BYTES = 1 << 20
+
 
 class TextFiles(NamedTuple):
     """The files of an input, as far as reading their records goes; travels to the agents."""
 
-    paths: list[str]
+    files: list[InputFile]
     begins: list[int]
     """Where the first record of each starts, behind a byte order mark and a header."""
     encoding: str
-    delimiter: str | None
-    """None where each line is a record, whatever is in it."""
+    new_scan: NewScan
 
-    def open(self, place: int) -> tuple[TextFile, TextRecords]:
+    def open(self, place: int) -> OpenFile:
         """Open a file; the caller closes it."""
-        file = TextFile(self.paths[place], self.encoding)
-        scan = LineScan if self.delimiter is None else delimited_scan(self.delimiter)
-        return file, TextRecords(file, self.begins[place], scan)
+        file = TextFile(self.files[place], self.encoding)
+        return OpenFile(file, TextRecords(file, self.begins[place], self.new_scan))
+
+
+class OpenFile(NamedTuple):
+    """A file that is open, and its records."""
+
+    file: TextFile
+    records: TextRecords
 
 
 class TextSource:
@@ -46,17 +53,19 @@ class TextSource:
         The files, in their order.
     reading
         Size, encoding, and what paths carry.
+    text
+        The same files, with where their records begin and how these end.
 
     """
 
     unit: Unit = "row"
 
-    def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
+    def __init__(self, files: Sequence[InputFile], reading: Reading, text: TextFiles) -> None:
         self._files = files
         self._encoding = reading.encoding
         self._size = bytes_per_mini_batch(reading.mini_batch_size)
         self._paths = PathColumns(files, reading)
-        self._text = TextFiles([], [], reading.encoding, None)
+        self._text = text
 
     def prepare(self, scratch: Path) -> None:
         """Do nothing: the files are where they are."""
@@ -100,11 +109,11 @@ class TextSource:
             for start in range(0, size, self._size):
                 yield start, min(start + self._size, size)
             return
-        file, records = self._text.open(place)
+        opened = self._text.open(place)
         try:
-            yield from records.cut(self._size)
+            yield from opened.records.cut(self._size)
         finally:
-            file.close()
+            opened.file.close()
 
 
 class OpenText:
@@ -113,25 +122,33 @@ class OpenText:
     def __init__(self, text: TextFiles) -> None:
         self._text = text
         self._place = -1
-        self._opened: tuple[TextFile, TextRecords] | None = None
+        self._opened: OpenFile | None = None
 
-    def records(self, place: int) -> TextRecords:
-        """Return the records of a file; the one before is closed."""
-        return self._open(place)[1]
+    def load(self, piece: tuple[int, int, int]) -> Records:
+        """Return the records of a mini-batch; a file that was open before is closed."""
+        place, start, stop = piece
+        opened = self._open(place)
+        if opened.file.is_stream:
+            return opened.records.between(start, stop)
+        return opened.records.starting_in(start, stop)
 
     def line_at(self, place: int, offset: int) -> str:
         """Return the file and line of a byte, for people; the file is read up to it."""
-        head = self._open(place)[0].read(0, offset)
-        line = head.count(b"\n") + head.count(b"\r") - head.count(b"\r\n") + 1
-        return f"{self._text.paths[place]}, line {line}"
+        file = self._open(place).file
+        at, line, last = 0, 1, b""
+        while at < offset and (chunk := file.read(at, min(CHUNK_BYTES, offset - at))):
+            at += len(chunk)
+            line += chunk.count(b"\n") + chunk.count(b"\r") - (last + chunk).count(b"\r\n")
+            last = chunk[-1:]
+        return f"{file.path}, line {line}"
 
     def close(self) -> None:
         """Close the file."""
         if self._opened is not None:
-            self._opened[0].close()
+            self._opened.file.close()
             self._opened = None
 
-    def _open(self, place: int) -> tuple[TextFile, TextRecords]:
+    def _open(self, place: int) -> OpenFile:
         if self._opened is None or place != self._place:
             self.close()
             self._opened = self._text.open(place)

@@ -283,9 +283,9 @@ def test_one_bad_line_among_many_is_found_in_a_few_looks(
     looks = []
     parse = DelimitedParser.parse
 
-    def counted(self: DelimitedParser, body: bytes, names: Any) -> pd.DataFrame:
+    def counted(self: DelimitedParser, body: bytes, names: Any, **more: Any) -> pd.DataFrame:
         looks.append(len(body))
-        return parse(self, body, names)
+        return parse(self, body, names, **more)
 
     monkeypatch.setattr(DelimitedParser, "parse", counted)
     path = tmp_path / "table.csv"

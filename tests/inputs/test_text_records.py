@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs.inputs import text_records
-from daskprs.inputs.text_records import TextRecords, delimited_scan
+from daskprs.inputs.delimited_parse import Dialect
+from daskprs.inputs.text_records import TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,6 +20,8 @@ TEXT = st.text(alphabet='a,"\n\r', max_size=60).map(str.encode)
 
 class InMemory:
     """Bytes that are read like a file."""
+
+    path = "in memory"
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -62,7 +65,7 @@ def _chunks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @given(body=TEXT, size=st.integers(1, 20), seed=st.randoms())
 def test_a_record_belongs_to_the_range_it_starts_in(body: bytes, size: int, seed: object) -> None:
     """Whatever the order in which ranges are asked for."""
-    records = TextRecords(InMemory(body), 0, delimited_scan(","))  # type: ignore[arg-type]
+    records = TextRecords(InMemory(body), 0, Dialect(",", "utf-8", multi_line=True).new_scan)  # type: ignore[arg-type]
     ranges = [(start, min(start + size, len(body))) for start in range(0, len(body), size)]
     expected = {
         (start, stop): b"".join(
@@ -79,7 +82,9 @@ def test_a_record_belongs_to_the_range_it_starts_in(body: bytes, size: int, seed
 @given(body=TEXT, size=st.integers(1, 20))
 def test_a_stream_is_cut_at_record_ends(body: bytes, size: int) -> None:
     """Its pieces are the whole, and each begins where a record does."""
-    pieces = list(TextRecords(InMemory(body), 0, delimited_scan(",")).cut(size))  # type: ignore[arg-type]
+    pieces = list(
+        TextRecords(InMemory(body), 0, Dialect(",", "utf-8", multi_line=True).new_scan).cut(size)
+    )  # type: ignore[arg-type]
     assert b"".join(body[start:stop] for start, stop in pieces) == body
     starts = {start for start, _ in records_one_by_one(body)}
     assert {start for start, _ in pieces} <= starts

@@ -1,0 +1,275 @@
+"""Delimited text: mini-batches put together are what `pandas.read_csv` makes of the whole."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import pickle
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from put_together import together
+
+from daskprs.errors import InputError, LoadError, OptionError
+from daskprs.inputs.delimited_arrow import ArrowParser
+from daskprs.inputs.delimited_parse import DelimitedParser, Dialect
+from daskprs.inputs.open import open_source
+from daskprs.inputs.reading import Reading
+from daskprs.inputs.text_column import TEXT, TextColumn
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COUNTER = itertools.count()
+NULLS = ["", "NA", "nan", "NULL", "<NA>", "None", "n/a", "-1.#IND"]
+TEXTS = st.one_of(
+    st.sampled_from([*NULLS, "True", "1", " lead", "#c", "\ufeffx", "a\0b", "\u2028", "x\ny", "'"]),
+    st.text(alphabet='ab1.,"\n\r é;\t-', max_size=6),
+)
+INTEGERS = st.one_of(
+    st.integers(-(2**63), 2**63 - 1).map(str),
+    st.sampled_from(["007", "+3", " 7", "7 ", "-0", "0x1F", "1_0"]),
+)
+FLOATS = st.one_of(
+    st.floats(allow_nan=False).map(repr),
+    st.decimals(-1000, 1000, places=2).map(str),
+    st.sampled_from(
+        [*NULLS, "1.", ".5", "1E-3", "+1.5", "INF", "-inf", "Infinity", "1e400", "NAN"]
+    ),
+)
+BOOLEANS = st.sampled_from(["True", "TRUE", "true", "False", "FALSE", "false", " True", ""])
+CELLS = [TEXTS, INTEGERS, FLOATS, BOOLEANS]
+
+
+@st.composite
+def csv_texts(draw: st.DrawFn, delimiter: str) -> str:
+    """Draw a CSV file of columns of all kinds, quoted where it has to be, or everywhere."""
+    kinds = draw(st.lists(st.sampled_from(CELLS), min_size=1, max_size=4))
+    rows = draw(st.lists(st.tuples(*kinds), max_size=8))
+    always = draw(st.booleans())
+    end = draw(st.sampled_from(["\n", "\r\n"]))
+    lines = [delimiter.join(f"column{number}" for number in range(len(kinds)))]
+    for row in rows:
+        lines.append(delimiter.join(_quoted(cell, delimiter, always=always) for cell in row))
+        lines.extend([""] * draw(st.integers(0, 1)))
+    return end.join(lines) + draw(st.sampled_from([end, ""]))
+
+
+def _quoted(cell: str, delimiter: str, *, always: bool = False) -> str:
+    special = any(char in cell for char in f'{delimiter}"\r\n') or not cell.strip()
+    return '"' + cell.replace('"', '""') + '"' if always or special else cell
+
+
+def _written(folder: Path, body: bytes, suffix: str = ".csv") -> Path:
+    path = folder / f"text{next(COUNTER)}{suffix}"
+    path.write_bytes(gzip.compress(body) if suffix.endswith(".gz") else body)
+    return path
+
+
+@given(
+    data=st.data(),
+    delimiter=st.sampled_from([",", "\t", ";", " "]),
+    encoding=st.sampled_from(["utf-8", "utf-8", "utf-8-sig", "utf-16", "cp1252"]),
+    suffix=st.sampled_from([".csv", ".csv", ".csv.gz"]),
+    size=st.integers(1, 80),
+)
+def test_mini_batches_are_what_pandas_reads(
+    tmp_path_factory: pytest.TempPathFactory,
+    data: st.DataObject,
+    delimiter: str,
+    encoding: str,
+    suffix: str,
+    size: int,
+) -> None:
+    """In any encoding that holds it, with any delimiter, plain or compressed, cut anywhere."""
+    text = data.draw(csv_texts(delimiter))
+    body = text.encode(encoding, "replace")
+    path = _written(tmp_path_factory.getbasetemp(), body, suffix)
+    expected = pd.read_csv(path, sep=delimiter, encoding=encoding, low_memory=False)
+    reading = Reading(mini_batch_size=size, delimiter=delimiter, encoding=encoding)
+    pd.testing.assert_frame_equal(together(open_source(path, reading)), expected, check_exact=True)
+    path.unlink()
+
+
+ARROW_COLUMNS = {
+    TEXT: TEXTS,
+    "int64": INTEGERS,
+    "uint64": INTEGERS,
+    "int8": st.one_of(st.integers(-128, 127).map(str), INTEGERS),
+    "float64": FLOATS,
+    "bool": BOOLEANS,
+}
+
+
+@given(data=st.data(), kind=st.sampled_from(list(ARROW_COLUMNS)), is_clean=st.booleans())
+def test_what_arrow_reads_is_what_pandas_reads(
+    data: st.DataObject, kind: str, *, is_clean: bool
+) -> None:
+    """Bit by bit, or Arrow leaves it to pandas, which reads or refuses it."""
+    cells = data.draw(st.lists(ARROW_COLUMNS[kind], min_size=1, max_size=3))
+    lines = [f"{_quoted(cell, ',') if is_clean else cell},x" for cell in cells]
+    body = "\n".join(lines).encode()
+    dialect = Dialect(",", "utf-8", multi_line=True)
+    scan = dialect.new_scan()
+    scan.skip(body)
+    assume(not scan.is_quoted)  # such a body is never shown to Arrow
+    parsed = kind if kind == TEXT else pd.api.types.pandas_dtype(kind)
+    columns = [TextColumn("a", parsed), TextColumn("b", TEXT)]
+    by_arrow = ArrowParser(",", "utf-8").parse(body, ["a", "b"], columns)
+    parser = DelimitedParser(dialect, {column.name: column for column in columns}, ["a", "b"])
+    if by_arrow is not None:
+        by_pandas = parser.by_pandas(body, ["a", "b"], columns)
+        pd.testing.assert_frame_equal(by_arrow, by_pandas, check_exact=True)
+
+
+def test_a_clean_table_is_read_by_arrow() -> None:
+    """It is what makes reading fast."""
+    columns = [TextColumn("a", pd.api.types.pandas_dtype("int64")), TextColumn("b", TEXT)]
+    frame = ArrowParser(",", "utf-8").parse(b'1,x\n2,"y,z"\n', ["a", "b"], columns)
+    assert frame is not None
+    assert frame.to_dict("list") == {"a": [1, 2], "b": ["x", "y,z"]}
+
+
+GZIP = gzip.compress(b"a,b\n1,x\n2,y\n")
+ZSTD = bytes(pa.compress(b"a,b\n1,x\n2,y\n", codec="zstd", asbytes=True))
+MORE_ZSTD = bytes(pa.compress(b"3,z\n", codec="zstd", asbytes=True))
+READ: dict[str, tuple[dict[str, bytes], dict[str, Any], dict[str, list[Any]]]] = {
+    "an empty file among others": (
+        {"1.csv": b"a\n1\n", "2.csv": b"", "3.csv": b"a\n3\n"},
+        {},
+        {"a": [1, 3]},
+    ),
+    "a header alone": ({"1.csv": b"a,b"}, {}, {"a": [], "b": []}),
+    "nothing": ({"1.csv": b"", "2.csv": b"\n \n"}, {}, {}),
+    "members of gzip": ({"1.csv.gz": GZIP + gzip.compress(b"3,z\n")}, {}, {"a": [1, 2, 3]}),
+    "frames of zstd": ({"1.csv.zst": ZSTD + MORE_ZSTD}, {}, {"b": ["x", "y", "z"]}),
+    "a row longer than a range": (
+        {"1.csv": b"a,b\n1," + b"x" * 99 + b"\n2,y\n"},
+        {},
+        {"a": [1, 2]},
+    ),
+    "carriage returns alone": ({"1.csv": b'a,b\r1,"x\ry"\r2,z'}, {}, {"b": ["x\ry", "z"]}),
+    "tabs alone are a row": (
+        {"1.tsv": b"a\tb\n\t\n1\tx\n"},
+        {"dtypes": {"a": "Int64"}},
+        {"a": [pd.NA, 1]},
+    ),
+    "other headers": (
+        {"1.csv": b"a,b\n1,True\n", "2.csv": b"b,c\nFalse,x\n"},
+        {"header": "all_files_different_headers", "columns": ("b", "c")},
+        {"b": [True, False]},
+    ),
+    "days before months": (
+        {"1.csv": b"a,b\n1,01/02/2020\n2,25/12/2020\n"},
+        {"dtypes": {"b": "datetime64[ns]"}},
+        {"b": [pd.Timestamp(2020, 2, 1), pd.Timestamp(2020, 12, 25)]},
+    ),
+    "what is not wanted": (
+        {"1.csv": b"a,b\n1,2\n3,no number\n"},
+        {"dtypes": {"b": "int64"}, "columns": ("a",)},
+        {"a": [1, 3]},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", READ)
+def test_odd_files_are_read(tmp_path: Path, case: str) -> None:
+    """At a size at which every row is a mini-batch of its own."""
+    files, reading, expected = READ[case]
+    for name, body in files.items():
+        (tmp_path / name).write_bytes(body)
+    got = together(open_source(tmp_path, Reading(mini_batch_size=3, **reading)))
+    assert {name: list(got[name]) for name in expected} == expected
+    assert len(got) == len(next(iter(expected.values()), []))
+
+
+GOOD = b"1,2\n" * 9
+REFUSED: dict[str, tuple[bytes, dict[str, Any], str]] = {
+    "too few": (GOOD + b"1\n", {}, "line 11: 1 field where 2 are expected: '1'"),
+    "too few, quoted": (GOOD + b'"1,1\n"\n', {}, "line 11: 1 field where 2"),
+    "too many, all": (b"1,2,\n" * 3, {}, "line 2: 3 fields where 2 are expected: '1,2,'"),
+    "an open quote": (GOOD + b'1,"2\n3,4\n', {}, "line 11: a quoted field .* never closed"),
+    "an open quote in a line": (
+        GOOD + b'1,"2',
+        {"support_multi_line": False},
+        "line 11: a quoted field goes on after its line",
+    ),
+    "True for 1": (GOOD + b"True,3\n", {"dtypes": {"a": "int64"}}, "'a' holds 'True'"),
+    "a half": (GOOD + b"1.5,3\n", {"dtypes": {"a": "int64"}}, "'a' holds '1.5'"),
+    "too large": (GOOD + b"9" * 20 + b",3\n", {"dtypes": {"a": "int64"}}, "'a' holds '9999"),
+    "not exact": (GOOD + b"9007199254740993.0,3\n", {"dtypes": {"a": "int64"}}, "'a' holds '90071"),
+    "no float32": (GOOD + b"1e300,3\n", {"dtypes": {"a": "float32"}}, "'a' holds '1e300'"),
+    "no category": (
+        GOOD + b"3,3\n",
+        {"dtypes": {"a": pd.CategoricalDtype([1])}},
+        "line 11: column 'a' holds '3', which is no category",
+    ),
+    "no date": (
+        b"1,2020-01-02\n2,2020-13-01\n",
+        {"dtypes": {"b": "datetime64[ns]"}},
+        "line 3: column 'b' holds '2020-13-01'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("size", [7, 10**6])
+def test_what_does_not_fit_is_refused(tmp_path: Path, case: str, size: int) -> None:
+    """Never filled up with nulls, cut off, rounded, or taken for something near it."""
+    body, reading, message = REFUSED[case]
+    path = _written(tmp_path, b"a,b\n" + body)
+    source = open_source(path, Reading(mini_batch_size=size, **reading))
+    with pytest.raises(LoadError, match=message):
+        together(source)
+
+
+UNUSABLE: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
+    "cut short": (".csv.gz", GZIP[:-9], {}, "cannot be read beyond byte .*Truncated"),
+    "no utf-8": (".csv", b"a,\xff\n", {}, "the header .* cannot be read"),
+    "no utf-16": (".csv", "a\n1\n".encode("utf-16") + b"\0\xd8", {"encoding": "utf-16"}, "line 3"),
+    "no ASCII": (".csv", b"a\n", {"delimiter": "§"}, "delimiter='§'"),
+    "any category": (".csv", b"a\n1\n", {"dtypes": {"a": "category"}}, "Name them"),
+    "no unit": (".csv", b"a\n1\n", {"dtypes": {"a": "datetime64"}}, "lacks its unit"),
+    "no text": (".csv", b"a\n1\n", {"dtypes": {"a": "Sparse[int]"}}, "cannot read"),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_what_cannot_be_read_at_all_is_refused_at_once(tmp_path: Path, case: str) -> None:
+    """Before any agent starts."""
+    suffix, body, reading, message = UNUSABLE[case]
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(body)
+    with pytest.raises((InputError, OptionError), match=message):
+        open_source(path, Reading(**reading))
+
+
+def test_an_integer_beyond_the_samples_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    """One schema for the whole input: later rows do not change it."""
+    path = _written(tmp_path, b"a,b\n" + b"1,2\n" * 1_400_000 + b"1.5,2\n" + b"1,2\n" * 1_400_000)
+    source = open_source(path, Reading())
+    reader = source.reader()
+    piece = next(one for one in source.mini_batches() if one.piece[2] > 5_600_004)
+    with pytest.raises(LoadError, match=r"line 1400002: column 'a' holds '1.5', which is no int64"):
+        reader.load(piece)
+    reader.close()
+
+
+def test_a_reader_travels_and_keeps_little(tmp_path: Path) -> None:
+    """A range at the end of a large file costs the memory of a few ranges."""
+    path = _written(tmp_path, b"a,b\n" + b'1,"x\ny"\n' * 3_000_000)
+    source = open_source(path, Reading(mini_batch_size="64 KB"))
+    *_, last = source.mini_batches()
+    reader = pickle.loads(pickle.dumps(source.reader()))
+    tracemalloc.start()
+    frame = reader.load(last)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    reader.close()
+    assert set(frame["b"]) == {"x\ny"}
+    assert peak < 12 << 20

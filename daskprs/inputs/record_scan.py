@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 QUOTE, LF, CR = b'"'[0], b"\n"[0], b"\r"[0]
-SKIPPED_BYTES = 1 << 18
+SKIPPED_BYTES = 1 << 17
 """So much is gone over at a time: what is computed from it fits into a core's cache."""
 Positions = npt.NDArray[np.int64]
 Cells = npt.NDArray[np.uint8]
@@ -85,13 +85,14 @@ class RecordScan:
 
     def skip(self, chunk: bytes) -> None:
         """Go over a chunk whose record ends do not matter."""
-        if self.is_local or b'"' not in chunk:
-            self._last = chunk[-1] if chunk else self._last
-            return
-        for start in range(0, len(chunk), SKIPPED_BYTES):
-            part = chunk[start : start + SKIPPED_BYTES]
-            self._quotes(part)
-            self._last = part[-1]
+        if b'"' in chunk:
+            cells = np.frombuffer(chunk, np.uint8)
+            for start in range(0, len(cells), SKIPPED_BYTES):
+                part = cells[start : start + SKIPPED_BYTES]
+                self._quotes(part)
+                self._last = int(part[-1])
+        elif chunk:
+            self._last = chunk[-1]
 
     def ends(self, chunk: bytes) -> Positions:
         """Return the positions in a chunk after which a record has ended, in order.
@@ -127,46 +128,50 @@ class RecordScan:
 
     def _are_quoted(self, chunk: bytes, places: Positions) -> Flags:
         """Say which bytes of a chunk lie inside quotes, and move the state on."""
-        first = self._state
-        quotes = self._quotes(chunk)
-        if not len(quotes.places):
-            return np.full(len(places), first == State.QUOTED)
-        states = np.concatenate([np.array([first], np.uint8), quotes.states])
-        are_quoted: Flags = states[np.searchsorted(quotes.places, places)] == State.QUOTED
-        return are_quoted
+        if b'"' not in chunk:
+            return np.full(len(places), self.is_quoted)
+        return self._quotes(np.frombuffer(chunk, np.uint8)).are_around(places)
 
-    def _quotes(self, chunk: bytes) -> Quotes:
+    def _quotes(self, cells: Cells) -> Quotes:
         """Return the quotes of a chunk, and move the state on."""
-        if self.is_local or b'"' not in chunk:
-            return Quotes(np.empty(0, np.int64), np.empty(0, np.uint8))
-        cells = np.frombuffer(chunk, np.uint8)
         places = np.flatnonzero(cells == QUOTE)
+        first = self._state
+        if self.is_local or not len(places):
+            return Quotes(places[:0], first, None)
         left = cells[places - 1]
         if places[0] == 0:
             left[0] = self._last
         # Translating bytes is five times as fast as looking them up in an array.
         before = np.frombuffer(left.tobytes().translate(self._before), np.uint8)
-        quotes = Quotes(places, self._states(before))
-        self._state = State(quotes.states[-1])
-        return quotes
-
-    def _states(self, before: Cells) -> Cells:
-        """Return the state after each quote."""
-        opening = before[int(self.is_quoted) :: 2]
-        stray = self._state == State.PLAIN and before[0] == Before.QUOTE
-        if stray or not opening.all():
-            return _walked(before, self._state)
-        states = np.full(len(before), State.CLOSED, np.uint8)
-        states[int(self.is_quoted) :: 2] = State.QUOTED
-        return states
+        opening = before[int(first == State.QUOTED) :: 2]
+        is_stray = first == State.PLAIN and before[0] == Before.QUOTE
+        if is_stray or not opening.all():
+            states = _walked(before, first)
+            self._state = State(states[-1])
+            return Quotes(places, first, states)
+        is_open = (len(places) + (first == State.QUOTED)) % 2
+        self._state = State.QUOTED if is_open else State.CLOSED
+        return Quotes(places, first, None)
 
 
 class Quotes(NamedTuple):
     """The quotes of a chunk."""
 
     places: Positions
-    states: Cells
-    """The state after each of them."""
+    first: State
+    """The state before the first."""
+    states: Cells | None
+    """The state after each of them; None where they open and close in turn."""
+
+    def are_around(self, places: Positions) -> Flags:
+        """Say which places lie inside quotes."""
+        passed = np.searchsorted(self.places, places)
+        if self.states is None:
+            is_odd: Flags = (passed + (self.first == State.QUOTED)) % 2 == 1
+            return is_odd
+        states = np.concatenate([np.array([self.first], np.uint8), self.states])
+        are_around: Flags = states[passed] == State.QUOTED
+        return are_around
 
 
 def _walked(before: Cells, first: State) -> Cells:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from pyarrow import csv
 
 from daskprs.agent.linux import adopt_orphans
 
@@ -32,6 +34,9 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("suite"), max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+# Arrow keeps a pipe for signals from the first CSV on that a main thread reads.
+csv.read_csv(io.BytesIO(b"a\n1\n"))
 
 # An agent whose zygote was killed would otherwise be the child of nobody that a test can ask.
 adopt_orphans()

@@ -48,7 +48,7 @@ class LeaseRun:
         """Enter what the agent sent; with `below`, only what stands before that position."""
         results = message.results
         if below is not None:
-            results = results.first(max(0, below - self.received))
+            results = results.only(range(min(len(results.outcomes), below - self.received)))
         if results.outcomes:
             self._first_s = self._first_s or time.monotonic()
             self._results.append(results)

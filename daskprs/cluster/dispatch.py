@@ -204,10 +204,11 @@ class Dispatcher:
         match action:
             case Submit(lease, slot):
                 self._submit(lease, slot)
-            case Commit(done, results):
-                self._store.commit(done, results.pieces(done))
+            case Commit(mini_batches):
+                made = action.made
+                self._store.commit(mini_batches, made)
                 self._settled_s = time.monotonic()
-                self._listeners.tell(MiniBatchesDone(place, done))
+                self._listeners.tell(MiniBatchesDone(place, mini_batches, made.outcomes))
             case FailAttempt(mini_batch, outcome, final, charged):
                 if not outcome.started:  # lost with its node: the ledger has no clock
                     outcome = outcome._replace(started=time.time())

@@ -12,7 +12,6 @@ from daskprs.core.tally import Tally
 if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
-    from daskprs.core.lease import Results
     from daskprs.core.limits import Limits
     from daskprs.core.patience import Patience
 
@@ -29,19 +28,26 @@ class Accounts:
         self._limits = limits
         self._patience = patience
         self._budgets = Budgets(limits)
-        self._commit: Commit | None = None
 
     # ---- attempts: what comes back is to be tried again ----
 
-    def commit(self, entry: Entry, outcome: Outcome, results: Results) -> None:
-        """Settle a mini-batch by a successful attempt, one of `results`."""
-        if self._commit is None or self._commit.results is not results:
+    def commit(
+        self,
+        entry: Entry,
+        to: Commit,
+        position: int,
+        total: int,
+        succeeded: int,
+        empty: bool,  # noqa: FBT001 - columns
+    ) -> None:
+        """Settle a mini-batch by a successful attempt, at a position of the results of a commit."""
+        if not to.positions:
             self._patience.progress()
-            self._commit = Commit([], results)
-            self.actions.append(self._commit)
-        self._commit.done.append((entry.mini_batch, outcome))
-        failed = max(0, outcome.total - outcome.succeeded)
-        self.tally.commit(outcome, failed)
+            self.actions.append(to)
+        to.mini_batches.append(entry.mini_batch)
+        to.positions.append(position)
+        failed = max(0, total - succeeded)
+        self.tally.commit(total, succeeded, failed, empty=empty)
         if failed:
             self.abort_if(self._budgets.fail_items(failed))
 

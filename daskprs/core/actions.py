@@ -62,10 +62,15 @@ class Submit(NamedTuple):
 class Commit(NamedTuple):
     """Write what attempts made: they are the ones that count."""
 
-    done: list[tuple[MiniBatch, Outcome]]
-    """Those of the results that settle their mini-batch, in the order of the results."""
+    mini_batches: list[MiniBatch]
+    positions: list[int]
+    """Which of the results are theirs: all of them, unless some failed or came too late."""
     results: Results
-    """What they came with, and with it their bytes."""
+
+    @property
+    def made(self) -> Results:
+        """What they made: one outcome for each mini-batch."""
+        return self.results.only(self.positions)
 
 
 class FailAttempt(NamedTuple):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from daskprs.core.lease import AgentEvent
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
+    from daskprs.core.packed import Packed
 
 
 class Counts(NamedTuple):
@@ -95,7 +96,9 @@ class MiniBatchesDone(NamedTuple):
     """Attempts at some mini-batches went well, and what they made is committed."""
 
     place: Place
-    done: list[tuple[MiniBatch, Outcome]]
+    mini_batches: list[MiniBatch]
+    outcomes: Packed[Outcome]
+    """One for each of them."""
 
 
 class AttemptFailed(NamedTuple):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from daskprs.core.lease import AgentReady, InitFailed
+
 if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
+    from daskprs.core.lease import LeaseReturned
     from daskprs.core.outcomes import Failure
 
 PER_SLOT_ON_NODE = 3
@@ -65,6 +68,20 @@ class InitRules:
         self._failures += 1
         self._in_a_row[slot.node] += 1
         self._stuck[slot] = elapsed_s >= self._timeout_s
+
+    def hear(self, returned: LeaseReturned, slot: SlotId) -> Failure | None:
+        """Note which agents came up and which did not; return the first reason why not."""
+        failures = []
+        for event in returned.agent_events:
+            match event:
+                case AgentReady():
+                    self.succeed(slot)
+                case InitFailed(failure=failure, elapsed_s=elapsed_s):
+                    failures.append(failure)
+                    self.fail(slot, failure, elapsed_s)
+        if returned.results:
+            self.succeed(slot)
+        return failures[0] if failures else None
 
     def is_out(self, node: int) -> bool:
         """Say whether a node gets no more agents."""

@@ -8,14 +8,15 @@ done, and names what is still running and what is free for others.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.core.packed import Packed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from daskprs.core.mini_batch import Assigned, MiniBatch
+    from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure, Outcome
 
 
@@ -94,24 +95,14 @@ class Results(NamedTuple):
     payload: bytes = b""
     """Bytes of the outcomes' extents without a file: text then typed, one after the other."""
 
-    def pieces(self, done: Sequence[tuple[MiniBatch, Outcome]]) -> Iterator[memoryview]:
-        """Yield the bytes of some of the outcomes, which come in their order here."""
-        payload, at = memoryview(self.payload), 0
-        outcomes = iter(self.outcomes)
-        for _, wanted in done:
-            for outcome in outcomes:
-                start, at = at, at + outcome.carried_bytes
-                if outcome is wanted:
-                    yield payload[start:at]
-                    break
-
-    def first(self, count: int) -> Results:
-        """Return no more than the first so many."""
-        if count >= len(self.outcomes):
+    def only(self, positions: Sequence[int]) -> Results:
+        """Return no more than the outcomes at these positions, which ascend, and their bytes."""
+        if len(positions) == len(self.outcomes):
             return self
-        outcomes = self.outcomes[:count]
-        carried = sum(outcome.carried_bytes for outcome in outcomes)
-        return Results(Packed(outcomes), self.payload[:carried])
+        ends = list(accumulate(outcome.carried_bytes for outcome in self.outcomes))
+        starts = [0, *ends]
+        pieces = [self.payload[starts[at] : ends[at]] for at in positions]
+        return Results(Packed(self.outcomes[at] for at in positions), b"".join(pieces))
 
 
 @dataclass(frozen=True, slots=True)

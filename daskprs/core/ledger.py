@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 from daskprs.core.accounts import Accounts
-from daskprs.core.actions import LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
+from daskprs.core.actions import Commit, LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
 from daskprs.core.backlog import Backlog
 from daskprs.core.fresh import Recovered, fresh
 from daskprs.core.init_rules import InitRules
-from daskprs.core.lease import AgentReady, Death, InitFailed, Lease, LeaseReturned
+from daskprs.core.lease import Death, Lease, LeaseReturned
 from daskprs.core.lease_sizes import LeaseSizes
 from daskprs.core.outcomes import Failure, Status
 from daskprs.core.packed import Packed
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 REFUSALS_BORNE = 5
 """So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
+
+
+SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
+"""What has to be known of an outcome to settle its mini-batch, if nothing went wrong."""
 
 
 class Flight(NamedTuple):
@@ -134,14 +138,15 @@ class Ledger:
             return
         carried = len(flight.entries)
         self._slots[flight.slot] = None
-        init_failed = self._hear_of_agents(returned, flight.slot)
+        init_failure = self._init.hear(returned, flight.slot)
+        self._accounts.hear_of(init_failure)
         self._settle(returned, flight)
         if returned.death is not None and not self._accounts.over:
             self._bury(returned.death, flight)
         if self._accounts.over:
             return
         self._wait_on(returned, flight)
-        if len(flight.entries) == carried > 0 and not init_failed:
+        if len(flight.entries) == carried > 0 and init_failure is None:
             self._refuse(flight, Failure("AgentError", "an agent did not begin what it was given"))
         else:
             self._backlog.put_back(flight.entries.values())
@@ -178,37 +183,25 @@ class Ledger:
 
     # ---- what a lease brings back ----
 
-    def _hear_of_agents(self, returned: LeaseReturned, slot: SlotId) -> bool:
-        """Take note of agents that came up or did not; say whether one did not."""
-        failed = False
-        for event in returned.agent_events:
-            match event:
-                case AgentReady():
-                    self._init.succeed(slot)
-                case InitFailed(failure=failure, elapsed_s=elapsed_s):
-                    failed = True
-                    self._init.fail(slot, failure, elapsed_s)
-                    self._accounts.hear_of(failure)
-        if returned.results:
-            self._init.succeed(slot)
-        return failed
-
     def _settle(self, returned: LeaseReturned, flight: Flight) -> None:
-        entries, accounts = flight.entries, self._accounts
-        outcomes = [(one, results) for results in returned.results for one in results.outcomes]
-        done = [one.elapsed_s for one, _ in outcomes if one.status is Status.RUN_DONE]
-        self._sizes.learn(len(done), sum(done))
-        for outcome, results in outcomes:
-            entry = entries.get(outcome.index)
-            if entry is None or entry.attempt != outcome.attempt:
-                continue  # a late answer of an attempt that was taken back
-            del entries[outcome.index]
-            if outcome.status is Status.RUN_DONE:
-                accounts.commit(entry, outcome, results)
-            else:
-                self._backlog.again(accounts.charge(entry, outcome, flight.slot))
-            if accounts.over:
-                return
+        count, seconds = 0, 0.0
+        for results in returned.results:
+            commit = Commit([], [], results)
+            outcomes = results.outcomes.columns(*SETTLING)
+            for position, (index, attempt, status, elapsed_s, *items) in enumerate(outcomes):
+                entry = flight.entries.get(index)
+                if entry is None or entry.attempt != attempt:
+                    continue  # a late answer of an attempt that was taken back
+                del flight.entries[index]
+                if status is Status.RUN_DONE:
+                    count, seconds = count + 1, seconds + elapsed_s
+                    self._accounts.commit(entry, commit, position, *items)
+                else:
+                    outcome = results.outcomes[position]
+                    self._backlog.again(self._accounts.charge(entry, outcome, flight.slot))
+                if self._accounts.over:
+                    return
+        self._sizes.learn(count, seconds)
 
     def _bury(self, death: Death, flight: Flight) -> None:
         """Blame a death on the one that ran; of several suspects, run each alone."""

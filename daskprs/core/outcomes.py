@@ -46,6 +46,11 @@ class Extent(NamedTuple):
     """The node-local file that holds them; None when they travel with the outcome."""
 
 
+def failed_items(status: Status, total: int, succeeded: int) -> int:
+    """Return how many items did not succeed: all of them unless the attempt did."""
+    return total if status is not Status.RUN_DONE else max(0, total - succeeded)
+
+
 class Outcome(NamedTuple):
     """How one attempt ended, with what it made."""
 
@@ -76,10 +81,8 @@ class Outcome(NamedTuple):
 
     @property
     def failed(self) -> int:
-        """Items that did not succeed: all of them unless the attempt did."""
-        if self.status is not Status.RUN_DONE:
-            return self.total
-        return max(0, self.total - self.succeeded)
+        """Items that did not succeed."""
+        return failed_items(self.status, self.total, self.succeeded)
 
     @property
     def carried_bytes(self) -> int:

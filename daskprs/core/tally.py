@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from daskprs.core.events import Counts, Standing
-
-if TYPE_CHECKING:
-    from daskprs.core.outcomes import Outcome
 
 
 @dataclass(slots=True)
@@ -32,14 +28,14 @@ class Tally:
         self.drawn += 1
         self.planned += 1
 
-    def commit(self, outcome: Outcome, failed: int) -> None:
+    def commit(self, total: int, succeeded: int, failed: int, *, empty: bool) -> None:
         """Count a successful attempt, and the items in it that did not succeed."""
-        if outcome.empty:
+        if empty:
             self.planned -= 1
             return
         self.succeeded += 1
-        self.items += outcome.total
-        self.items_succeeded += outcome.succeeded
+        self.items += total
+        self.items_succeeded += succeeded
         self.items_failed += failed
 
     def give_up(self, items: int) -> None:

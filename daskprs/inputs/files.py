@@ -152,10 +152,11 @@ class FilesReader:
 
 
 def _identity(files: list[InputFile]) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for file in files:
-        digest.update(file.identity.encode("utf-8", "surrogateescape") + b"\n")
-    return digest.hexdigest()
+    """Return what says whether it is the same work: for one file the file, for more a digest."""
+    if len(files) == 1:
+        return files[0].identity
+    whole = "\n".join([file.identity for file in files])
+    return hashlib.blake2b(whole.encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 
 def _label(files: list[InputFile]) -> str:

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 def punctual(plan: Iterator[MiniBatch], timeout_s: float) -> Iterator[MiniBatch]:
     """Pass a plan on, unless its first mini-batch took too long to make."""
     begun = time.monotonic()
-    for place, mini_batch in enumerate(plan):
-        if place == 0 and time.monotonic() - begun > timeout_s:
+    for first in plan:
+        took_s = time.monotonic() - begun
+        if took_s > timeout_s:
             msg = (
-                f"the first mini-batch took {time.monotonic() - begun:.0f} s to make, more than "
+                f"the first mini-batch took {took_s:.0f} s to make, more than "
                 f"first_task_creation_timeout={timeout_s:g} s."
             )
             raise DaskprsError(msg)
-        yield mini_batch
+        yield first
+        yield from plan

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
+    from daskprs.core.packed import Packed
 
 Numbers = np.ndarray[Any, Any]
 BLOCK = 10_000
@@ -47,41 +48,41 @@ class Commit(NamedTuple):
 class Regions(NamedTuple):
     """Regions as columns."""
 
-    offset: list[int]
-    length: list[int]
-    checksum: list[int]
+    offset: Sequence[int]
+    length: Sequence[int]
+    checksum: Sequence[int]
 
 
 class Commits(NamedTuple):
     """Commits that are made together, as columns; None for one in which nothing stands."""
 
-    identity: list[str] | None
-    attempt: list[int]
-    index: list[int]  # type: ignore[assignment] # tuple.index is of no use here
-    total: list[int]
-    succeeded: list[int]
-    empty: list[bool] | None = None
+    identity: Sequence[str] | None
+    attempt: Sequence[int]
+    index: Sequence[int]  # type: ignore[assignment] # tuple.index is of no use here
+    total: Sequence[int]
+    succeeded: Sequence[int]
+    empty: Sequence[bool] | None = None
     text: Regions | None = None
     typed: Regions | None = None
-    header: list[str | None] | None = None
+    header: Sequence[str | None] | None = None
 
     @classmethod
     def of(
         cls,
-        done: Sequence[tuple[MiniBatch, Outcome]],
+        mini_batches: Sequence[MiniBatch],
+        outcomes: Packed[Outcome],
         text: Regions | None,
         typed: Regions | None,
-        header: list[str | None] | None,
+        header: Sequence[str | None] | None,
     ) -> Commits:
         """Return the commits of attempts, given where their rows are."""
-        outcomes = [outcome for _, outcome in done]
-        empty = [outcome.empty for outcome in outcomes]
+        empty = outcomes.column("empty")
         return cls(
-            identity=[mini_batch.identity for mini_batch, _ in done],
-            attempt=[outcome.attempt for outcome in outcomes],
-            index=[outcome.index for outcome in outcomes],
-            total=[outcome.total for outcome in outcomes],
-            succeeded=[outcome.succeeded for outcome in outcomes],
+            identity=[mini_batch.identity for mini_batch in mini_batches],
+            attempt=outcomes.column("attempt"),
+            index=outcomes.column("index"),
+            total=outcomes.column("total"),
+            succeeded=outcomes.column("succeeded"),
             empty=empty if any(empty) else None,
             text=text,
             typed=typed,
@@ -133,6 +134,8 @@ class CommitTable:
             order = np.argsort(indexes, kind="stable").astype(np.uint32)
             self._sorted = indexes[order], order
         indexes, order = self._sorted
+        if len(indexes) == 0:
+            return None
         place = int(np.searchsorted(indexes, indexes.dtype.type(index)))  # else it is all converted
         if place == len(indexes) or indexes[place] != index:
             return None

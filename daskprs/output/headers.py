@@ -9,9 +9,8 @@ import numpy as np
 from daskprs.errors import OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from daskprs.core.outcomes import Outcome
+    from daskprs.core.packed import Packed
     from daskprs.output.commits import CommitTable
 
 
@@ -32,7 +31,7 @@ class Headers:
         row = int(named[0])
         return cls(commits.header(int(numbers[row])), int(commits.column("index")[row]))
 
-    def checked(self, outcomes: Sequence[Outcome]) -> list[str | None] | None:
+    def checked(self, outcomes: Packed[Outcome]) -> list[str | None] | None:
         """Return the headers of mini-batches that have rows; None where there is not one.
 
         Raises
@@ -41,7 +40,7 @@ class Headers:
             When it is not that of the others: both are named.
 
         """
-        if all(outcome.header is None for outcome in outcomes):
+        if not any(outcomes.column("header")):
             return None
         return [self._checked(outcome) for outcome in outcomes]
 

@@ -12,9 +12,7 @@ from daskprs.output.commits import Region, Regions
 from daskprs.output.journal import write_at
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from daskprs.core.outcomes import Extent
+    from daskprs.output.extents import Extents
 
 COPY_BYTES = 1 << 22
 """Files are copied and checked in pieces of this size."""
@@ -27,42 +25,40 @@ class Spool:
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         self._end = 0
 
-    def append(self, extents: Sequence[Extent | None], pieces: Sequence[memoryview]) -> Regions:
-        """Append the bytes of extents, from their files or as given, and say where they are now.
+    def append(self, extents: Extents, payload: bytes) -> Regions:
+        """Append the bytes of extents, those that are given first, and say where they are now.
 
         A failure (a full disk) leaves the spool as it was: what was written of it lies beyond the
         end, and is overwritten or cut off.
 
+        Parameters
+        ----------
+        extents
+            What to append.
+        payload
+            The bytes of those that are in no file, in order.
+
         Raises
         ------
         JournalError
-            When the bytes are not those that the agent has written.
+            When the bytes in a file are not those that the agent has written.
 
         """
-        regions = Regions([], [], [])
-        gathered: list[memoryview] = []
-        start = end = self._end
-        for extent, piece in zip(extents, pieces, strict=True):
-            offset, length, checksum = end, 0, 0
-            if extent is not None and extent.length:
-                if extent.file is None:
-                    length, checksum = len(piece), extent.checksum  # checked when published
-                    gathered.append(piece)
-                else:
-                    write_at(self._fd, memoryview(b"".join(gathered)), start)
-                    gathered.clear()
-                    length, checksum = self._copy(Path(extent.file), end)
-                    start = end + length
-                _check(extent, length, checksum)
+        write_at(self._fd, memoryview(payload), self._end)  # checked when it is published
+        at, end = self._end, self._end + len(payload)
+        offsets = []
+        for length, checksum, file in zip(*extents, strict=True):
+            if file is None:
+                offsets.append(at)
+                at += length
+            else:
+                self._copy(Path(file), end, length, checksum)
+                offsets.append(end)
                 end += length
-            for column, value in zip(regions, (offset, length, checksum), strict=True):
-                column.append(value)
-        write_at(self._fd, memoryview(b"".join(gathered)), start)
         self._end = end
-        for extent in extents:
-            if extent is not None and extent.file is not None:
-                Path(extent.file).unlink(missing_ok=True)
-        return regions
+        for file in filter(None, extents.file):
+            Path(file).unlink(missing_ok=True)
+        return Regions(offsets, extents.length, extents.checksum)
 
     def sync(self) -> None:
         """Make what was appended survive a loss of power."""
@@ -75,24 +71,20 @@ class Spool:
         finally:
             os.close(self._fd)
 
-    def _copy(self, source: Path, end: int) -> tuple[int, int]:
-        length = checksum = 0
+    def _copy(self, source: Path, end: int, length: int, checksum: int) -> None:
+        copied = crc = 0
         with source.open("rb") as file:
             while piece := file.read(COPY_BYTES):
-                write_at(self._fd, memoryview(piece), end + length)
-                length += len(piece)
-                checksum = zlib.crc32(piece, checksum)
-        return length, checksum
-
-
-def _check(extent: Extent, length: int, checksum: int) -> None:
-    if (length, checksum) != (extent.length, extent.checksum):
-        msg = (
-            f"a result arrived damaged: {extent.length} bytes with the checksum "
-            f"{extent.checksum:08x} were written, and {length} with {checksum:08x} came from "
-            f"{extent.file or 'the agent'}. Resume the job: what is committed is kept."
-        )
-        raise JournalError(msg)
+                write_at(self._fd, memoryview(piece), end + copied)
+                copied += len(piece)
+                crc = zlib.crc32(piece, crc)
+        if (copied, crc) != (length, checksum):
+            msg = (
+                f"a result arrived damaged: {length} bytes with the checksum {checksum:08x} were "
+                f"written, and {copied} with {crc:08x} came from {source}. Resume the job: what "
+                "is committed is kept."
+            )
+            raise JournalError(msg)
 
 
 def holds(file: IO[bytes], region: Region) -> bool:

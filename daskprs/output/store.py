@@ -16,6 +16,7 @@ from daskprs.job_folder import sync_folder
 from daskprs.job_lock import latest_epoch
 from daskprs.output.append_row import OrderedText
 from daskprs.output.commits import Commits, CommitTable
+from daskprs.output.extents import extents_of, split
 from daskprs.output.headers import Headers
 from daskprs.output.journal import VERSION, Journal
 from daskprs.output.output_file import check_output_file, claimed_output, part_of
@@ -24,11 +25,12 @@ from daskprs.output.room import no_room
 from daskprs.output.spool import Spool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from daskprs.core.lease import Results
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.core.outcomes import Extent, Outcome
+    from daskprs.core.outcomes import Outcome
     from daskprs.job_folder import JobFolder
     from daskprs.output.commits import Commit, Regions
     from daskprs.output.spec import OutputSpec
@@ -106,10 +108,8 @@ class ResultStore:
         """Return what an earlier run has committed for a mini-batch."""
         return self._commits.find(mini_batch.index, mini_batch.identity)
 
-    def commit(
-        self, done: Sequence[tuple[MiniBatch, Outcome]], pieces: Iterable[memoryview]
-    ) -> None:
-        """Keep what attempts made: a piece of bytes for each, its text and then its typed rows.
+    def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
+        """Keep what attempts made, one for each of these mini-batches.
 
         Raises
         ------
@@ -118,11 +118,10 @@ class ResultStore:
             before stays committed.
 
         """
-        outcomes = [outcome for _, outcome in done]
-        header = self._headers.checked(outcomes)
+        header = self._headers.checked(made.outcomes)
         try:
-            text, typed = self._keep(outcomes, list(pieces))
-            commits = Commits.of(done, text, typed, header)
+            text, typed = self._keep(made)
+            commits = Commits.of(mini_batches, made.outcomes, text, typed, header)
             self._journal.add("commits", *commits)
             self._journal.write()
         except OSError as error:
@@ -177,20 +176,14 @@ class ResultStore:
         with suppress(OSError):  # a tail that cannot be cut off is told by its checksum
             self._closing.close()
 
-    def _keep(
-        self, outcomes: Sequence[Outcome], pieces: Sequence[memoryview]
-    ) -> tuple[Regions | None, Regions | None]:
-        """Append the rows of outcomes to the spools."""
-        texts = [outcome.text for outcome in outcomes]
-        ends = [_carried(text) for text in texts]
-        text = typed = None
-        if self._text is not None:
-            mine = [piece[:end] for piece, end in zip(pieces, ends, strict=True)]
-            text = self._text.append(texts, mine)
-        if self._typed is not None:
-            mine = [piece[end:] for piece, end in zip(pieces, ends, strict=True)]
-            typed = self._typed.append([outcome.typed for outcome in outcomes], mine)
-        return text, typed
+    def _keep(self, made: Results) -> tuple[Regions | None, Regions | None]:
+        """Append rows to the spools."""
+        text, typed = (extents_of(made.outcomes, form) for form in ("text", "typed"))
+        texts, values = split(made.payload, text, typed)
+        return (
+            None if self._text is None else self._text.append(text, texts),
+            None if self._typed is None else self._typed.append(typed, values),
+        )
 
     # ---- opening ----
 
@@ -294,7 +287,3 @@ class ResultStore:
                 f"folder cannot be synced, or that cannot be removed: {error}."
             )
         return ""
-
-
-def _carried(extent: Extent | None) -> int:
-    return 0 if extent is None or extent.file is not None else extent.length

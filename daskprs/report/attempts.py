@@ -7,13 +7,14 @@ import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.events import AttemptFailed, MiniBatchesDone
-from daskprs.core.outcomes import Status
+from daskprs.core.outcomes import Status, failed_items
+from daskprs.core.packed import Packed
 from daskprs.job_lock import latest_epoch
 from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.stamps import Stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from daskprs.core.events import Event, Place
     from daskprs.core.mini_batch import MiniBatch
@@ -38,6 +39,17 @@ COLUMNS = (
     "Error Message",
     "Mini-batch Detail",
 )
+CELLS = (
+    "index",
+    "attempt",
+    "started",
+    "total",
+    "succeeded",
+    "elapsed_s",
+    "cpu_s",
+    "run_s",
+    "status",
+)
 MESSAGE_CHARS = 2_000
 _string = json.encoder.encode_basestring_ascii
 _encode = json.JSONEncoder(default=str).encode
@@ -55,26 +67,33 @@ class AttemptTable:
     def tell(self, event: Event) -> None:
         """Write attempts."""
         match event:
-            case MiniBatchesDone(place, done):
+            case MiniBatchesDone(place, mini_batches, outcomes):
                 end = f",,{self._detail(final=True, charged=True)}"
-                rows = [self._row(place, mini_batch, outcome, end) for mini_batch, outcome in done]
-                self._file.write("".join(rows))
+                details = [self._told(place, mini_batch) for mini_batch in mini_batches]
+                self._write(place, outcomes, end, details)
             case AttemptFailed(place, mini_batch, outcome, final, charged):
                 end = f"{_error(outcome.failure)},{self._detail(final=final, charged=charged)}"
-                self._file.write(self._row(place, mini_batch, outcome, end))
+                detail = self._told(place, mini_batch, outcome.failure)
+                self._write(place, Packed([outcome]), end, [detail])
 
     def close(self) -> None:
         """Do nothing: the file is written out with the others."""
 
-    def _row(self, place: Place, mini_batch: MiniBatch, outcome: Outcome, end: str) -> str:
-        label = _string(mini_batch.label).replace('"', '""')
-        more = self._more(place, mini_batch, outcome.failure)
-        return (
-            f"{outcome.index},{outcome.attempt},{place.node},{place.process or NO_PROCESS},"
-            f"{self._stamps.at(outcome.started)},{outcome.total},{outcome.succeeded},"
-            f"{outcome.failed},{outcome.elapsed_s:.6f},{outcome.cpu_s:.6f},{outcome.run_s:.6f},"
-            f'{outcome.status.value},{end}""label"": {label}{more}}}"\n'
-        )
+    def _write(
+        self, place: Place, outcomes: Packed[Outcome], end: str, details: Sequence[str]
+    ) -> None:
+        where, stamp = f"{place.node},{place.process or NO_PROCESS}", self._stamps.at
+        columns = zip(outcomes.columns(*CELLS), details, strict=True)
+        rows = [
+            f"{index},{attempt},{where},{stamp(started)},{total},{succeeded},"
+            f"{failed_items(status, total, succeeded)},{elapsed_s:.6f},{cpu_s:.6f},{run_s:.6f},"
+            f'{status},{end}{detail}}}"\n'
+            for (
+                (index, attempt, started, total, succeeded, elapsed_s, cpu_s, run_s, status),
+                detail,
+            ) in columns
+        ]
+        self._file.write("".join(rows))
 
     def _detail(self, *, final: bool, charged: bool) -> str:
         """Return how the last cell begins, which is the same for many rows."""
@@ -83,17 +102,17 @@ class AttemptTable:
             f'""charged"": {"true" if charged else "false"}, '
         )
 
-    def _more(self, place: Place, mini_batch: MiniBatch, failure: Failure | None) -> str:
-        """Return what only some have to tell: their key; their error, and where more of it is."""
+    def _told(self, place: Place, mini_batch: MiniBatch, failure: Failure | None = None) -> str:
+        """Return how the last cell goes on: what it is; its error, and where more of that is."""
+        label = f'"label": {_string(mini_batch.label)}'.replace('"', '""')
         told: dict[str, Any] = {}
         if mini_batch.partition_key:
             told["partition_key"] = dict(mini_batch.partition_key)
         if failure is not None:
+            log = evidence(failure, place, self._folder).log
             told["error"] = str(failure._replace(message=failure.message[:MESSAGE_CHARS]))
-            told["log"] = str(
-                evidence(failure, place, self._folder).log.relative_to(self._folder.logs)
-            )
-        return f", {_encode(told)[1:-1]}".replace('"', '""') if told else ""
+            told["log"] = str(log.relative_to(self._folder.logs))
+        return label + (f", {_encode(told)[1:-1]}".replace('"', '""') if told else "")
 
 
 def _error(failure: Failure | None) -> str:

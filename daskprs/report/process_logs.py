@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.events import AgentChanged, AttemptFailed, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
+from daskprs.core.outcomes import failed_items
+from daskprs.core.packed import Packed
 from daskprs.core.return_code import signal_of
+from daskprs.report.attempts import CELLS
 from daskprs.report.evidence import NO_PROCESS
 from daskprs.report.stamps import Stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from daskprs.core.events import Event, Place
     from daskprs.core.lease import AgentEvent
     from daskprs.core.outcomes import Outcome
@@ -34,10 +35,10 @@ class ProcessLogs:
     def tell(self, event: Event) -> None:
         """Write an event where it belongs."""
         match event:
-            case MiniBatchesDone(place, done):
-                self._write(place, [outcome for _, outcome in done])
+            case MiniBatchesDone(place, _, outcomes):
+                self._write(place, outcomes)
             case AttemptFailed(place, _, outcome):
-                self._write(place, [outcome])
+                self._write(place, Packed([outcome]))
             case AgentChanged(place, change):
                 log = self._files.file(self._folder.node_log(place.node))
                 log.write(f"{self._now.at(time.time())}|{told(change)}\n")
@@ -47,20 +48,29 @@ class ProcessLogs:
     def close(self) -> None:
         """Do nothing: the files are written out with the others."""
 
-    def _write(self, place: Place, outcomes: Sequence[Outcome]) -> None:
+    def _write(self, place: Place, outcomes: Packed[Outcome]) -> None:
         log = self._logs.get(place)
         if log is None:
             path = self._folder.process_log(place.node, place.process or NO_PROCESS)
             log = self._logs[place] = self._files.file(path)
-        log.write("".join([self._line(place, outcome) for outcome in outcomes]))
-
-    def _line(self, place: Place, outcome: Outcome) -> str:
-        return (
-            f"{self._began.at(outcome.started)}|{place.host}|{place.pid}|"
-            f"mini-batch {outcome.index}|attempt {outcome.attempt}|{outcome.status.value}|"
-            f"total {outcome.total}|succeeded {outcome.succeeded}|failed {outcome.failed}|"
-            f"elapsed {outcome.elapsed_s:.6f}|cpu {outcome.cpu_s:.6f}|run {outcome.run_s:.6f}\n"
-        )
+        where, began = f"{place.host}|{place.pid}", self._began.at
+        lines = [
+            f"{began(started)}|{where}|mini-batch {index}|attempt {attempt}|{status}|"
+            f"total {total}|succeeded {succeeded}|failed {failed_items(status, total, succeeded)}|"
+            f"elapsed {elapsed_s:.6f}|cpu {cpu_s:.6f}|run {run_s:.6f}\n"
+            for (
+                index,
+                attempt,
+                started,
+                total,
+                succeeded,
+                elapsed_s,
+                cpu_s,
+                run_s,
+                status,
+            ) in outcomes.columns(*CELLS)
+        ]
+        log.write("".join(lines))
 
 
 def told(change: AgentEvent) -> str:

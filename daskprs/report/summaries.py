@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady
+from daskprs.core.packed import Packed
 from daskprs.job_folder import whole_file
 from daskprs.report.evidence import NO_PROCESS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from daskprs.core.events import Event, Place
     from daskprs.core.outcomes import Outcome
-    from daskprs.job_folder import JobFolder
+from daskprs.job_folder import JobFolder
 
 WORK_COLUMNS = (
     "Mini-batches Succeeded",
@@ -54,22 +54,22 @@ class _Work:
     cpu_s: float = 0.0
     run_s: float = 0.0
 
-    def add_done(self, outcomes: Sequence[Outcome]) -> None:
+    def add_done(self, outcomes: Packed[Outcome]) -> None:
         """Add attempts that went well."""
         self.succeeded += len(outcomes)
-        self.items += sum(outcome.total for outcome in outcomes)
-        self.items_succeeded += sum(outcome.succeeded for outcome in outcomes)
+        self.items += sum(outcomes.column("total"))
+        self.items_succeeded += sum(outcomes.column("succeeded"))
         self._add_times(outcomes)
 
     def add_failed(self, outcome: Outcome) -> None:
         """Add an attempt that did not; its items count when it is tried again."""
         self.failed += 1
-        self._add_times([outcome])
+        self._add_times(Packed([outcome]))
 
-    def _add_times(self, outcomes: Sequence[Outcome]) -> None:
-        self.elapsed_s += sum(outcome.elapsed_s for outcome in outcomes)
-        self.cpu_s += sum(outcome.cpu_s for outcome in outcomes)
-        self.run_s += sum(outcome.run_s for outcome in outcomes)
+    def _add_times(self, outcomes: Packed[Outcome]) -> None:
+        self.elapsed_s += sum(outcomes.column("elapsed_s"))
+        self.cpu_s += sum(outcomes.column("cpu_s"))
+        self.run_s += sum(outcomes.column("run_s"))
 
     def cells(self) -> tuple[Any, ...]:
         """Return what stands under `WORK_COLUMNS`."""
@@ -105,8 +105,8 @@ class Summaries:
     def tell(self, event: Event) -> None:
         """Add an event."""
         match event:
-            case MiniBatchesDone(place, done):
-                self._process(place).work.add_done([outcome for _, outcome in done])
+            case MiniBatchesDone(place, _, outcomes):
+                self._process(place).work.add_done(outcomes)
             case AttemptFailed(place=place):
                 self._process(place).work.add_failed(event.outcome)
             case AgentChanged(place, AgentReady(elapsed_s=elapsed_s)):

@@ -147,7 +147,7 @@ class Desk:
     def committed(self) -> list[int]:
         """Indexes in the order of their commits."""
         commits = [one for one in self.said if isinstance(one, Commit)]
-        return [mini_batch.index for commit in commits for mini_batch, _ in commit.done]
+        return [mini_batch.index for commit in commits for mini_batch in commit.mini_batches]
 
     @property
     def failures(self) -> list[FailAttempt]:

@@ -93,11 +93,11 @@ class LedgerMachine(RuleBasedStateMachine):
         match action:
             case Submit(lease, slot):
                 self.submitted(lease, slot)
-            case Commit(done, results):
-                assert done
-                for mini_batch, outcome in done:
+            case Commit(mini_batches):
+                assert mini_batches
+                for mini_batch, outcome in zip(mini_batches, action.made.outcomes, strict=True):
                     assert outcome.status is Status.RUN_DONE
-                    assert outcome in results.outcomes
+                    assert outcome.index == mini_batch.index
                     self.settle(mini_batch.index, "committed")
                     self.items_failed += outcome.failed
             case FailAttempt():

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from daskprs.core.lease import Results
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.packed import Packed
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import locked
 from daskprs.output.formats import Rows, format_result
@@ -65,8 +67,8 @@ class Driver:
     def commit(self, index: int, result: Any, identity: str | None = None) -> None:
         """Commit what `run` would have returned for a mini-batch."""
         rows = format_result(result, self.spec, str(self.folder.spill / f"process000-{index}-1"))
-        done = [(mini_batch(index, identity), outcome_of(index, rows))]
-        self.store.commit(done, [memoryview(rows.payload)])
+        made = Results(Packed([outcome_of(index, rows)]), rows.payload)
+        self.store.commit([mini_batch(index, identity)], made)
 
     def has(self, index: int, identity: str | None = None) -> bool:
         """Say whether an earlier run has committed a mini-batch."""

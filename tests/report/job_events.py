@@ -19,6 +19,7 @@ from daskprs.core.events import (
 )
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.packed import Packed
 from daskprs.surface import Python
 
 HERE = Place(0, "process000", "host", 41)
@@ -51,7 +52,7 @@ def attempt(
     assert not more
     mini_batch = MiniBatch(index, None, "", label=label, partition_key=key)
     if failure is None:
-        return MiniBatchesDone(place, [(mini_batch, outcome)])
+        return MiniBatchesDone(place, [mini_batch], Packed([outcome]))
     return AttemptFailed(place, mini_batch, outcome, bool(final), True)
 
 

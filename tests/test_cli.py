@@ -94,7 +94,7 @@ def test_a_failed_job_exits_with_42_and_the_command_to_go_on_with(work: Path) ->
     assert "first error: ValueError: it is broken" in failed.stderr
     assert "\nThe job is Failed: " in failed.stderr
     assert "Traceback" not in failed.output
-    command = re.search(r"To go on where it was: daskprs (.*)\n", failed.stderr)
+    command = re.search(r"To go on, with the same script and input: daskprs (.*)\n", failed.stderr)
     assert command is not None
     (work / "broken").unlink()
     resumed = call(*shlex.split(command[1]))

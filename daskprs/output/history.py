@@ -33,7 +33,7 @@ class History:
     def __init__(self, folder: JobFolder) -> None:
         self.commits = CommitTable()
         """Every commit that a journal tells of, dropped ones too."""
-        self.fingerprints: list[dict[str, Any]] = []
+        self._fingerprints: dict[int, dict[str, Any]] = {}
         self.publications: list[Publication] = []
         self.may_overwrite = False
         """An epoch was told that it may replace the output file."""
@@ -61,12 +61,18 @@ class History:
         chosen: Numbers = rows[first]
         return chosen
 
+    def fingerprints(self) -> list[dict[str, Any]]:
+        """Return what the epochs that have something to show for it were begun with."""
+        made = {publication.epoch for publication in self.publications}
+        made.update(np.unique(self.commits.column("epoch")).tolist())
+        return [fingerprint for epoch, fingerprint in self._fingerprints.items() if epoch in made]
+
     def _read(self, journal: Path, epoch: int) -> None:
         for record in records(journal):
             match record:
                 case ["job", int(version), fingerprint, bool(overwrite)]:
                     _check_version(version, journal)
-                    self.fingerprints.append(fingerprint)
+                    self._fingerprints[epoch] = fingerprint
                     self.may_overwrite |= overwrite
                 case ["commits", *columns]:
                     self.commits.add(_commits(*columns), epoch)

@@ -52,7 +52,7 @@ def recover(
 
     """
     history = History(folder)
-    check_unchanged(history.fingerprints, fingerprint)
+    check_unchanged(history.fingerprints(), fingerprint)
     commits, standing = history.commits, history.standing()
     published = _published(history, target)
     if published is not None:

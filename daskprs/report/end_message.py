@@ -33,7 +33,9 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
     if ending.status is not JobStatus.COMPLETED:
         lines.append(f"Logs: {folder.logs}")
-        lines.append(f"Nothing was published. To go on where it was: {ended.go_on_by}")
+        lines.append(
+            f"Nothing was published. To go on, with the same script and input: {ended.go_on_by}"
+        )
     return "\n".join(lines)
 
 

@@ -377,8 +377,8 @@ def test_a_job_that_has_changed_says_which_part(tmp_path: Path) -> None:
         "script": {"files": {"same.py": "2", "new.py": "1", "notes.txt": "1"}, "object": "9"},
         "options": {"sep": ",", "dtypes": {"a": "str"}},
     }
-    with driving(tmp_path / "job", None, TYPED, then):
-        pass
+    with driving(tmp_path / "job", None, TYPED, then) as driver:
+        driver.commit(0, frame_of(0))
     with (
         pytest.raises(JobChanged) as refused,
         driving(tmp_path / "job", None, TYPED, now, resume=True),
@@ -408,8 +408,8 @@ def test_the_order_of_inputs_counts_and_a_million_of_them_have_one_digest(
     tmp_path: Path, then: Any, now: Any, told: str
 ) -> None:
     """What comes first in the output is what comes first in the input."""
-    with driving(tmp_path / "job", None, TYPED, {"input": {"files": then}}):
-        pass
+    with driving(tmp_path / "job", None, TYPED, {"input": {"files": then}}) as driver:
+        driver.commit(0, frame_of(0))
     with (
         pytest.raises(JobChanged, match=told),
         driving(tmp_path / "job", None, TYPED, {"input": {"files": now}}, resume=True),
@@ -421,9 +421,22 @@ def test_data_that_is_new_beside_the_script_is_no_change(tmp_path: Path) -> None
     """The outputs of other jobs, notes, the price list that was missing; nor the job's own log."""
     then = {"script": {"files": {"a.py": "1", "log.txt": "", "last.txt": "1"}}}
     now = {"script": {"files": {"a.py": "1", "out/rows.txt": "1", "last.txt": ""}}}
-    with driving(tmp_path / "job", None, TYPED, then):
-        pass
+    with driving(tmp_path / "job", None, TYPED, then) as driver:
+        driver.commit(0, frame_of(0))
     with driving(tmp_path / "job", None, TYPED, now, resume=True):
+        pass
+
+
+def test_a_job_that_has_nothing_to_show_may_change(tmp_path: Path) -> None:
+    """A script that failed at once is mended, and goes on; from the first commit on it stands."""
+    bad, good = ({"script": {"files": {"a.py": version}}} for version in ("1", "2"))
+    with driving(tmp_path / "job", None, TYPED, bad):
+        pass
+    with driving(tmp_path / "job", None, TYPED, good, resume=True) as driver:
+        driver.commit(0, frame_of(0))
+    with driving(tmp_path / "job", None, TYPED, good, resume=True) as driver:
+        assert driver.has(0)
+    with pytest.raises(JobChanged), driving(tmp_path / "job", None, TYPED, bad, resume=True):
         pass
 
 

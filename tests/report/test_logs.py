@@ -229,7 +229,10 @@ def test_the_result_of_a_failed_job_has_the_cause_first_and_then_where_to_look(
     lines = folder.job_result.read_text().splitlines()
     assert lines[:2] == ["ValueError: bad", "The job is Failed: 3 items failed."]
     assert str(folder.job_error) in lines[3]
-    assert lines[-1] == "Nothing was published. To go on where it was: resume=True, job_dir='/job'"
+    assert lines[-1] == (
+        "Nothing was published. To go on, with the same script and input: "
+        "resume=True, job_dir='/job'"
+    )
 
 
 def test_a_resumed_job_that_is_killed_has_no_result_of_the_run_before(folder: JobFolder) -> None:

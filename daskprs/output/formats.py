@@ -9,6 +9,7 @@ beside the result itself does not grow with it.
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 CELLS_AT_ONCE = 100_000
 """Arrow tables become frames in pieces of so many cells: those that `to_csv` itself makes."""
 NUMBERS_AT_ONCE = 1 << 16
+ELEMENTS_AT_ONCE = 100
+"""Elements of a list become lines so many at once, since each may be long."""
 FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
 ALLOWED = (
     "a DataFrame, a Series, a list, a tuple, a NumPy array, an Arrow table, or a generator of "
@@ -136,21 +139,27 @@ class _Writer:
         """Write a line for each number; with their types they stay an array."""
         self._succeeded += len(array)
         if self._text is not None:
-            for number in array:
-                self._text.element(number)
+            for start in range(0, len(array), NUMBERS_AT_ONCE):
+                self._text.numbers(array[start : start + NUMBERS_AT_ONCE])
         if self._typed is not None:
             for start in range(0, len(array), NUMBERS_AT_ONCE):
                 self._typed.array(array[start : start + NUMBERS_AT_ONCE])
 
     def _elements(self, elements: Iterable[Any]) -> None:
-        for element in elements:
-            if isinstance(element, FRAMES):
-                msg = (
-                    f"run() returned a list with a {type(element).__name__} in it. Put frames "
-                    "together with pandas.concat, or yield them one after the other."
-                )
-                raise ReturnTypeError(msg)
-            self._element(element)
+        """Write a line for each, many at once: what is decided, is decided by their types."""
+        rest = iter(elements)
+        while some := [*itertools.islice(rest, ELEMENTS_AT_ONCE)]:
+            kinds = {*map(type, some)}
+            for kind in kinds:
+                if issubclass(kind, FRAMES):
+                    msg = (
+                        f"run() returned a list with a {kind.__name__} in it. Put frames together "
+                        "with pandas.concat, or yield them one after the other."
+                    )
+                    raise ReturnTypeError(msg)
+            self._succeeded += len(some)
+            for form in self._forms:
+                form.elements(some, kinds)
 
     def _element(self, element: Any) -> None:
         self._succeeded += 1

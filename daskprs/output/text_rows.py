@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from daskprs.errors import ReturnTypeError
+from daskprs.output.frame_text import FrameText
 from daskprs.output.sink import Sink
+from daskprs.output.text_cells import (
+    LINE_BREAK,
+    NOT_FOR_ARROW,
+    NUMBERS,
+    characters,
+    joined,
+    numbers,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,7 +27,11 @@ if TYPE_CHECKING:
 
 WRITE_CHARACTERS = 1 << 18
 """Lines are encoded and written in pieces of about this size."""
-PLAIN = (str, int, float, bool)
+FEW_NUMBERS = 50
+"""So many numbers are faster one by one than by kernels."""
+PLAIN = frozenset({str, int, float, bool, type(None)})
+PLAIN_OF_NUMPY = (np.number, np.bool_, np.str_)
+"""Types that hold no array: how NumPy is told to print arrays is of no matter to them."""
 
 
 class TextRows:
@@ -28,7 +40,8 @@ class TextRows:
     def __init__(self, spec: OutputSpec, file: str) -> None:
         self.header: str | None = None
         """The header line of the frames, when one is asked for."""
-        self._spec = spec
+        self._wants_header = spec.header
+        self._frames = FrameText(spec.separator)
         self._sink = Sink(file)
         self._lines: list[str] = []
         self._characters = 0
@@ -36,14 +49,33 @@ class TextRows:
 
     def element(self, element: Any) -> None:
         """Write a line: ``str(element)``, arrays in it in full."""
-        line = str(element) if type(element) in PLAIN else _in_full(element)
+        kind = type(element)
+        line = str(element) if kind in PLAIN or _is_plain(kind) else _in_full([element])[0]
         self._lines.append(line)
         self._characters += len(line)
         if self._characters > WRITE_CHARACTERS:
             self._write_lines()
 
+    def elements(self, elements: list[Any], kinds: set[type]) -> None:
+        """Write a line for each element, all of which are of one of these types."""
+        plain = kinds <= PLAIN or all(kind in PLAIN or _is_plain(kind) for kind in kinds)
+        self._add([*map(str, elements)] if plain else _in_full(elements))
+
+    def numbers(self, array: np.ndarray[Any, Any]) -> None:
+        """Write a line for each element of an array that holds no objects."""
+        if len(array) > FEW_NUMBERS and array.dtype.kind in NUMBERS:
+            try:
+                text = joined(numbers(array).fill_null("nan"), LINE_BREAK)
+            except NOT_FOR_ARROW:
+                pass
+            else:
+                self._write_lines()
+                self._sink.write(characters(text))
+                return
+        self._add([*map(str, array)])
+
     def frame(self, frame: pd.DataFrame) -> None:
-        """Write a frame. pandas cuts it into pieces itself: how it writes a date depends on them.
+        """Write a frame.
 
         Raises
         ------
@@ -52,16 +84,12 @@ class TextRows:
 
         """
         self._write_lines()
-        if self._spec.header:
+        if self._wants_header:
             self._check_header(frame)
-        text = io.TextIOWrapper(cast("IO[bytes]", self._sink), "utf-8", newline="")
         try:
-            frame.to_csv(text, header=False, **self._form())
-            text.flush()
+            self._frames.write(frame, cast("IO[bytes]", self._sink))
         except UnicodeEncodeError as error:
             raise _not_utf8(error) from error
-        finally:
-            text.detach()
 
     def finish(self) -> tuple[Extent, bytes]:
         """Return what was written."""
@@ -72,13 +100,10 @@ class TextRows:
         """Forget what was written, after a failure."""
         self._sink.discard()
 
-    def _form(self) -> dict[str, Any]:
-        return {"sep": self._spec.separator, "index": False, "lineterminator": "\n"}
-
     def _check_header(self, frame: pd.DataFrame) -> None:
         if self._columns is not None and self._columns.equals(frame.columns):
             return
-        header = frame.iloc[:0].to_csv(**self._form())
+        header = self._frames.header(frame)
         if self.header not in (None, header):
             msg = (
                 f"run() returned frames with different headers: {str(self.header).rstrip()!r} and "
@@ -87,6 +112,12 @@ class TextRows:
             )
             raise ReturnTypeError(msg)
         self.header, self._columns = header, frame.columns
+
+    def _add(self, lines: list[str]) -> None:
+        self._lines += lines
+        self._characters += sum(map(len, lines))
+        if self._characters > WRITE_CHARACTERS:
+            self._write_lines()
 
     def _write_lines(self) -> None:
         if self._lines:
@@ -99,9 +130,13 @@ class TextRows:
             self._characters = 0
 
 
-def _in_full(element: Any) -> str:
+def _is_plain(kind: type) -> bool:
+    return issubclass(kind, PLAIN_OF_NUMPY)
+
+
+def _in_full(elements: list[Any]) -> list[str]:
     with np.printoptions(threshold=sys.maxsize, linewidth=sys.maxsize):
-        return str(element)
+        return [*map(str, elements)]
 
 
 def _not_utf8(error: UnicodeEncodeError) -> ReturnTypeError:

@@ -55,6 +55,11 @@ class TypedRows:
         """Keep an element of a list."""
         self._dump("element", element)
 
+    def elements(self, elements: list[Any], _kinds: set[type]) -> None:
+        """Keep elements of a list."""
+        for element in elements:
+            self._dump("element", element)
+
     def finish(self) -> tuple[Extent, bytes]:
         """Return what was kept."""
         self._buffer.flush()

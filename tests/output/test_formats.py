@@ -53,7 +53,7 @@ def test_a_frame_is_written_as_by_to_csv(frame: pd.DataFrame, separator: str) ->
 
 def test_a_frame_is_cut_where_pandas_cuts_it() -> None:
     """A date without a time is written so if its whole piece is midnights: a piece is pandas'."""
-    dates = pd.Series(pd.date_range("2020-01-01", periods=120_000, freq="D", unit="s"))
+    dates = pd.Series(pd.date_range("1900-01-01", periods=120_000, freq="D", unit="s"))
     dates.iloc[110_000] += pd.Timedelta("1h")
     frame = pd.DataFrame({"date": dates, "n": range(120_000)})
     assert text_of(frame) == csv_of(frame)
@@ -109,6 +109,24 @@ def test_arrays_in_elements_are_written_in_full() -> None:
     assert text_of([("a", numbers)]).count("\n") == 1
     assert "..." not in text_of([{"a": numbers}])
     assert text_of(str(array) for array in [numbers]) == str(numbers) + "\n"
+
+
+@pytest.mark.parametrize(
+    "kind", ["f8", "f4", "f2", ">f8", "longdouble", "i2", "u8", "?", "c8", "U5"]
+)
+@pytest.mark.parametrize("rows", [3, 100])
+def test_each_number_of_an_array_is_a_line(kind: str, rows: int) -> None:
+    """It is ``str(number)``, NaN included, whether they are few or many."""
+    numbers = np.resize([0.1, 1e-7, 0, -0.0, 3e4, np.nan, np.inf], rows)
+    array = (numbers if np.dtype(kind).kind in "fcU" else np.arange(rows)).astype(kind)
+    assert text_of(array) == "".join(f"{number!s}\n" for number in array)
+
+
+@given(elements=st.lists(st.sampled_from([1, "a", 0.5, None, (1,), np.float32(0.1), np.arange(3)])))
+def test_a_long_list_has_its_lines_in_order(elements: list[Any]) -> None:
+    """Longer than what becomes lines at once, with any mixture of types."""
+    many = elements * 40
+    assert text_of(many) == "".join(f"{element!s}\n" for element in many)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +225,8 @@ def test_text_that_is_not_utf8_is_refused(kind: Any) -> None:
 
 def test_a_large_result_is_put_aside_with_the_same_bytes(tmp_path: Path) -> None:
     """Above the limit text and typed rows go into a file each, below into the message."""
-    frame = pd.DataFrame({"n": range(300_000), "text": "some text to make it longer"})
+    texts = [f"some text to make row {row} longer" for row in range(300_000)]
+    frame = pd.DataFrame({"n": range(300_000), "text": texts})
     rows = format_result(frame, OutputSpec(text=True, typed=True), f"{tmp_path}/deep/result")
     assert rows.payload == b""
     written = Path(rows.text.file).read_bytes()

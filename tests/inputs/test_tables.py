@@ -83,7 +83,7 @@ def test_json_lines_are_what_a_frame_of_them_is(
     path.write_bytes(gzip.compress(body) if compress else body)
     got = together(open_source(path, Reading(mini_batch_size=size)))
     expected = pd.DataFrame(rows)
-    for column in expected.select_dtypes("object", exclude=["str"]):
+    for column in [name for name in expected if expected[name].dtype.name == "object"]:
         expected[column] = expected[column].astype(object).where(expected[column].notna(), None)
     pd.testing.assert_frame_equal(got, expected)
     path.unlink()

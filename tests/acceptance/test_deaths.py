@@ -19,7 +19,7 @@ import deeds  # noqa: E402 - the agents import it under this name, and so does i
 
 AGENTS = {"PYTHONPATH": str(SCRIPTS), "DASKPRS_TEST_AGENT": "1"}
 HANGS = ("hang", "hang with the GIL", "SIGSTOP")
-TIMEOUT_S = 2
+TIMEOUT_S = 4
 
 WHAT_IS_READ = {
     "raise": "ValueError: the deed was done",

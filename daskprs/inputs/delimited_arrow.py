@@ -61,11 +61,11 @@ class ArrowParser:
             table = self._table(body, names, types)
         except (pa.ArrowInvalid, UnicodeDecodeError):
             return None
-        if not all(map(_is_told_apart, table.columns)):
+        if not all(_is_told_apart(column, table[column.name]) for column in wanted):
             return None
         frame: pd.DataFrame = table.to_pandas(use_threads=False)
         for column in wanted:
-            if column.final is not None:
+            if column.final is not None or column.is_bool_or_null:
                 frame[column.name] = column.fit(frame[column.name])
         return frame
 
@@ -92,6 +92,8 @@ def arrow_type(column: TextColumn) -> pa.DataType | None:
     """Return the type that Arrow reads a column as; None where it cannot."""
     if isinstance(column.parsed, str) and column.parsed == TEXT:
         return pa.large_string()
+    if column.is_bool_or_null:
+        return pa.bool_()
     if isinstance(column.parsed, np.dtype) and column.parsed.kind in "iub":
         return pa.from_numpy_dtype(column.parsed)
     return pa.float64() if column.parsed == np.float64 else None
@@ -107,8 +109,8 @@ def may_hold_hexadecimal(body: bytes) -> bool:
     return False
 
 
-def _is_told_apart(column: pa.ChunkedArray) -> bool:
+def _is_told_apart(column: TextColumn, cells: pa.ChunkedArray) -> bool:
     """Say whether nulls are what pandas has for nulls, and nothing else is."""
-    if pa.types.is_floating(column.type):
-        return not pc.any(pc.is_nan(column)).as_py()
-    return bool(pa.types.is_large_string(column.type)) or column.null_count == 0
+    if pa.types.is_floating(cells.type):
+        return not pc.any(pc.is_nan(cells)).as_py()
+    return column.takes_null or cells.null_count == 0

@@ -37,6 +37,11 @@ class TextColumn(NamedTuple):
         return isinstance(self.parsed, np.dtype) and self.parsed.kind in INTO
 
     @property
+    def is_bool_or_null(self) -> bool:
+        """Whether it holds booleans among nulls, as Python objects."""
+        return isinstance(self.parsed, str) and self.parsed == BOOL_OR_NULL
+
+    @property
     def told(self) -> Any:
         """What the parser is told of it; None where it finds out itself."""
         is_free = isinstance(self.parsed, str) and self.parsed in (BOOL_OR_NULL, ANY)
@@ -63,7 +68,7 @@ class TextColumn(NamedTuple):
         """
         if self.is_plain:
             column = _plain(column, self.parsed)
-        elif isinstance(self.parsed, str) and self.parsed == BOOL_OR_NULL:
+        elif self.is_bool_or_null:
             column = _bool_or_null(column)
         if self.final is None:
             return column
@@ -111,7 +116,7 @@ def _plain(column: pd.Series, want: np.dtype[Any]) -> pd.Series:
 def _bool_or_null(column: pd.Series) -> pd.Series:
     if column.dtype != bool and not all(isinstance(value, bool) for value in column.dropna()):
         _refuse("neither a boolean nor null")
-    return column.astype(object)
+    return column.astype(object).where(column.notna(), np.nan)
 
 
 def _category(column: pd.Series, dtype: pd.CategoricalDtype) -> pd.Series:

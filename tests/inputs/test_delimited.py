@@ -20,7 +20,7 @@ from daskprs.inputs.delimited_arrow import ArrowParser
 from daskprs.inputs.delimited_parse import DelimitedParser, Dialect
 from daskprs.inputs.open import open_source
 from daskprs.inputs.reading import Reading
-from daskprs.inputs.text_column import TEXT, TextColumn
+from daskprs.inputs.text_column import BOOL_OR_NULL, TEXT, TextColumn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +103,7 @@ ARROW_COLUMNS = {
     "int8": st.one_of(st.integers(-128, 127).map(str), INTEGERS),
     "float64": FLOATS,
     "bool": BOOLEANS,
+    BOOL_OR_NULL: st.one_of(BOOLEANS, st.sampled_from(NULLS)),
 }
 
 
@@ -118,7 +119,7 @@ def test_what_arrow_reads_is_what_pandas_reads(
     scan = dialect.new_scan()
     scan.skip(body)
     assume(not scan.is_quoted)  # such a body is never shown to Arrow
-    parsed = kind if kind == TEXT else pd.api.types.pandas_dtype(kind)
+    parsed = kind if kind in (TEXT, BOOL_OR_NULL) else pd.api.types.pandas_dtype(kind)
     columns = [TextColumn("a", parsed), TextColumn("b", TEXT)]
     by_arrow = ArrowParser(",", "utf-8").parse(body, ["a", "b"], columns)
     parser = DelimitedParser(dialect, {column.name: column for column in columns}, ["a", "b"])

@@ -1,0 +1,76 @@
+"""JSON lines: read all at once where nothing is odd, and line by line where something is."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from put_together import together
+
+from daskprs.errors import LoadError
+from daskprs.inputs.json_lines import clean_rows, parsed
+from daskprs.inputs.open import open_source
+from daskprs.inputs.reading import Reading
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VALUES = st.one_of(st.integers(), st.text(max_size=3), st.none(), st.lists(st.booleans()))
+OBJECTS = st.dictionaries(st.sampled_from(["a", "b"]), VALUES).map(json.dumps)
+ODD = st.sampled_from(
+    [
+        *("", " ", "{", '{"a":1},{"b":2}', '{"a":1', '"b":2}', "[]", "1", '{"c":1}', " {} "),
+        *("\x0b{}", "\ufeff{}", "{}\r", "\x0c", '{"a":1,"a":2}'),
+        *('{"a":"\\ud800"}', '{"a":"\\uD83D\\uDE00"}'),
+    ]
+)
+
+
+@given(lines=st.lists(st.one_of(OBJECTS, ODD), max_size=5))
+def test_all_lines_at_once_are_what_each_is(lines: list[str]) -> None:
+    """Or, where one is odd, it is left to who looks at each."""
+    body = "\n".join(lines).encode()
+    rows = clean_rows(body, "utf-8", {"a", "b"})
+    if rows is not None:
+        assert rows == [parsed(line, "utf-8") for line in body.split(b"\n") if line.strip()]
+
+
+def test_a_clean_body_is_read_at_once() -> None:
+    """It is what makes reading fast."""
+    assert clean_rows(b'{"a": 1}\r\n\n{"b": "\xc3\xa9"}', "utf-8", {"a", "b"}) == [
+        {"a": 1},
+        {"b": "é"},
+    ]
+
+
+REFUSED: dict[str, tuple[bytes, str]] = {
+    "half a character": (b'{"a": "\\ud800"}', "line 2: half a surrogate pair"),
+    "another key": (b'{"c": 1}', "line 2: the key 'c' was in no sample"),
+    "two objects": (b'{"a": "x"}, {"a": "y"}', "line 2: no JSON"),
+    "another type": (b'{"a": 1}', "line 2: column 'a' holds 1, which is no str"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_named(tmp_path: Path, case: str) -> None:
+    """By its line, beyond the samples too."""
+    line, message = REFUSED[case]
+    path = tmp_path / "rows.jsonl"
+    good = b'{"a": "x"}\n'
+    path.write_bytes(good * 450_000)
+    source = open_source(path, Reading())
+    path.write_bytes(good + line.ljust(3 * len(good) - 1) + b"\n" + good * (450_000 - 4))
+    with pytest.raises(LoadError, match=message):
+        together(source)
+
+
+def test_keys_that_nobody_wants_need_not_be_known(tmp_path: Path) -> None:
+    """With `columns`, a row may hold whatever else it likes."""
+    rows: list[dict[str, Any]] = [{"a": number, f"b{number}": number} for number in range(50)]
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    got = together(open_source(path, Reading(mini_batch_size=100, columns=("a",))))
+    assert list(got["a"]) == list(range(50))

@@ -11,9 +11,12 @@ WORKERS ?= auto
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 	$$name -c "" 2>/dev/null && echo $$name && break; done)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The oldest versions of what daskprs needs exist for the oldest Python only.
+OLDEST := .venv-oldest
+OLDEST_PYTHON ?= python3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-large style docs suite bench bench-full clean
+.PHONY: help demo test test-long test-large test-oldest style docs suite bench bench-full clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -34,6 +37,9 @@ test-long: $(READY)  ## The tests that take minutes, and properties on many more
 test-large: $(READY)  ## A result of 10 GB: minutes, and 35 GB of room where TMPDIR is
 	@LARGE_RESULT_MB=10000 $(BIN)/python -m pytest tests/output/test_large_results.py
 
+test-oldest: $(OLDEST)/ready  ## The suite with the lowest versions that pyproject.toml allows
+	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not long"
+
 style: $(READY)  ## Lint, format and types
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
@@ -52,7 +58,7 @@ bench-full: $(READY)  ## The full set: gigabytes, all peers, an hour or two on a
 	@$(BIN)/python -m benchmarks run --preset full
 
 clean:  ## Remove what all of these have made
-	rm -rf $(VENV) site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \
@@ -63,4 +69,12 @@ $(READY): pyproject.toml
 	@$(PIP) install --upgrade "pip>=25.1"
 	@echo "  daskprs, its dependencies, and what tests, style and documentation need ..."
 	@$(PIP) install --editable . --group dev
+	@touch $@
+
+$(OLDEST)/ready: pyproject.toml
+	@echo "Setting up $(OLDEST) with $$($(OLDEST_PYTHON) --version): a minute or two, once."
+	@$(OLDEST_PYTHON) -m venv --clear $(OLDEST)
+	@$(OLDEST)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
+	@sed -n '/^dependencies/,/^]/s/^ *"\([^>"]*\)>=\([0-9.]*\)".*/\1==\2.*/p' pyproject.toml > $(OLDEST)/lowest
+	@$(OLDEST)/bin/python -m pip --disable-pip-version-check --quiet install --editable . --group test --constraint $(OLDEST)/lowest
 	@touch $@

@@ -13,7 +13,7 @@ import pyarrow as pa
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import InputError
 from daskprs.inputs.arrow_pandas import ToPandas, cast, one_type, without_index, without_rows
-from daskprs.inputs.file_digest import FileDigest
+from daskprs.inputs.digested_file import DigestedFile
 from daskprs.job_folder import whole_file
 
 if TYPE_CHECKING:
@@ -58,13 +58,11 @@ class FrameSource:
         self._path = str(scratch / "frame.arrow")
         meta = self.meta()
         columns = [f"{name!r}: {dtype}" for name, dtype in zip(meta, meta.dtypes, strict=True)]
-        with whole_file(Path(self._path), durable=False) as file, FileDigest(file.name) as digest:
-            with pa.ipc.new_file(file, self._table.schema) as writer:
+        with whole_file(Path(self._path), durable=False) as file, DigestedFile(file) as digested:
+            with pa.ipc.new_file(digested, self._table.schema) as writer:
                 for batch in self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH):
                     writer.write_batch(batch)
-                    digest.reached(file.tell())
-            file.flush()
-            columns.append(digest.result(file.tell()))
+            columns.append(digested.digest())
         self._digest = hashlib.sha256("\n".join(columns).encode("utf-8", "replace")).hexdigest()[
             :24
         ]
@@ -166,13 +164,14 @@ def _exactly(frame: pd.DataFrame) -> pa.Table:
     numbered = frame.copy(deep=False)
     numbered.columns = pd.Index([str(place) for place in range(frame.shape[1])])
     numbered.attrs = {}
-    table = pa.Table.from_pandas(numbered, preserve_index=False)
-    for place, column in enumerate(table.columns):
-        dtype = frame.dtypes.iloc[place]
-        if column.null_count and isinstance(dtype, np.dtype) and dtype.kind == "f":
-            values = pa.array(numbered.iloc[:, place].to_numpy(), from_pandas=False)
-            table = table.set_column(place, table.field(place), values)
-    return table
+    numbers = {
+        name: pa.array(numbered[name].to_numpy(), from_pandas=False)  # without a look for NaN
+        for name, dtype in numbered.dtypes.items()
+        if isinstance(dtype, np.dtype) and dtype.kind in "iufb"
+    }
+    rest = pa.Table.from_pandas(numbered.drop(columns=list(numbers)), preserve_index=False)
+    columns = [numbers[name] if name in numbers else rest.column(name) for name in numbered]
+    return pa.table(columns, names=list(numbered), metadata=rest.schema.metadata)
 
 
 def _is_same(dtype: Any, other: Any) -> bool:

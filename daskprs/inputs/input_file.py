@@ -37,7 +37,7 @@ class InputFile(NamedTuple):
 
 def name_of(path: str) -> str:
     """Return the last part of a path; in ``zip://a/b.csv::s3://c.zip`` that is ``b.csv``."""
-    if is_url(path) and "::" in path:
+    if "::" in path and is_url(path):
         path = next(link for link in path.split("::") if is_url(link))
     return path.rpartition("/")[2]
 

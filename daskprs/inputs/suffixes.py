@@ -37,10 +37,7 @@ def kind_of(path: str) -> Kind | None:
     name = name_of(path).lower()
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
-    for suffix, kind in SUFFIXES.items():
-        if name.endswith(suffix):
-            return kind
-    return None
+    return SUFFIXES.get(name[name.rfind(".") :])
 
 
 def compression_of(path: str) -> str | None:

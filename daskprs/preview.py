@@ -58,22 +58,24 @@ class Plan:
         -------
         pandas.DataFrame
             With the columns ``mini_batch`` (int), ``label`` (str), ``items`` (rows or files; null
-            where text has not been read), ``size_bytes``, and one for each partition key.
+            where text has not been read), ``size_bytes``, and one for each partition key; a key
+            with one of these names is ``key label``, say.
 
         """
         import pandas as pd
 
+        columns = ["mini_batch", "label", "items", "size_bytes"]
+        names = {name: f"key {name}" for name in columns}
         rows = [
             {
                 "mini_batch": one.index,
                 "label": one.label,
                 "items": one.items,
                 "size_bytes": one.size_bytes,
-                **dict(one.partition_key),
+                **{names.get(name, name): value for name, value in one.partition_key},
             }
             for one in self
         ]
-        columns = ["mini_batch", "label", "items", "size_bytes"]
         frame = pd.DataFrame(rows, columns=None if rows else columns)
         return frame.astype({"items": "Int64", "size_bytes": "Int64"})
 

@@ -60,6 +60,15 @@ def test_files_go_to_a_bag_and_back(tmp_path: Path) -> None:
     assert [one.piece for one in back] == [one.piece for one in first]
 
 
+def test_a_key_may_have_the_name_of_what_a_plan_shows() -> None:
+    """Its values stand beside, not in the place of it."""
+    frame = pd.DataFrame({"label": ["cat", "dog", "cat"], "items": ["a", "b", "a"]})
+    shown = daskprs.plan(frame, partition_keys=["label", "items"]).to_pandas()
+    assert list(shown["items"]) == [2, 1]
+    assert list(shown["key label"]) == ["cat", "dog"]
+    assert list(shown["key items"]) == ["a", "b"]
+
+
 def test_an_empty_table_has_no_mini_batches() -> None:
     """It is a plan nevertheless, and an empty collection."""
     shown = daskprs.plan(FRAME.iloc[:0])

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import click
 
-from benchmarks import peer_list, tables, workloads
+from benchmarks import environments, peer_list, phases, tables, workloads
 from benchmarks.peer_list import HOME, ROOT
+from benchmarks.phases import PROFILER, Profiles
 from benchmarks.results import Results
 from benchmarks.session import Session
 
 T = TypeVar("T")
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
 PUBLISHED = ROOT / "benchmarks" / "published.json"
+PUBLISHED_PROFILES = ROOT / "benchmarks" / "published_profiles.json"
 LATEST = HOME / "latest.json"
+LATEST_PROFILES = HOME / "latest_profiles.json"
+PROFILED = ("nothing-100k", "parquet-1mb", "csv", "arrays", "keys", "frame")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +98,38 @@ def show(results: Path) -> None:
 
 
 @main.command()
-@click.argument("results", type=click.Path(path_type=Path), default=LATEST)
-def publish(results: Path) -> None:
-    """Put results into the documentation, and keep the raw ones beside this program."""
-    loaded = Results.load(results)
-    loaded.save(PUBLISHED)
-    PAGE.write_text(tables.page_with(PAGE, loaded))
-    click.echo(f"{PAGE.relative_to(ROOT)} shows the results of {loaded.date}.")
+@click.option("--workloads", "works", help="Names with commas between them.")
+@click.option("--scale", type=click.FloatRange(0, min_open=True), default=0.25, show_default=True)
+def profile(works: str | None, scale: float) -> None:
+    """Sample where the time goes, of daskprs and of the hand-written loop."""
+    environments.main([PROFILER])
+    session = Session(
+        peers=[peer_list.BY_NAME["limit"], peer_list.BY_NAME["daskprs"]],
+        workloads=[workloads.BY_NAME[name] for name in _names(works, PROFILED)],
+        scale=scale,
+        repeats=1,
+        limit_s=FULL.limit_s,
+    )
+    found = phases.profiles(session)
+    found.save(LATEST_PROFILES)
+    click.echo(tables.phases(found))
+
+
+@main.command()
+def publish() -> None:
+    """Put the latest results and profiles into the documentation, and keep the raw ones."""
+    for latest, published in ((LATEST, PUBLISHED), (LATEST_PROFILES, PUBLISHED_PROFILES)):
+        if latest.exists():
+            shutil.copyfile(latest, published)
+    PAGE.write_text(published_page())
+    click.echo(f"{PAGE.relative_to(ROOT)} shows the results of {Results.load(PUBLISHED).date}.")
+
+
+def published_page() -> str:
+    """Return the page of the documentation with the figures of what is published."""
+    page = PAGE.read_text()
+    page = tables.page_with(page, "figures", tables.everything(Results.load(PUBLISHED)))
+    return tables.page_with(page, "phases", tables.phases(Profiles.load(PUBLISHED_PROFILES)))
 
 
 def _names(given: str | None, default: tuple[str, ...]) -> list[str]:

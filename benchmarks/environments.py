@@ -8,15 +8,19 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 from benchmarks.peer_list import BY_NAME, PEERS, Peer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MESSAGE_CHARACTERS = 300
 
 
-def main(names: list[str]) -> None:
+def main(peers: Iterable[Peer]) -> None:
     """Make what is not there yet."""
-    for peer in [BY_NAME[name] for name in names] or PEERS:
+    for peer in peers:
         if peer.environment is not None and not peer.ready.exists():
             print(f"an environment for {peer.name}: {', '.join(peer.requires)} ...", flush=True)
             make(peer)
@@ -42,4 +46,4 @@ def _run(command: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main([BY_NAME[name] for name in sys.argv[1:]] or PEERS)

@@ -63,7 +63,7 @@ class Session:
         results = Results(
             scale=self.scale,
             repeats=self.repeats,
-            titles={one.name: self._title(one) for one in self.workloads},
+            titles={one.name: self.title(one) for one in self.workloads},
             versions={peer.name: peer.versions() for peer in there},
             unavailable=missing,
         )
@@ -76,23 +76,22 @@ class Session:
 
     def run_one(self, peer: Peer, workload: Workload, repeat: int = 0) -> Run:
         """Run one peer on one workload in a fresh folder, and check what it has written."""
-        source, expected = workload.data.made(self.home / "data", self.scale)
-        runs = self.home / "runs"
-        runs.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=runs))
+        folder = Path(tempfile.mkdtemp(dir=self.runs_folder()))
         try:
+            command = self.command(peer, workload, folder)
             os.sync()  # what the run before has written is not for this one to wait for
             load = os.getloadavg()[0]
-            measured = self._measure(peer, workload, source, expected, folder)
+            measured = measure(command, folder, self.environment(folder), self.limit_s)
+            _, expected = self.input(workload)
             run = _checked(peer, workload, expected, measured, folder, repeat, load)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         _tell(run)
         return run
 
-    def _measure(
-        self, peer: Peer, workload: Workload, source: Path, expected: Expected, folder: Path
-    ) -> Measured:
+    def command(self, peer: Peer, workload: Workload, folder: Path) -> list[str]:
+        """Return what starts a peer on a workload; the output is to lie in a folder."""
+        source, expected = self.input(workload)
         job = Job(
             kind=workload.kind,
             run=workload.run,
@@ -101,17 +100,26 @@ class Session:
             size=workload.size,
             processes=workload.processes or len(os.sched_getaffinity(0)),
         )
-        command = [str(peer.python), "-m", f"benchmarks.peers.{peer.module}", job.to_argument()]
-        inherited = {name: os.environ[name] for name in os.environ if name != NO_BYTECODE}
-        environment = {
-            **inherited,
-            **ONE_THREAD,
-            "PYTHONPATH": str(ROOT),
-            NOTES_VARIABLE: str(folder / NOTES_FILE),
-        }
-        return measure(command, folder, environment, self.limit_s)
+        return [str(peer.python), "-m", f"benchmarks.peers.{peer.module}", job.to_argument()]
 
-    def _title(self, workload: Workload) -> str:
+    def environment(self, folder: Path) -> dict[str, str]:
+        """Return the environment of every peer."""
+        inherited = {name: os.environ[name] for name in os.environ if name != NO_BYTECODE}
+        notes = {NOTES_VARIABLE: str(folder / NOTES_FILE)}
+        return {**inherited, **ONE_THREAD, **notes, "PYTHONPATH": str(ROOT)}
+
+    def input(self, workload: Workload) -> tuple[Path, Expected]:
+        """Return what is worked on, and what is expected of it."""
+        return workload.data.made(self.home / "data", self.scale)
+
+    def runs_folder(self) -> Path:
+        """Return the folder in which each run has one of its own."""
+        runs = self.home / "runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        return runs
+
+    def title(self, workload: Workload) -> str:
+        """Return the title of a workload with the number of what it works on."""
         return workload.title.format(count=f"{workload.data.count_at(self.scale):,}")
 
     @staticmethod

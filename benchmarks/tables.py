@@ -3,55 +3,53 @@
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
 from benchmarks.machine import GB
+from benchmarks.phases import ORDER
 from benchmarks.results import LIMIT, Results, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
+    from benchmarks.phases import Profile, Profiles
     from benchmarks.results import Run
 
-BLOCK = re.compile(r"<!-- figures -->.*?<!-- end of figures -->", re.DOTALL)
 NO_RATIO = 100
 """Beside next to nothing, a ratio says nothing."""
 
 
-def page_with(page: Path, results: Results) -> str:
-    """Return the text of a page with its figures replaced by those of the results."""
-    text, times = BLOCK.subn(lambda _: _block(results), page.read_text())
-    if times != 1:
-        msg = f"{page} has {times} places for figures, not one"
+def page_with(page: str, name: str, text: str) -> str:
+    """Return a page with what stands between two marks replaced by a text."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    head, found, rest = page.partition(begin)
+    _, found_end, tail = rest.partition(end)
+    if not (found and found_end):
+        msg = f"the page has no place for {name}: {begin} … {end}"
         raise ValueError(msg)
-    return text
+    return f"{head}{begin}\n\n{text}\n\n{end}{tail}"
 
 
-def _block(results: Results) -> str:
-    return f"<!-- figures -->\n\n{everything(results)}\n\n<!-- end of figures -->"
+def phases(found: Profiles) -> str:
+    """Return the share of each phase, beside that of the hand-written loop, in percent."""
+    rows = [
+        [one.title, one.peer, f"{sum(one.samples.values()):,}", *map(_percent(one), ORDER)]
+        for one in found.profiles
+    ]
+    return f"At commit {found.commit}.\n\n{_table(['work', 'peer', 'samples', *ORDER], rows)}"
 
 
 def everything(results: Results) -> str:
     """Return all that there is to say about some results."""
-    return "\n\n".join(
-        part
-        for part in (
-            circumstances(results),
-            "### Time",
-            seconds(results),
-            "### How far the runs are apart",
-            spreads(results),
-            "### Processor time and memory",
-            costs(results),
-            "### What the output itself says",
-            measures(results),
-            "### What went wrong",
-            problems(results),
-        )
-        if part
-    )
+    sections = {
+        "Time": seconds(results),
+        "How far the runs are apart": spreads(results),
+        "Processor time and memory": costs(results),
+        "What the output itself says": measures(results),
+        "What went wrong": problems(results),
+    }
+    told = [f"### {head}\n\n{text}" for head, text in sections.items() if text]
+    return "\n\n".join([circumstances(results), *told])
 
 
 def circumstances(results: Results) -> str:
@@ -145,6 +143,13 @@ def _measures(runs: Sequence[Run]) -> str:
     return ", ".join(
         f"{name.replace('_', ' ')} {spread.median:.3g}" for name, spread in found.items() if spread
     )
+
+
+def _percent(profile: Profile) -> Callable[[str], str]:
+    def cell(phase: str) -> str:
+        return f"{profile.share(phase):.0%}" if profile.samples.get(phase) else "–"
+
+    return cell
 
 
 def _seconds(value: float) -> str:

@@ -41,9 +41,10 @@ def files(job: Job) -> None:
 
 
 def table(job: Job) -> None:
-    """Work on slices; a batch is about a row group."""
+    """Work on slices; a batch is about a row group, or what joblib finds good."""
     every = pieces(job.input, job.size)
-    parallel(job, worked, every, len(grouped(every)[0]))
+    of_group = len(grouped(every)[0])
+    parallel(job, worked, every, of_group if of_group > 1 else "auto")
 
 
 def keys(job: Job) -> None:

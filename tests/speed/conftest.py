@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING
 
 import pytest
-from pyarrow import csv
 
 from benchmarks.session import Session
 
@@ -19,6 +17,5 @@ SCALE = 0.001
 @pytest.fixture(scope="session")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     """Return a session in which nothing takes long; its data are made once."""
-    csv.read_csv(io.BytesIO(b"a\n1\n"))  # from then on Arrow keeps a pipe for signals
     home: Path = tmp_path_factory.mktemp("bench")
     return Session(peers=[], workloads=[], scale=SCALE, repeats=1, limit_s=60, home=home)

@@ -1,28 +1,53 @@
-"""The append_row file: regions of the spools put into input order, checked while at it."""
+"""The append_row file: rows of the spools put into input order, checked while at it.
+
+A thread writes what has no gap before it while the job goes on, so that little is left to do at
+the end: the file is as large as all results together, and disks are slow.
+"""
 
 from __future__ import annotations
 
-import errno
 import os
+import shutil
 import zlib
 from contextlib import ExitStack
+from itertools import count
+from queue import SimpleQueue
+from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from daskprs.errors import JournalError
+from daskprs.errors import JournalError, OutputError
 from daskprs.output.commits import each, in_input_order
 from daskprs.output.journal import write_at
-from daskprs.output.room import check_room
 from daskprs.output.spool import COPY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from daskprs.output.commits import CommitTable, Numbers
+    from daskprs.output.commits import Commits, CommitTable, Numbers
+    from daskprs.output.headers import Headers
 
-CANNOT_COPY_RANGE = {errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM}
+WORTH_BYTES = 1 << 20
+"""Ready rows are written when there are so many bytes of them …"""
+WORTH_ROWS = 10_000
+"""… or those of so many mini-batches."""
+MOST_WAITING = 100_000
+"""Where more mini-batches than this wait for an earlier one, the rest is left for the end."""
+SYNC_BYTES = 64 << 20
+PUBLISHED = 0
+"""The source of rows that are in the file published before; others are epochs."""
+
+
+class Row(NamedTuple):
+    """Where the rows of one mini-batch lie."""
+
+    index: int  # type: ignore[assignment] # tuple.index is of no use here
+    source: int
+    offset: int
+    length: int
+    checksum: int
 
 
 class Written(NamedTuple):
@@ -34,31 +59,57 @@ class Written(NamedTuple):
 
 
 class OrderedText:
-    """The rows of all commits in input order, the header first.
+    """Writes the rows of all commits in input order, the header first.
 
     Parameters
     ----------
-    commits
-        Everything that is to be in the file.
-    sources
-        The spool of each epoch; 0 is the file that was published before.
+    part
+        The file to write. It is removed by `close` unless it was renamed.
+    source
+        Gives the spool of an epoch; for `PUBLISHED` the file that was published before.
+    headers
+        What the frames of all mini-batches agree on.
+    with_header
+        Whether frames come with one: nothing is written until it is known.
 
     """
 
-    def __init__(self, commits: CommitTable, sources: Mapping[int, Path]) -> None:
-        order = in_input_order(commits, np.arange(len(commits)))
-        self._header = _header(commits, order).encode()
-        filled = order[commits.column("text_length")[order] > 0]
-        self._index = commits.column("index")[filled]
-        self._offset = commits.column("text_offset")[filled]
-        self._length = commits.column("text_length")[filled]
-        self._checksum = commits.column("text_checksum")[filled]
-        in_file = commits.column("in_file")[filled].astype(bool)
-        self._source = np.where(in_file, 0, commits.column("epoch")[filled])
-        self._paths = sources
+    def __init__(
+        self, part: Path, source: Callable[[int], Path], headers: Headers, *, with_header: bool
+    ) -> None:
+        self.part = part
+        self._source = source
+        self._headers = headers
+        self._with_header = with_header
+        self._inbox: SimpleQueue[list[Row] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._late = False
+        """The thread has given up: all that is missing is left for the end."""
+        self._files = ExitStack()
+        self._open: dict[int, int] = {}
+        self._begin()
 
-    def write(self, part: Path) -> Written:
-        """Write the file, and return what it is.
+    def _begin(self) -> None:
+        self._next = 0
+        """What mini-batches below this index have made is in the file."""
+        self._end = self._header_bytes = self._checksum = self._synced = 0
+        self._target: int | None = None
+
+    # ---- the driver's side ----
+
+    def add(self, commits: Commits, epoch: int) -> None:
+        """Take commits whose rows may be written as soon as all before them are."""
+        if commits.text is not None:
+            columns = (commits.index, *commits.text)
+            rows = zip(*columns, strict=True)
+            self._hand_over([Row(index, epoch, *region) for index, *region in rows])
+
+    def skip(self, index: int) -> None:
+        """Take note that nothing comes of a mini-batch."""
+        self._hand_over([Row(index, PUBLISHED, 0, 0, 0)])
+
+    def finish(self, commits: CommitTable) -> Written:
+        """Write what is missing, and return what the file is.
 
         Raises
         ------
@@ -68,80 +119,171 @@ class OrderedText:
             When the bytes of a mini-batch are no longer those that were committed.
 
         """
-        size = len(self._header) + int(self._length.sum())
-        check_room(part.parent, size)
-        self._write(part)
-        return Written(size, self._checked(part), len(self._header))
+        self._stop()
+        left = np.flatnonzero(commits.column("index") >= self._next)
+        _check_space(self.part.parent, int(commits.column("text_length")[left].sum()))
+        self._write(_rows(commits, in_input_order(commits, left)))
+        os.fsync(self._opened())
+        return Written(self._end, self._checksum, self._header_bytes)
 
-    def _write(self, part: Path) -> None:
-        with ExitStack() as stack, part.open("wb", buffering=0) as target:
-            sources = {
-                number: stack.enter_context(self._paths[number].open("rb", buffering=0)).fileno()
-                for number in np.unique(self._source).tolist()
-            }
-            write_at(target.fileno(), memoryview(self._header), 0)
-            end = target.seek(0, os.SEEK_END)
-            for source, offset, length in self._runs():
-                _copy(sources[source], target.fileno(), offset, length, end)
-                end += length
-            os.fsync(target.fileno())
+    def close(self) -> None:
+        """Let go of everything, and remove the file if it is still there."""
+        self._stop()
+        self._files.close()
+        self.part.unlink(missing_ok=True)
 
-    def _runs(self) -> Iterator[tuple[int, ...]]:
-        """Join regions that lie one after the other in a spool: leases make long runs of them."""
-        source, offset, length = self._source, self._offset, self._length
-        if len(source) == 0:
-            return iter(())
-        follows = (source[1:] == source[:-1]) & (offset[1:] == offset[:-1] + length[:-1])
-        starts = np.concatenate([[0], np.flatnonzero(~follows) + 1])
-        return each(source[starts], offset[starts], np.add.reduceat(length, starts))
+    def _hand_over(self, rows: list[Row]) -> None:
+        if self._late:
+            return
+        if self._thread is None:
+            self._thread = Thread(target=self._serve, name="daskprs-output", daemon=True)
+            self._thread.start()
+        self._inbox.put(rows)
 
-    def _checked(self, part: Path) -> int:
-        """Read the file back, compare each mini-batch's rows, and return the whole checksum."""
-        with part.open("rb") as file:
-            whole = zlib.crc32(file.read(len(self._header)))
-            for index, length, checksum in each(self._index, self._length, self._checksum):
-                left, own = length, 0
-                while left:
-                    piece = file.read(min(left, COPY_BYTES))
-                    if not piece:
-                        break
-                    own, whole = zlib.crc32(piece, own), zlib.crc32(piece, whole)
-                    left -= len(piece)
-                if left or own != checksum:
-                    msg = (
-                        f"the spool is damaged: the rows of mini-batch {index} are not those that "
-                        "were committed. Nothing is published. Resume the job: what is damaged is "
-                        "done again."
-                    )
-                    raise JournalError(msg)
-        return whole
+    def _stop(self) -> None:
+        if self._thread is not None:
+            self._inbox.put(None)
+            self._thread.join()
+            self._thread = None
+
+    # ---- the thread's side ----
+
+    def _serve(self) -> None:
+        """Write what is ready; after an error (a full disk) leave all of it for the end."""
+        try:
+            self._keep_up()
+        except (OSError, JournalError):
+            self._late = True
+            self._files.pop_all().close()
+            self._open.clear()
+            self._begin()
+
+    def _keep_up(self) -> None:
+        waiting: dict[int, Row] = {}
+        ready: list[Row] = []
+        ready_bytes = 0
+        while (rows := self._inbox.get()) is not None:
+            waiting.update((row.index, row) for row in rows)
+            for index in count(self._next + len(ready)):
+                row = waiting.pop(index, None)
+                if row is None:
+                    break
+                ready.append(row)
+                ready_bytes += row.length
+            if len(waiting) > MOST_WAITING:
+                self._late = True
+                return
+            if ready_bytes < WORTH_BYTES and len(ready) < WORTH_ROWS:
+                continue
+            if not self._with_header or self._headers.first is not None:
+                self._write(ready)
+                self._next += len(ready)
+                ready, ready_bytes = [], 0
+
+    def _write(self, rows: Iterable[Row]) -> None:
+        target = self._opened()
+        for run in _runs(rows):
+            self._copy(target, run)
+            if self._end - self._synced > SYNC_BYTES:
+                os.fdatasync(target)
+                self._synced = self._end
+
+    def _opened(self) -> int:
+        """Return the descriptor of the file, which has its header by then."""
+        if self._target is None:
+            self._target = os.open(self.part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            self._files.callback(os.close, self._target)
+            header = (self._headers.first or "").encode()
+            write_at(self._target, memoryview(header), 0)
+            self._end = self._header_bytes = len(header)
+            self._checksum = zlib.crc32(header)
+        return self._target
+
+    def _copy(self, target: int, run: list[Row]) -> None:
+        """Copy rows that lie one after the other."""
+        source, offset = self._descriptor(run[0].source), run[0].offset
+        left = sum(row.length for row in run)
+        check = _Check(run)
+        while left:
+            piece = os.pread(source, min(left, COPY_BYTES), offset)
+            check.take(piece)
+            write_at(target, memoryview(piece), self._end)
+            self._checksum = zlib.crc32(piece, self._checksum)
+            self._end += len(piece)
+            left, offset = left - len(piece), offset + len(piece)
+
+    def _descriptor(self, source: int) -> int:
+        if source not in self._open:
+            self._open[source] = os.open(self._source(source), os.O_RDONLY)
+            self._files.callback(os.close, self._open[source])
+        return self._open[source]
 
 
-def _header(commits: CommitTable, order: Numbers) -> str:
-    """Return the header of the first mini-batch that has one."""
-    numbers = commits.column("header")[order]
-    named = numbers[numbers > 0]
-    return commits.header(int(named[0])) if len(named) else ""
+class _Check:
+    """Compares what is copied with what each mini-batch has made."""
+
+    def __init__(self, run: list[Row]) -> None:
+        self._rows = iter(run)
+        self._row = run[0]
+        self._left = 0
+        self._checksum = 0
+
+    def take(self, piece: bytes) -> None:
+        """Take the next bytes; none where there ought to be some means a spool that was cut."""
+        view = memoryview(piece)
+        while view:
+            if self._left == 0:
+                self._row = next(self._rows)
+                self._left, self._checksum = self._row.length, 0
+            mine, view = view[: self._left], view[self._left :]
+            self._checksum = zlib.crc32(mine, self._checksum)
+            self._left -= len(mine)
+            if self._left == 0 and self._checksum != self._row.checksum:
+                raise _damaged(self._row)
+        if not piece:
+            raise _damaged(self._row)
 
 
-def _copy(source: int, target: int, offset: int, length: int, end: int) -> None:
-    """Copy a range to `end` of the target, inside the kernel where it can do that."""
-    while length:
-        copied = _copy_range(source, target, length, offset, end)
-        if copied == 0:
-            piece = os.pread(source, min(length, COPY_BYTES), offset)
-            if not piece:
-                msg = "a spool is shorter than its journal says"
-                raise OSError(errno.EIO, msg)
-            write_at(target, memoryview(piece), end)
-            copied = len(piece)
-        offset, end, length = offset + copied, end + copied, length - copied
+def _rows(commits: CommitTable, order: Numbers) -> Iterator[Row]:
+    """Yield where the rows of commits lie, in this order."""
+    in_file = commits.column("in_file")[order].astype(bool)
+    source = np.where(in_file, PUBLISHED, commits.column("epoch")[order])
+    region = [commits.column(f"text_{part}")[order] for part in ("offset", "length", "checksum")]
+    return map(Row._make, each(commits.column("index")[order], source, *region))
 
 
-def _copy_range(source: int, target: int, length: int, offset: int, end: int) -> int:
-    try:
-        return os.copy_file_range(source, target, length, offset, end)
-    except OSError as error:
-        if error.errno in CANNOT_COPY_RANGE:
-            return 0
-        raise
+def _runs(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Join rows that lie one after the other in a file: leases make long runs of them."""
+    run: list[Row] = []
+    for row in rows:
+        if row.length == 0:
+            continue
+        last = run[-1] if run else None
+        if last is not None and (
+            last.source != row.source
+            or last.offset + last.length != row.offset
+            or len(run) >= WORTH_ROWS
+        ):
+            yield run
+            run = []
+        run.append(row)
+    if run:
+        yield run
+
+
+def _check_space(folder: Path, size: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < size:
+        msg = (
+            f"the output needs {size >> 20} MiB more in {folder}, and {free >> 20} MiB are free. "
+            "Make room, and resume the job."
+        )
+        raise OutputError(msg)
+
+
+def _damaged(row: Row) -> JournalError:
+    msg = (
+        f"the spool is damaged: the rows of mini-batch {row.index} are not those that were "
+        "committed. Nothing is published. Resume the job: what is damaged is done again."
+    )
+    return JournalError(msg)

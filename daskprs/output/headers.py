@@ -18,7 +18,8 @@ class Headers:
     """Remembers the header of the first mini-batch that came with one."""
 
     def __init__(self, first: str | None = None, index: int = 0) -> None:
-        self._first = first
+        self.first = first
+        """The header; None while there is none."""
         self._index = index
 
     @classmethod
@@ -48,12 +49,12 @@ class Headers:
         header, index = outcome.header, outcome.index
         if header is None or outcome.text is None or outcome.text.length == 0:
             return None
-        if self._first is None:
-            self._first, self._index = header, index
-        if header != self._first:
+        if self.first is None:
+            self.first, self._index = header, index
+        if header != self.first:
             msg = (
                 f"mini-batches {self._index} and {index} returned frames with different headers: "
-                f"{self._first.rstrip()!r} and {header.rstrip()!r}. Return the same columns from "
+                f"{self.first.rstrip()!r} and {header.rstrip()!r}. Return the same columns from "
                 "each run(), or leave append_row_dataframe_header off."
             )
             raise OutputError(msg)

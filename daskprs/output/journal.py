@@ -57,8 +57,7 @@ class Journal:
             self._end, self._unwritten = self._end + len(whole), []
 
     def sync(self) -> None:
-        """Make what was written survive a loss of power."""
-        self.write()
+        """Make what was written survive a loss of power; may be called by another thread."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:

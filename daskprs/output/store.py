@@ -14,7 +14,7 @@ from daskprs.errors import JournalError, OutputError
 from daskprs.interrupts import held_back
 from daskprs.job_folder import sync_folder
 from daskprs.job_lock import latest_epoch
-from daskprs.output.append_row import OrderedText
+from daskprs.output.append_row import PUBLISHED, OrderedText
 from daskprs.output.commits import Commits, CommitTable
 from daskprs.output.extents import extents_of, split
 from daskprs.output.headers import Headers
@@ -23,6 +23,7 @@ from daskprs.output.output_file import check_output_file, claimed_output, part_o
 from daskprs.output.recovery import recover
 from daskprs.output.room import no_room
 from daskprs.output.spool import Spool
+from daskprs.output.syncing import Syncer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from daskprs.job_folder import JobFolder
     from daskprs.output.commits import Commit, Regions
     from daskprs.output.spec import OutputSpec
-
-SYNC_EVERY_S = 1.0
 
 
 class ResultStore:
@@ -94,10 +93,10 @@ class ResultStore:
         self._target = target
         self._commits = CommitTable()
         self._headers = Headers()
+        self._ordered: OrderedText | None = None
         self._given_up = 0
         self._is_new = True
         """Something was committed that is not in the published file."""
-        self._synced_s = 0.0
         self._closing = ExitStack()
         with ExitStack() as opening:
             opening.callback(self._closing.close)
@@ -128,6 +127,8 @@ class ResultStore:
             raise OutputError(no_room(self._folder.path, error)) from error
         # Only what was there before is ever looked for by its identity.
         self._commits.add(commits._replace(identity=None), self._epoch)
+        if self._ordered is not None:
+            self._ordered.add(commits, self._epoch)
         self._is_new = True
 
     def attempt_failed(self, mini_batch: MiniBatch, outcome: Outcome, *, final: bool) -> None:
@@ -139,12 +140,12 @@ class ResultStore:
             kind, mini_batch.identity, outcome.attempt, outcome.index, outcome.status, error
         )
         self._given_up += final
+        if final and self._ordered is not None:
+            self._ordered.skip(outcome.index)
 
     def sync_if_due(self, now_s: float) -> None:
-        """Sync about once a second: the spools first, so that the journal never says too much."""
-        if now_s - self._synced_s >= SYNC_EVERY_S:
-            self._synced_s = now_s
-            self._sync()
+        """Make what was committed survive a loss of power, about once a second."""
+        self._syncer.sync_if_due(now_s)
 
     def publish(self) -> Path | None:
         """Write the output file, and return it; None when the job has none.
@@ -161,10 +162,10 @@ class ResultStore:
 
         """
         self._journal.add("complete", len(self._commits), self._given_up)
-        self._sync()
-        if self._target is not None:
+        self._syncer.sync()
+        if self._target is not None and self._ordered is not None:
             if self.published is None or self._is_new:
-                self._publish(self._target)
+                self._publish(self._ordered, self._target)
             self.complaint = self._drop_spools(self._target, self._epoch)
         self.done = True
         return self.published
@@ -172,7 +173,7 @@ class ResultStore:
     def close(self) -> None:
         """Write what there is, and let go; the journal and the spools stay for a resume."""
         with suppress(OutputError):  # a full disk has been told of, and closing must go on
-            self._sync()
+            self._syncer.sync()
         with suppress(OSError):  # a tail that cannot be cut off is told by its checksum
             self._closing.close()
 
@@ -206,7 +207,7 @@ class ResultStore:
         self._journal.add("job", VERSION, fingerprint, overwrite)
         for epoch, index in dropped:
             self._journal.add("dropped", epoch, index)
-        self._sync()
+        self._syncer.sync()
         sync_folder(self._folder.path)
 
     def _open_files(self) -> None:
@@ -216,6 +217,14 @@ class ResultStore:
         self._typed = self._spool(self._folder.typed_spool(epoch), wanted=self._spec.typed)
         self._journal = Journal(self._folder.journal(epoch))
         self._closing.callback(self._journal.close)
+        spools = [spool for spool in (self._text, self._typed) if spool is not None]
+        self._syncer = Syncer(self._folder.path, spools, self._journal)
+        self._closing.callback(self._syncer.close)
+        if self._target is not None:
+            part = part_of(self._target, self._folder.path.name)
+            header = self._spec.header
+            self._ordered = OrderedText(part, self._rows_of, self._headers, with_header=header)
+            self._closing.callback(self._ordered.close)
 
     def _recover(self, fingerprint: dict[str, Any]) -> tuple[list[tuple[int, ...]], bool]:
         found = recover(self._folder, self._spec, fingerprint, self._target)
@@ -237,43 +246,33 @@ class ResultStore:
 
     # ---- writing ----
 
-    def _sync(self) -> None:
+    def _publish(self, ordered: OrderedText, target: Path) -> None:
         try:
-            for spool in (self._text, self._typed):
-                if spool is not None:
-                    spool.sync()
-            self._journal.sync()
-        except OSError as error:
-            raise OutputError(no_room(self._folder.path, error)) from error
-
-    def _publish(self, target: Path) -> None:
-        part = part_of(target, self._folder.path.name)
-        try:
-            size = self._write(part, target)
+            written = ordered.finish(self._commits)
+            self._journal.add("publishing", str(target), *written)
+            self._syncer.sync()
             if latest_epoch(self._folder) != self._epoch:
                 msg = f"another driver has taken over {self._folder}: nothing is published here."
                 raise JournalError(msg)
             with held_back():  # else the file could be there, and nobody know of it
-                part.replace(target)
-                self.published, self.published_bytes = target, size
+                ordered.part.replace(target)
+                self.published, self.published_bytes = target, written.size
                 self._is_new, self.done = False, True
         except OSError as error:
             msg = f"the output cannot be written: {error}. Make room, and resume the job."
             raise OutputError(msg) from error
         finally:
             if not self.done:
-                part.unlink(missing_ok=True)
+                ordered.close()
         self._journal.add("published", str(target))
         with suppress(OutputError):  # what `_write` has recorded says the same
-            self._sync()
+            self._syncer.sync()
 
-    def _write(self, part: Path, target: Path) -> int:
-        """Write the output file under another name, record what it is, and return its size."""
-        sources = {0: target, **{n: self._folder.spool(n) for n in range(1, self._epoch + 1)}}
-        written = OrderedText(self._commits, sources).write(part)
-        self._journal.add("publishing", str(target), *written)
-        self._sync()
-        return written.size
+    def _rows_of(self, source: int) -> Path:
+        """Return the file that rows are copied from."""
+        if source == PUBLISHED and self._target is not None:
+            return self._target
+        return self._folder.spool(source)
 
     def _drop_spools(self, target: Path, last: int) -> str:
         """Remove what is in the output file, and return what went wrong: that is no failure."""

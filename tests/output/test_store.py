@@ -86,23 +86,6 @@ def test_without_mini_batches_the_output_is_an_empty_file(tmp_path: Path) -> Non
     assert target_of(tmp_path).read_bytes() == b""
 
 
-def test_where_the_kernel_cannot_copy_ranges_bytes_are_read_and_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some file systems refuse copy_file_range, others copy nothing."""
-    answers = iter([OSError(18, "cross-device"), 0, OSError(95, "not supported")])
-
-    def copy_file_range(*_: object) -> int:
-        answer = next(answers, 0)
-        if isinstance(answer, OSError):
-            raise answer
-        return answer
-
-    monkeypatch.setattr(os, "copy_file_range", copy_file_range)
-    finish(tmp_path)
-    assert target_of(tmp_path).read_bytes() == serial(range(N))
-
-
 def test_a_header_is_written_once(tmp_path: Path) -> None:
     """It is that of the mini-batches that have rows; one without any may have none."""
     spec = OutputSpec(text=True, typed=False, header=True)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HOW = ("kill", "interrupt", "interrupts", "EIO", "ENOSPC")
 """SIGKILL; one Ctrl-C; one at each operation from then on; one that fails; a full disk."""
-WRITES = ("write", "pwrite", "copy_file_range")
+WRITES = ("write", "pwrite")
 OTHERS = ("fsync", "fdatasync", "replace", "unlink", "ftruncate", "open", "mkdir")
 REAL = {name: getattr(os, name) for name in (*WRITES, *OTHERS)}
 
@@ -72,10 +72,7 @@ class Reaper:
 
 def _half(name: str, real: Callable[..., Any], *given: Any) -> None:
     """Do half of a write."""
-    if name == "copy_file_range":
-        source, target, length, *places = given
-        real(source, target, (length + 1) // 2, *places)
-    elif name in WRITES:
+    if name in WRITES:
         fd, piece, *place = given
         real(fd, memoryview(piece)[: (len(piece) + 1) // 2], *place)
 

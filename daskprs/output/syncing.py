@@ -1,0 +1,96 @@
+"""Syncs: what was appended is made to survive a loss of power, about once a second."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from daskprs.errors import OutputError
+from daskprs.output.room import no_room
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from daskprs.output.journal import Journal
+    from daskprs.output.spool import Spool
+
+EVERY_S = 1.0
+SHARE_OF_TIME = 0.2
+"""A slow disk may take longer for a sync than there is between two: then they come less often."""
+
+
+class Syncer:
+    """Syncs spools and then their journal, in a thread: the driver does not wait for the disk.
+
+    What is appended between the two is in the journal too early. After a loss of power it may have
+    no bytes: a resume sees that by its checksum, and does it again.
+    """
+
+    def __init__(self, folder: Path, spools: Sequence[Spool], journal: Journal) -> None:
+        self._folder = folder
+        self._spools = spools
+        self._journal = journal
+        self._threads = ThreadPoolExecutor(1, "daskprs-sync")
+        self._running: Future[float] | None = None
+        self._due_s = 0.0
+
+    def sync_if_due(self, now_s: float) -> None:
+        """Begin a sync if the last one is long enough ago.
+
+        Raises
+        ------
+        OutputError
+            When the journal cannot be written, or the last sync has failed.
+
+        """
+        if now_s < self._due_s or not self._finished(now_s):
+            return
+        try:
+            self._journal.write()
+        except OSError as error:
+            raise OutputError(no_room(self._folder, error)) from error
+        self._running = self._threads.submit(self._sync)
+
+    def sync(self) -> None:
+        """Sync, and return when it is done.
+
+        Raises
+        ------
+        OutputError
+            When it failed.
+
+        """
+        try:
+            if self._running is not None:
+                self._running.result()
+            self._journal.write()
+            self._sync()
+        except OSError as error:
+            raise OutputError(no_room(self._folder, error)) from error
+
+    def close(self) -> None:
+        """End the thread."""
+        self._threads.shutdown()
+
+    def _finished(self, now_s: float) -> bool:
+        if self._running is None:
+            return True
+        if not self._running.done():
+            return False
+        running, self._running = self._running, None
+        try:
+            took_s = running.result()
+        except OSError as error:
+            raise OutputError(no_room(self._folder, error)) from error
+        self._due_s = now_s + max(EVERY_S, took_s / SHARE_OF_TIME)
+        return False
+
+    def _sync(self) -> float:
+        begun = time.monotonic()
+        for spool in self._spools:
+            spool.sync()
+        self._journal.sync()
+        return time.monotonic() - begun

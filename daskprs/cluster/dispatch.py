@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -135,7 +136,8 @@ class Dispatcher:
         self._listeners.tell(
             Stood(
                 self._ledger.standing(),
-                tuple(state for states in self._states.values() for state in states),
+                # A copy: Dask's loop puts in what the next worker tells at any time.
+                tuple(state for states in list(self._states.values()) for state in states),
                 now - self._started_s,
                 now - self._settled_s,
             )
@@ -196,9 +198,15 @@ class Dispatcher:
     # ---- actions ----
 
     def _tell_ledger(self, event: LedgerEvent, place: Place = NOWHERE) -> None:
-        for action in self._ledger.handle(event, time.monotonic()):
-            if self._ending is None:
-                self._act(action, place)
+        left = deque(self._ledger.handle(event, time.monotonic()))
+        try:
+            while left and self._ending is None:
+                self._act(left[0], place)
+                left.popleft()
+        except BaseException:
+            # The result must not say that something was done which no journal knows of.
+            self._ledger.take_back(left)
+            raise
 
     def _act(self, action: Action, place: Place) -> None:
         match action:

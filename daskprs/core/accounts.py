@@ -51,6 +51,12 @@ class Accounts:
         if failed:
             self.abort_if(self._budgets.fail_items(failed))
 
+    def take_back(self, commit: Commit) -> None:
+        """Settle mini-batches no more whose commit came to nothing; the job is at its end then."""
+        items = list(commit.results.outcomes.columns("total", "succeeded", "empty"))
+        for total, succeeded, empty in (items[position] for position in commit.positions):
+            self.tally.take_back(total, succeeded, empty=empty)
+
     def recover(self, total: int, succeeded: int, *, empty: bool) -> None:
         """Settle a mini-batch that an earlier run has committed."""
         failed = max(0, total - succeeded)

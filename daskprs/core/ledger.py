@@ -21,7 +21,7 @@ from daskprs.core.packed import Packed
 from daskprs.core.patience import Patience
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from daskprs.core.actions import Action, LedgerEvent
     from daskprs.core.entry import Entry
@@ -120,6 +120,12 @@ class Ledger:
                 assert_never(event)
         self._go_on()
         return self._accounts.actions
+
+    def take_back(self, actions: Iterable[Action]) -> None:
+        """Count no more what was to be committed by actions that came to nothing (a full disk)."""
+        for action in actions:
+            if isinstance(action, Commit):
+                self._accounts.take_back(action)
 
     def standing(self) -> Standing:
         """Return how far the job is."""

@@ -38,6 +38,16 @@ class Tally:
         self.items_succeeded += succeeded
         self.items_failed += failed
 
+    def take_back(self, total: int, succeeded: int, *, empty: bool) -> None:
+        """Count a successful attempt no more: what it made could not be kept."""
+        if empty:
+            self.planned += 1
+            return
+        self.succeeded -= 1
+        self.items -= total
+        self.items_succeeded -= succeeded
+        self.items_failed -= max(0, total - succeeded)
+
     def give_up(self, items: int) -> None:
         """Count a mini-batch whose tries are spent."""
         self.given_up += 1

@@ -334,3 +334,22 @@ def test_standing_tells_what_is_under_way(desk: Any) -> None:
     assert (standing.running, standing.waiting, standing.expected) == (1, 2, 6)
     assert standing.mini_batches.total == 3
     assert not standing.plan_complete
+
+
+def test_what_could_not_be_committed_is_not_counted(desk: Any, an_outcome: Any) -> None:
+    """A full disk: neither mini-batches nor items are said to be done, empty ranges included."""
+    it = desk(1000)
+    slot = next(iter(it.leases))
+    it.do(slot, seconds_each=0.001)
+    before = it.ledger.standing()
+    first, second, *_ = it.indexes(slot)
+    half, empty = an_outcome(first, total=2), an_outcome(second, total=0, succeeded=0, empty=True)
+    said = it.give(slot, half, empty)
+    counted = it.ledger.standing()
+    assert counted.items.failed == before.items.failed + 1
+    assert counted.mini_batches.succeeded == before.mini_batches.succeeded + 1
+    it.ledger.take_back(said)
+    taken_back = it.ledger.standing()
+    assert taken_back.items == before.items
+    assert taken_back.mini_batches.succeeded == before.mini_batches.succeeded
+    assert taken_back.mini_batches.total - counted.mini_batches.total == 1, "an empty range"

@@ -136,6 +136,8 @@ def of_a_job(disk: Path) -> None:
     assert "resume=True" in str(caught.value)
     committed = commits_in(disk)
     assert 2 < len(committed) < N
+    assert caught.value.result is not None
+    assert caught.value.result.mini_batches.succeeded == len(committed), "the result says too much"
     assert list(target.parent.iterdir()) == []
     resize(disk, "40m")
     assert run(disk, resume=True).mini_batches.succeeded == N

@@ -7,7 +7,6 @@ the end: the file is as large as all results together, and disks are slow.
 from __future__ import annotations
 
 import os
-import shutil
 import zlib
 from contextlib import ExitStack
 from itertools import count
@@ -17,9 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from daskprs.errors import JournalError, OutputError
+from daskprs.errors import JournalError
 from daskprs.output.commits import each, in_input_order
 from daskprs.output.journal import write_at
+from daskprs.output.room import check_room
 from daskprs.output.spool import COPY_BYTES
 
 if TYPE_CHECKING:
@@ -85,6 +85,8 @@ class OrderedText:
         self._thread: Thread | None = None
         self._late = False
         """The thread has given up: all that is missing is left for the end."""
+        self._unwanted = False
+        """Nothing will come of the file: the thread need not write what waits."""
         self._files = ExitStack()
         self._open: dict[int, int] = {}
         self._begin()
@@ -121,13 +123,14 @@ class OrderedText:
         """
         self._stop()
         left = np.flatnonzero(commits.column("index") >= self._next)
-        _check_space(self.part.parent, int(commits.column("text_length")[left].sum()))
+        check_room(self.part.parent, int(commits.column("text_length")[left].sum()))
         self._write(_rows(commits, in_input_order(commits, left)))
         os.fsync(self._opened())
         return Written(self._end, self._checksum, self._header_bytes)
 
     def close(self) -> None:
         """Let go of everything, and remove the file if it is still there."""
+        self._unwanted = True
         self._stop()
         self._files.close()
         self.part.unlink(missing_ok=True)
@@ -152,17 +155,18 @@ class OrderedText:
         """Write what is ready; after an error (a full disk) leave all of it for the end."""
         try:
             self._keep_up()
-        except (OSError, JournalError):
+        except Exception:  # noqa: BLE001 - whatever it was, half of something may be written
             self._late = True
             self._files.pop_all().close()
             self._open.clear()
+            self.part.unlink(missing_ok=True)  # results need the room more
             self._begin()
 
     def _keep_up(self) -> None:
         waiting: dict[int, Row] = {}
         ready: list[Row] = []
         ready_bytes = 0
-        while (rows := self._inbox.get()) is not None:
+        while (rows := self._inbox.get()) is not None and not self._unwanted:
             waiting.update((row.index, row) for row in rows)
             for index in count(self._next + len(ready)):
                 row = waiting.pop(index, None)
@@ -269,16 +273,6 @@ def _runs(rows: Iterable[Row]) -> Iterator[list[Row]]:
         run.append(row)
     if run:
         yield run
-
-
-def _check_space(folder: Path, size: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < size:
-        msg = (
-            f"the output needs {size >> 20} MiB more in {folder}, and {free >> 20} MiB are free. "
-            "Make room, and resume the job."
-        )
-        raise OutputError(msg)
 
 
 def _damaged(row: Row) -> JournalError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from daskprs.errors import OutputError
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Refuse to begin a file that would not fit.
+    """Refuse to write more of the output than would fit.
 
     Raises
     ------
@@ -23,16 +24,20 @@ def check_room(folder: Path, size: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < size:
         msg = (
-            f"the output needs {size >> 20} MiB in {folder}, and {free >> 20} MiB are free. Make "
-            "room, and resume the job."
+            f"the output needs {size >> 20} MiB more in {folder}, and {free >> 20} MiB are free. "
+            "Make room, and resume the job."
         )
         raise OutputError(msg)
 
 
 def no_room(folder: Path, error: OSError) -> str:
     """Return what to say when something cannot be written to a job folder."""
-    free = shutil.disk_usage(folder).free
+    free = ""
+    with suppress(
+        OSError
+    ):  # it may be the folder that is gone: what went wrong is told all the same
+        free = f" ({shutil.disk_usage(folder).free >> 20} MiB are free)"
     return (
-        f"results cannot be written to {folder}: {error} ({free >> 20} MiB are free). What was "
-        "committed is kept: make room, and resume the job."
+        f"results cannot be written to {folder}: {error}{free}. What was committed is kept: make "
+        "room, and resume the job."
     )

@@ -265,7 +265,7 @@ class ResultStore:
             if not self.done:
                 ordered.close()
         self._journal.add("published", str(target))
-        with suppress(OutputError):  # what `_write` has recorded says the same
+        with suppress(OutputError):  # that it is published shows by its checksum
             self._syncer.sync()
 
     def _rows_of(self, source: int) -> Path:

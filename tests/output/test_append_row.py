@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import zlib
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from daskprs.core.outcomes import Extent
 from daskprs.errors import JournalError
 from daskprs.output import append_row
 from daskprs.output.append_row import OrderedText
-from daskprs.output.commits import Commits, CommitTable
+from daskprs.output.commits import Commits, CommitTable, Regions
 from daskprs.output.extents import Extents
 from daskprs.output.headers import Headers
 from daskprs.output.spool import Spool
@@ -54,6 +55,11 @@ class Desk:
         commits = Commits(None, ones, [index for index, _ in rows], ones, ones, text=regions)
         self.table.add(commits, 1)
         self.text.add(commits, 1)
+
+    def commit_elsewhere(self, index: int, epoch: int) -> None:
+        """Commit the first four bytes once more, as if they were in the spool of another epoch."""
+        region = Regions([0], [4], [zlib.crc32(self.path.read_bytes()[:4])])
+        self.text.add(Commits(None, [1], [index], [1], [1], text=region), epoch)
 
     def close(self) -> None:
         """Let go."""
@@ -112,11 +118,10 @@ def test_what_has_no_gap_before_it_is_written_at_once(desk: Desk) -> None:
 
 def test_a_spool_that_was_changed_is_found_out_at_the_end(desk: Desk) -> None:
     """The thread gives up; who publishes is told which mini-batch it is."""
-    desk.commit((0, b"zero"), (1, b"one"))
+    desk.commit((1, b"one"), (2, b"two"))
     with desk.path.open("r+b") as file:
-        file.seek(5)
         file.write(b"O")
-    desk.commit((2, b"two"), (3, b"three"))
+    desk.commit((0, b"zero"))
     with pytest.raises(JournalError, match="mini-batch 1 "):
         desk.text.finish(desk.table)
 
@@ -129,6 +134,47 @@ def test_a_spool_that_is_too_short_is_found_out(desk: Desk) -> None:
     desk.spool = Spool(desk.path.with_name("other"))
     with pytest.raises(JournalError, match="mini-batch 1 "):
         desk.text.finish(desk.table)
+
+
+@pytest.mark.parametrize("error", [MemoryError, OSError(errno.ENOSPC, "no room")])
+def test_whatever_stops_the_thread_half_way_nothing_is_written_twice(
+    desk: Desk, error: BaseException
+) -> None:
+    """What it has written goes, with the room that it took, and all of it is done at the end."""
+    stopped = []
+
+    def once(_: int) -> Path:
+        if not stopped and desk.part.exists():
+            stopped.append(desk.part.stat().st_size)
+            raise error
+        return desk.path
+
+    desk.commit((0, b"zero"), (1, b"one"))
+    assert poll_for(lambda: desk.part.exists() and desk.part.read_bytes() == b"zeroone")
+    desk.text._source = once
+    desk.commit_elsewhere(2, 2)
+    assert poll_for(lambda: stopped and not desk.part.exists())
+    assert desk.text.finish(desk.table).size == len(b"zeroone")
+    assert desk.part.read_bytes() == b"zeroone"
+
+
+def test_closing_does_not_wait_for_what_nobody_wants_any_more(desk: Desk) -> None:
+    """A job that was canceled does not first write the output that it will remove."""
+    opened = []
+
+    def source(epoch: int) -> Path:
+        opened.append(epoch)
+        assert poll_for(lambda: desk.text._unwanted)
+        return desk.path
+
+    desk.text._source = source
+    desk.commit((0, b"zero"))
+    for index in range(1, 50):
+        desk.commit_elsewhere(index, index + 1)
+    assert poll_for(lambda: opened)
+    desk.text.close()
+    assert len(opened) < 50
+    assert not desk.part.exists()
 
 
 def test_a_first_mini_batch_that_takes_for_ever_costs_no_memory(

@@ -48,8 +48,8 @@ def locked(folder: JobFolder) -> Iterator[int]:
 def latest_epoch(folder: JobFolder) -> int:
     """Return the number of the newest epoch; 0 when there was none."""
     prefix = folder.epoch(0).stem
-    numbers = [int(path.suffix[1:]) for path in folder.path.glob(f"{prefix}.*")]
-    return max(numbers, default=0)
+    suffixes = [path.suffix[1:] for path in folder.path.glob(f"{prefix}.*")]
+    return max((int(suffix) for suffix in suffixes if suffix.isdecimal()), default=0)
 
 
 def has_begun(folder: JobFolder) -> bool:
@@ -86,7 +86,11 @@ def claimed(path: Path, what: str) -> Iterator[None]:
 
 def _lock(path: Path, what: str) -> int:
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            msg = f"{what} cannot be locked: {error}. Use a folder that you can write to."
+            raise JobFolderError(msg) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still_there(fd, path):

@@ -153,6 +153,22 @@ def test_each_driver_has_an_epoch_of_its_own(tmp_path: Path) -> None:
         assert second == 13
 
 
+def test_what_others_have_put_beside_the_epochs_is_none(tmp_path: Path) -> None:
+    """A copy, or the file of an editor."""
+    folder = JobFolder(tmp_path)
+    for name in ("epoch.2", "epoch.2.bak", "epoch.2~", "epoch.old"):
+        (tmp_path / name).touch()
+    assert latest_epoch(folder) == 2
+
+
+def test_a_folder_that_cannot_be_locked_is_refused(tmp_path: Path) -> None:
+    """As if it were read-only: here a folder is in the place of the lock."""
+    folder = JobFolder(tmp_path)
+    folder.lock.mkdir()
+    with pytest.raises(JobFolderError, match=r"cannot be locked: .*directory"), locked(folder):
+        pass
+
+
 def test_a_driver_that_was_refused_has_not_begun(tmp_path: Path) -> None:
     """An epoch without a journal leaves the folder as good as new."""
     folder = JobFolder(tmp_path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from daskprs.job_folder import whole_file
@@ -27,14 +28,15 @@ def punch(path: str, limit: int = LIMIT_BYTES) -> None:
 
     Where the file system cannot do that, the log grows until its process ends.
     """
-    try:
+    with suppress(OSError):  # it has gone
         size = os.stat(path).st_size  # noqa: PTH116 - once a second for each agent
-    except OSError:
-        return
-    if size < 2 * limit:
-        return
-    start = -(-limit // 2 // _BLOCK_BYTES) * _BLOCK_BYTES
-    stop = (size - limit // 2) // _BLOCK_BYTES * _BLOCK_BYTES
+        if size >= 2 * limit:
+            start = -(-limit // 2 // _BLOCK_BYTES) * _BLOCK_BYTES
+            stop = (size - limit // 2) // _BLOCK_BYTES * _BLOCK_BYTES
+            _give_back(path, start, stop)
+
+
+def _give_back(path: str, start: int, stop: int) -> None:
     fd = os.open(path, os.O_WRONLY)
     try:
         _libc.fallocate(
@@ -48,15 +50,18 @@ def punch(path: str, limit: int = LIMIT_BYTES) -> None:
 
 
 def cut(path: str, limit: int = LIMIT_BYTES) -> None:
-    """Reduce the log of a process that has ended to its head and its tail."""
+    """Reduce the log of a process that has ended to its head and its tail.
+
+    Where there is no room to do that, it stays as it is: what the process came to counts more.
+    """
     log = Path(path)
-    try:
+    with suppress(OSError):
         size = log.stat().st_size
-    except OSError:
-        return
-    if size <= limit:
-        return
-    half = limit // 2
+        if size > limit:
+            _keep_both_ends(log, size, limit // 2)
+
+
+def _keep_both_ends(log: Path, size: int, half: int) -> None:
     with whole_file(log) as shorter, log.open("rb") as whole:
         for start in range(0, half, _PIECE_BYTES):
             shorter.write(whole.read(min(_PIECE_BYTES, half - start)))

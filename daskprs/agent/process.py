@@ -83,6 +83,8 @@ class AgentProcess:
 
         The handler is in C and needs no GIL; a stopped process cannot run it.
         """
+        if self._over.is_set():
+            return  # its number may be another process's by now
         before = self._stderr_bytes()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, DUMP_SIGNAL)

@@ -35,6 +35,16 @@ def test_a_short_log_stays_as_it_is(tmp_path: Path) -> None:
     punch(str(tmp_path / "none"), LIMIT)
 
 
+def test_a_log_that_cannot_be_put_together_anew_stays_as_it_is(tmp_path: Path) -> None:
+    """A full disk, say: it must not hide what the process came to."""
+    log = tmp_path / "log"
+    log.write_bytes(b"x" * 2 * LIMIT)
+    (tmp_path / f".log.{os.getpid()}.part").mkdir()  # in the place of the new one
+    cut(str(log), LIMIT)
+    assert log.stat().st_size == 2 * LIMIT
+    (tmp_path / f".log.{os.getpid()}.part").rmdir()
+
+
 def test_a_growing_log_gives_its_middle_back_while_it_is_appended_to(tmp_path: Path) -> None:
     """The writer notices nothing; both ends stay."""
     log = tmp_path / "log"

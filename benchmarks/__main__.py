@@ -48,7 +48,7 @@ FULL = Preset(
     peers=tuple(peer_list.BY_NAME),
     workloads=tuple(name for name in workloads.BY_NAME if name != "nothing-1m"),
     scale=1,
-    repeats=5,
+    repeats=3,
     limit_s=300,
 )
 PRESETS = {"quick": QUICK, "full": FULL}

@@ -81,7 +81,8 @@ class Session:
             command = self.command(peer, workload, folder)
             os.sync()  # what the run before has written is not for this one to wait for
             load = os.getloadavg()[0]
-            measured = measure(command, folder, self.environment(folder), self.limit_s)
+            limit_s = workload.limit_s or self.limit_s
+            measured = measure(command, folder, self.environment(folder), limit_s)
             _, expected = self.input(workload)
             run = _checked(peer, workload, expected, measured, folder, repeat, load)
         finally:
@@ -125,7 +126,11 @@ class Session:
     @staticmethod
     def _turn(peers: Sequence[Peer], workload: Workload, repeat: int) -> list[Peer]:
         """Return the peers that can do it, beginning with another one each time."""
-        able = [peer for peer in peers if workload.kind in peer.kinds]
+        able = [
+            peer
+            for peer in peers
+            if workload.kind in peer.kinds and (not workload.peers or peer.name in workload.peers)
+        ]
         first = repeat % len(able) if able else 0
         return able[first:] + able[:first]
 

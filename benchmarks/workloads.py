@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from benchmarks.data import Expected
 
 MB = 1 << 20
+POOLS = ("multiprocessing", "joblib", "mpire", "dask-futures")
 ROWS_OF_CSV = 13_000_000
 """About 1 GB of text."""
 
@@ -45,6 +46,11 @@ class Workload:
         Of the output.
     processes
         Default: one for each core.
+    peers
+        Who does it. Default: all who can; where others would take hours, the smaller one shows
+        what they cost.
+    limit_s
+        What takes longer hangs. Default: the session's.
 
     """
 
@@ -56,21 +62,32 @@ class Workload:
     data: DataSet
     check: Check
     processes: int | None = None
+    peers: tuple[str, ...] | None = None
+    limit_s: float | None = None
 
 
-def _nothing(name: str, count: int, *, scaled: bool = True) -> Workload:
-    files = DataSet("nothing", data.empty_files, count, scaled)
+def _nothing(name: str, count: int, *peers: str) -> Workload:
+    files = DataSet("nothing", data.empty_files, count, scaled=count > 1)
     title = "{count} mini-batches of nothing" if count > 1 else "one mini-batch of nothing"
-    return Workload(name, title, "files", "benchmarks.work:nothing", 1, files, checks.check_names)
+    return Workload(
+        name,
+        title,
+        "files",
+        "benchmarks.work:nothing",
+        1,
+        files,
+        checks.check_names,
+        peers=peers or None,
+    )
 
 
 PARQUET = DataSet("parquet", data.scored_parquet, 20_000_000, file="input.parquet")
 CSV = DataSet("csv", data.scored_csv, ROWS_OF_CSV)
 WORKLOADS = (
-    _nothing("nothing-1", 1, scaled=False),
+    _nothing("nothing-1", 1),
     _nothing("nothing-10k", 10_000),
-    _nothing("nothing-100k", 100_000),
-    _nothing("nothing-1m", 1_000_000),
+    _nothing("nothing-100k", 100_000, "limit", "daskprs", *POOLS),
+    _nothing("nothing-1m", 1_000_000, "limit", "daskprs"),
     Workload(
         "parquet-1mb",
         "score {count} rows of Parquet, 1 MB",
@@ -143,6 +160,7 @@ WORKLOADS = (
         1,
         DataSet("faults", data.faulty_files, 10_000),
         checks.check_faults,
+        limit_s=60,
     ),
 )
 BY_NAME = {workload.name: workload for workload in WORKLOADS}

@@ -22,7 +22,7 @@ from polling import poll_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 """What was told to end may take so long; nothing waits for it when all has gone well."""
 
 settings.register_profile(

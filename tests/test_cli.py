@@ -58,7 +58,7 @@ def test_a_result_that_nobody_can_read_is_no_failure(work: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=60,
+            timeout=150,
         )
     assert done.returncode == 0, done.stderr
     assert "stdout cannot be written: [Errno 28]" in done.stderr

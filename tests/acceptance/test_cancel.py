@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 CLI = [sys.executable, "-m", "daskprs.cli"]
 MARK = "DASKPRS_TEST_MARK"
+LONGEST_S = 25
+"""On a quiet machine it takes one; less than the half minute that shutdown() might have."""
 SCRIPT = """
 import time
 from pathlib import Path
@@ -84,7 +86,7 @@ class Run:
 
     def end(self) -> tuple[int, str]:
         """Return the exit code and what was said."""
-        _, said = self.process.communicate(timeout=30)
+        _, said = self.process.communicate(timeout=90)
         return self.process.returncode, said
 
 
@@ -106,7 +108,7 @@ def test_an_interrupt_cancels_within_seconds(tmp_path: Path, number: int) -> Non
     run.process.send_signal(number)
     code, said = run.end()
     assert code == 130
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < LONGEST_S
     assert "Canceled" in said
     assert "resume" in said
     assert marked(run.mark) == []
@@ -122,7 +124,7 @@ def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
     run.process.send_signal(signal.SIGINT)
     code, _ = run.end()
     assert code in (130, 1, -signal.SIGINT)
-    assert poll_for(lambda: not marked(run.mark), 5)
+    assert poll_for(lambda: not marked(run.mark))
 
 
 @pytest.mark.usefixtures("clean")
@@ -133,7 +135,7 @@ def test_a_killed_caller_leaves_no_process_and_a_job_to_resume(tmp_path: Path) -
     assert poll_for(lambda: (tmp_path / "job" / "journal.1").read_bytes().count(b"commit") >= 3)
     run.process.kill()
     run.end()
-    assert poll_for(lambda: not marked(run.mark), 10)
+    assert poll_for(lambda: not marked(run.mark))
     for seen in run.seen.iterdir():
         seen.unlink()
     code, said = Run(tmp_path, "--resume").end()

@@ -17,9 +17,13 @@ sys.path.insert(0, str(SCRIPTS))
 
 import deeds  # noqa: E402 - the agents import it under this name, and so does its pickle
 
+MARK = "DASKPRS_TEST_MARK"
 AGENTS = {"PYTHONPATH": str(SCRIPTS), "DASKPRS_TEST_AGENT": "1"}
 HANGS = ("hang", "hang with the GIL", "SIGSTOP")
+ENDS = tuple(deed for deed in deeds.DEEDS if deed not in HANGS)
 TIMEOUT_S = 4
+"""For what hangs; its neighbours have that long, twice."""
+TIMEOUTS = ("run_invocation_timeout", "task_overhead_timeout", "init_timeout", "shutdown_timeout")
 
 WHAT_IS_READ = {
     "raise": "ValueError: the deed was done",
@@ -51,10 +55,6 @@ def job(frame: pd.DataFrame, folder: Path, *arguments: str, **options: Any) -> A
         "arguments": arguments,
         "environment_variables": AGENTS,
         "process_count_per_node": 2,
-        "run_invocation_timeout": TIMEOUT_S,
-        "task_overhead_timeout": TIMEOUT_S,
-        "init_timeout": TIMEOUT_S,
-        "shutdown_timeout": TIMEOUT_S,
         "allowed_failed_count": -1,
         "run_max_try": 2,
         "progress": False,
@@ -62,7 +62,12 @@ def job(frame: pd.DataFrame, folder: Path, *arguments: str, **options: Any) -> A
     return daskprs.parallel_run(frame, SCRIPTS / "dying.py", **given | options)
 
 
-def rows_between(column: str, of_deeds: list[str]) -> pd.DataFrame:
+def haste(of_deeds: tuple[str, ...]) -> dict[str, int]:
+    """Return short timeouts where something hangs; else the defaults, however busy the machine."""
+    return dict.fromkeys(TIMEOUTS, TIMEOUT_S) if set(of_deeds) & set(HANGS) else {}
+
+
+def rows_between(column: str, of_deeds: tuple[str, ...]) -> pd.DataFrame:
     """Return a frame with innocent rows around each row that does a deed."""
     cells = [cell for deed in of_deeds for cell in ("", deed, "")]
     return pd.DataFrame({"number": range(len(cells)), column: cells})
@@ -75,12 +80,13 @@ def serial(frame: pd.DataFrame, column: str) -> str:
 
 
 @pytest.mark.parametrize("column", ["run", "return"])
+@pytest.mark.parametrize("ways", [ENDS, HANGS], ids=["ends", "hangs"])
 def test_a_death_in_run_costs_its_own_mini_batch_and_nothing_else(
-    tmp_path: Path, column: str
+    tmp_path: Path, column: str, ways: tuple[str, ...]
 ) -> None:
-    """Every way to die in one job, each between two neighbours that must not suffer."""
-    frame = rows_between(column, list(deeds.DEEDS))
-    result = job(frame, tmp_path)
+    """Many ways to die in one job, each between two neighbours that must not suffer."""
+    frame = rows_between(column, ways)
+    result = job(frame, tmp_path, **haste(ways))
     assert result.output_file.read_text() == serial(frame, column)
     failed = dict(zip(result.failed["mini_batch"], result.failed["error"], strict=True))
     guilty = frame.index[frame[column] != ""]
@@ -89,11 +95,14 @@ def test_a_death_in_run_costs_its_own_mini_batch_and_nothing_else(
         assert WHAT_IS_READ[frame.loc[number, column]] in failed[number]
 
 
-def test_a_death_while_loading_costs_its_own_mini_batch_and_nothing_else(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ways", [ENDS, HANGS], ids=["ends", "hangs"])
+def test_a_death_while_loading_costs_its_own_mini_batch_and_nothing_else(
+    tmp_path: Path, ways: tuple[str, ...]
+) -> None:
     """The same for objects that end the process in the moment in which they are unpickled."""
-    frame = rows_between("load", list(deeds.DEEDS))
+    frame = rows_between("load", ways)
     with_bombs = frame.assign(load=[deeds.Bomb(deed) for deed in frame["load"]])
-    result = job(with_bombs, tmp_path)
+    result = job(with_bombs, tmp_path, **haste(ways))
     assert result.output_file.read_text() == serial(frame, "load")
     failed = dict(zip(result.failed["mini_batch"], result.failed["error"], strict=True))
     assert sorted(failed) == list(frame.index[frame["load"] != ""])
@@ -109,7 +118,7 @@ def test_a_death_before_the_first_mini_batch_costs_an_agent(
     """One agent does not come up, another one takes its place, and the job completes."""
     frame = pd.DataFrame({"number": range(4), "run": ""})
     told = ("--where", where, "--how", how, "--marker", str(tmp_path / "marker"))
-    result = job(frame, tmp_path, *told)
+    result = job(frame, tmp_path, *told, **haste((how,)))
     assert result.status == "Completed"
     assert result.output_file.read_text() == serial(frame, "run")
     main_log = (result.logs_dir / "sys" / "node" / "0" / "_main.txt").read_text()
@@ -121,7 +130,8 @@ def test_a_death_in_shutdown_is_a_warning(tmp_path: Path, how: str) -> None:
     """The output is complete, the log says what happened."""
     frame = pd.DataFrame({"number": range(4), "run": ""})
     told = ("--where", "shutdown", "--how", how, "--marker", str(tmp_path / "marker"))
-    result = job(frame, tmp_path, *told)
+    lasts = HANGS if how == "close descriptors" else (how,)  # nobody hears that it goes on
+    result = job(frame, tmp_path, *told, **haste(lasts))
     assert result.status == "Completed"
     assert result.output_file.read_text() == serial(frame, "run")
     main_log = (result.logs_dir / "sys" / "node" / "0" / "_main.txt").read_text()
@@ -131,11 +141,11 @@ def test_a_death_in_shutdown_is_a_warning(tmp_path: Path, how: str) -> None:
 
 def test_no_grandchild_is_left(tmp_path: Path) -> None:
     """What a script started dies with its agent, in a session of its own or not."""
-    frame = rows_between("run", ["leave a grandchild"])
-    job(frame, tmp_path)
+    frame = rows_between("run", ("leave a grandchild",))
+    job(frame, tmp_path, environment_variables=AGENTS | {MARK: str(tmp_path)})
     left = [
         process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if f"time.sleep({deeds.FOR_EVER_S})" in " ".join(process.info["cmdline"] or [])
+        for process in psutil.process_iter(["environ"])
+        if (process.info["environ"] or {}).get(MARK) == str(tmp_path)
     ]
     assert left == []

@@ -99,7 +99,7 @@ def test_closing_a_zygote_ends_all_its_agents(tmp_path: Path) -> None:
     zygote.close()
     zygote.close()
     for agent in agents:
-        assert agent.returncode(5.0) == -signal.SIGKILL
+        assert agent.returncode(30.0) == -signal.SIGKILL
         assert gone(agent.pid)
         agent.close()
 
@@ -111,7 +111,7 @@ def test_a_zygote_that_is_killed_takes_its_agents_and_says_so(tmp_path: Path) ->
     parent = psutil.Process(agent.pid).parent()
     assert parent is not None
     parent.kill()
-    assert agent.returncode(10.0) == -signal.SIGKILL
+    assert agent.returncode(30.0) == -signal.SIGKILL
     assert poll_for(lambda: gone(agent.pid))
     assert poll_for(lambda: not zygote.alive)
     with pytest.raises(AgentError, match=r"is gone, with returncode -9"):

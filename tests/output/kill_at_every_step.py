@@ -1,7 +1,7 @@
 """Strike a driver at every file operation, resume, and compare with an undisturbed run.
 
-A program of its own, since it forks: ``kill_at_every_step.py FOLDER HOW TIMES STRIDE``. A driver
-is struck at its n-th operation, for every n (or every STRIDE-th), in one of the ways that
+A program of its own, since it forks: ``kill_at_every_step.py FOLDER HOW TIMES FIRST STRIDE``. A
+driver is struck at its n-th operation, for every STRIDE-th n from FIRST on, in one of the ways that
 `reaper` knows; with TIMES above 1 the one that resumes is struck at its n-th too, and so on. Says
 what went wrong, and exits with 0 when nothing did.
 """
@@ -133,11 +133,10 @@ def strike(nth: int, how: str, base: Path, epoch: int) -> None:
         assert code == NOT_COMPLETED or not list((base / "job").glob("spool.*")), "a spool is left"
 
 
-def main(base: Path, how: str, times: int, stride: int) -> None:
+def main(base: Path, how: str, times: int, first: int, stride: int) -> None:
     """Go through every step."""
-    nth, struck = 0, True
+    nth, struck = first, True
     while struck:
-        nth += stride
         folder = base / str(nth)
         folder.mkdir()
         try:
@@ -149,8 +148,9 @@ def main(base: Path, how: str, times: int, stride: int) -> None:
             sys.exit(f"{how} at operation {nth}: {error}")
         struck = (folder / "struck.1").exists()
         shutil.rmtree(folder)
-    print(f"{nth} operations")
+        nth += stride
+    print(f"{nth - stride} operations")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
+    main(Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))

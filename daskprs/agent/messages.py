@@ -5,14 +5,15 @@ Pickled named tuples over a socket pair (`multiprocessing.connection.Connection`
 ======================  =========================================================================
 supervisor → agent
 `Start`                 once, first: the job and the process
-`RunLease`              work; one at a time
+`RunLease`              work
+`More`                  work to be done after that, as if it had come with it
 `Keep`                  after a recall: go on up to this position, drop what is beyond
 `Stop`                  call `shutdown` and exit with 0
 agent → supervisor
 `Started`               interpreter up, protocol understood, script not imported yet
 `InitDone`              the script is imported and `init` came back
 `InitRaised`            import or `init` failed; the agent exits with 41
-`Outcomes`              some mini-batches of the lease are finished; ``finished`` with the last
+`Outcomes`              some mini-batches are finished; sent at once when there is no more work
 `Stopped`               `shutdown` came back; the agent exits with 0
 ======================  =========================================================================
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from daskprs.core.packed import Packed
     from daskprs.output.spec import OutputSpec
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 
 class ScriptSpec(NamedTuple):
@@ -104,6 +105,13 @@ class RunLease(NamedTuple):
     prefetch: bool
 
 
+class More(NamedTuple):
+    """Run these after what came before."""
+
+    lease_id: int
+    work: Packed[Assigned]
+
+
 class Keep(NamedTuple):
     """The supervisor's answer to an agent that saw the recall: the last position that is its."""
 
@@ -139,8 +147,6 @@ class Outcomes(NamedTuple):
 
     lease_id: int
     results: Results
-    finished: bool
-    """Nothing of the lease is left."""
 
 
 class Stopped(NamedTuple):

@@ -53,14 +53,15 @@ class Outbox:
                 self._payload.append(payload)
                 self._payload_bytes += len(payload)
             if self._payload_bytes >= FLUSH_BYTES:
-                self._send(finished=False)
+                self._send()
             elif first:
                 self._wake_the_thread()
 
-    def finish(self) -> None:
-        """Send what is left, as the end of the lease."""
+    def flush(self) -> None:
+        """Send what there is: no more work is known."""
         with self._lock:
-            self._send(finished=True)
+            if self._outcomes:
+                self._send()
 
     def _wake_the_thread(self) -> None:
         if self._thread is None:
@@ -74,15 +75,15 @@ class Outbox:
                 self._lock.wait_for(lambda: self._outcomes)
                 group = self._groups
                 if not self._lock.wait_for(partial(self._gone, group), FLUSH_AFTER_S):
-                    self._send(finished=False)
+                    self._send()
 
     def _gone(self, group: int) -> bool:
         return self._groups != group
 
-    def _send(self, *, finished: bool) -> None:
+    def _send(self) -> None:
         results = Results(Packed(self._outcomes), b"".join(self._payload))
         self._outcomes.clear()
         self._payload.clear()
         self._payload_bytes = 0
         self._groups += 1
-        self._connection.send(Outcomes(self._lease_id, results, finished))
+        self._connection.send(Outcomes(self._lease_id, results))

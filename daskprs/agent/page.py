@@ -4,10 +4,11 @@ One page of memory that the agent writes and its supervisor reads, so that a min
 message. The supervisor looks at it when a deadline nears and when the agent has died; it works
 while the script holds the GIL.
 
-*Consistency.* Phase, position and time belong together; they are written between two steps of a
-sequence number, which is odd meanwhile. A reader that meets an odd or a changed number looks
-again. (An agent that died in between leaves an odd number for good: after a few looks the reader
-takes what stands there.)
+*Consistency.* Phase, position, time and total belong together. There are two records of them: the
+agent writes the one that does not count, and then makes it the one that does by raising a number
+that is odd for the one and even for the other. A reader that finds the number changed looks again.
+Wherever the agent is stopped, or dies, the record that counts is whole: were it torn, a phase with
+the time of another one would look as if it had lasted for hours.
 
 *Recall.* The supervisor takes back the mini-batches that the agent has not begun. The agent
 claims a position by writing it to `NEXT` and only then looks at `RECALL`; the supervisor writes
@@ -29,9 +30,12 @@ PAGE_BYTES = mmap.PAGESIZE
 NOTHING = -1
 """The position where there is none."""
 
-_SEQUENCE, _PHASE, _POSITION, _SINCE_NS, _LEASE, _NEXT, _LOADING, _DONE, _RECALL, _TOTAL = range(10)
+_SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALL = range(6)
+_RECORDS = (8, 16)
+"""Where the two records begin."""
+_PHASE, _POSITION, _SINCE_NS, _TOTAL = range(4)
 _LOOKS = 1000
-"""How often a reader looks again at an odd sequence number before it takes what is there."""
+"""How often a reader looks again; an agent that is quicker than that is not late with anything."""
 
 
 class Phase(IntEnum):
@@ -86,14 +90,15 @@ class SharedPage:
     def enter(self, phase: Phase, position: int = NOTHING, total: int = 0) -> None:
         """Say what the main thread turns to now."""
         cells = self._cells
-        cells[_SEQUENCE] += 1
+        sequence = cells[_SEQUENCE] + 1
+        record = _RECORDS[sequence % 2]
+        cells[record + _PHASE] = phase
+        cells[record + _POSITION] = position
+        cells[record + _SINCE_NS] = time.monotonic_ns()
+        cells[record + _TOTAL] = total
         self._fence()
-        cells[_PHASE] = phase
-        cells[_POSITION] = position
-        cells[_TOTAL] = total
-        cells[_SINCE_NS] = time.monotonic_ns()
+        cells[_SEQUENCE] = sequence
         self._fence()
-        cells[_SEQUENCE] += 1
 
     def begin_lease(self, lease_id: int) -> None:
         """Start on a lease: nothing of it is claimed or done."""
@@ -134,24 +139,24 @@ class SharedPage:
     def look(self) -> Activity:
         """Return what the agent is doing."""
         for _ in range(_LOOKS):
-            before = self._cells[_SEQUENCE]
+            sequence = self._cells[_SEQUENCE]
             self._fence()
-            activity = self._read()
+            activity = self._read(_RECORDS[sequence % 2])
             self._fence()
-            if before % 2 == 0 and before == self._cells[_SEQUENCE]:
-                break
-        return activity
+            if sequence == self._cells[_SEQUENCE]:
+                return activity
+        return activity._replace(since_ns=time.monotonic_ns())
 
-    def _read(self) -> Activity:
+    def _read(self, record: int) -> Activity:
         cells = self._cells
         return Activity(
-            Phase(cells[_PHASE]),
-            cells[_POSITION],
-            cells[_SINCE_NS],
+            Phase(cells[record + _PHASE]),
+            cells[record + _POSITION],
+            cells[record + _SINCE_NS],
             cells[_LEASE],
             cells[_LOADING],
             cells[_DONE],
-            cells[_TOTAL],
+            cells[record + _TOTAL],
         )
 
     def _fence(self) -> None:
@@ -162,7 +167,7 @@ class SharedPage:
 
 
 def new_page() -> int:
-    """Return the descriptor of a fresh page (all zero, no lease, no recall)."""
+    """Return the descriptor of a fresh page: an agent that starts, no lease, no recall."""
     fd = os.memfd_create("daskprs-agent")
     os.ftruncate(fd, PAGE_BYTES)
     return fd

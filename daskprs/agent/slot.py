@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.lease_run import Blame, LeaseRun, blame_death, blame_timeout
 from daskprs.agent.log_cap import cut
-from daskprs.agent.messages import Keep, Outcomes, RunLease
+from daskprs.agent.messages import Keep, More, Outcomes, RunLease
 from daskprs.agent.supervisor import EXIT_GRACE_S, LOOK_EVERY_S, Overdue, Supervisor
 from daskprs.core.events import Place, SlotState
 from daskprs.core.lease import (
@@ -60,6 +60,9 @@ class Slot:
             if agent is None:
                 return self._returned(lease, untouched=self._run.left)
             agent.send(RunLease(self._orders, lease.work, lease.prefetch))
+        elif lease.work and self._run is not None and self._agent is not None:
+            self._run.extend(lease.work)
+            self._agent.send(More(self._run.order, lease.work))
         return self._watch(lease)
 
     def stop(self) -> tuple[AgentEvent, ...]:
@@ -85,8 +88,9 @@ class Slot:
         except ValueError:  # the agent has ended and its page is closed
             return nobody
         at_hand = None
-        if run is not None and 0 <= activity.position < len(run.work):
-            at_hand = run.work[activity.position].mini_batch.index
+        if run is not None and activity.lease_id == run.order:
+            assigned = run.at(activity.position)
+            at_hand = None if assigned is None else assigned.mini_batch.index
         place = Place(self._node, agent.spec.name, HOST, agent.pid)
         return SlotState(place, activity.phase.name.lower(), activity.age_s(), at_hand)
 
@@ -164,9 +168,9 @@ class Slot:
                 run.receive(message, below)
 
     def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned:
-        """Return what is done; what has begun goes on, and what has not is free for others."""
+        """Return what is done, and go on; behind one that takes long, the rest is for others."""
         untouched: tuple[int, ...] = ()
-        if not run.recalled:
+        if run.stuck:
             kept = agent.page.recall(run.order)
             agent.send(Keep(run.order, kept))
             untouched = run.keep(max(kept, run.received - 1))

@@ -55,7 +55,7 @@ class Backlog:
         if not self._waiting:
             self._waiting.extend(self._new(1))
 
-    def take(self, most: int, slot: SlotId, *, picky: bool) -> list[Entry]:
+    def take(self, most: int, slot: SlotId, *, picky: bool, innocent: bool = False) -> list[Entry]:
         """Return the work of a lease for a slot.
 
         Parameters
@@ -66,8 +66,12 @@ class Backlog:
             Who asks.
         picky
             Pass over what failed on this slot: another one may come for it.
+        innocent
+            Take no suspects: they run by themselves.
 
         """
+        if innocent and self._waiting and self._waiting[0].lease_at_most is not None:
+            return []
         work = self._handed_back(most, slot, picky=picky)
         if not work or work[0].lease_at_most is None:
             work.extend(self._new(most - len(work)))

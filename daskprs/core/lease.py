@@ -1,8 +1,9 @@
 """One lease: the mini-batches that one slot works on without asking again, and its return.
 
 A Dask task costs milliseconds and a mini-batch may cost microseconds, so a task carries a run of
-mini-batches. What a lease has finished never waits for a straggler: the lease returns what is
-done, and names what is still running and what is free for others.
+mini-batches. What a lease has finished never waits for the rest of it: about once a second the
+lease returns what is done, and the next one continues it with more work, so that the slot is
+never idle. Where one takes long, what has not begun behind it is given to others.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ class Lease:
     id: int
     job_id: str
     work: Packed[Assigned]
+    """New work: where the lease continues another one, to be done after what that one left."""
     prefetch: bool = True
     """False for what runs alone: after a death that may be its doing."""
     continues: int | None = None
-    """The id of an earlier lease whose running mini-batches this one waits for."""
+    """The id of an earlier lease that left mini-batches with its agent, which go on."""
     node: int = 0
     """The number of the node that its slot is on."""
     slot: int = 0
@@ -109,10 +111,10 @@ class Results(NamedTuple):
 class LeaseReturned:
     """What a lease came back with: every mini-batch of it is in exactly one of these places.
 
-    `results` (success, or a failure that is its own fault), `death.suspects`, `running` (goes on
-    in its agent; wait for it with a lease that continues this one), `untouched` (not begun, or
-    finished but lost with the agent before it could be told: to be run, uncharged). Only what is
-    in `death.alone` is in `untouched` as well.
+    `results` (success, or a failure that is its own fault), `death.suspects`, `running` (its
+    agent goes on with it; wait for it with a lease that continues this one), `untouched` (not
+    begun, or finished but lost with the agent before it could be told: to be run, uncharged).
+    Only what is in `death.alone` is in `untouched` as well.
     """
 
     lease_id: int

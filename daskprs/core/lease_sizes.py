@@ -1,15 +1,18 @@
-"""How many mini-batches a lease carries: about a second's worth, and fewer toward the end."""
+"""How many mini-batches a slot has in hand: some seconds' worth, and fewer toward the end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-TARGET_S = 1.0
-"""A lease should last about so long: a Dask task costs milliseconds."""
+IN_HAND_S = 2.0
+"""So much work a slot should have: it tells about once a second what it has done, and is to have
+its next work, and to load it ahead, before it is through with the last."""
 SMALLEST_S = 0.02
 """Toward the end leases shrink to this and no further: a task for less costs more than it saves."""
+AT_LEAST = 2
+"""One runs, and one is loaded meanwhile."""
 GROWTH = 4
-"""A lease carries at most so many times more than the largest one that came back."""
+"""A slot has at most so many times more than the most that came back together."""
 LARGEST = 10_000
 MEMORY = 0.7
 """What an older lease counts beside the next newer one."""
@@ -17,7 +20,7 @@ MEMORY = 0.7
 
 @dataclass(slots=True)
 class LeaseSizes:
-    """Learns from each lease how long a mini-batch takes."""
+    """Learns from what comes back how long a mini-batch takes."""
 
     seconds: float = 0.0
     """Spent on mini-batches, those long ago counted less."""
@@ -33,7 +36,7 @@ class LeaseSizes:
             self.largest_yet = max(self.largest_yet, count)
 
     def next(self, slots: int, left: int | None) -> int:
-        """Return the size of the next lease.
+        """Return how many a slot should have in hand.
 
         Parameters
         ----------
@@ -41,14 +44,15 @@ class LeaseSizes:
             How many slots share the work.
         left
             How many mini-batches are left, where that is known. A slot takes half of its share at
-            most, so that all finish together.
+            most, so that all finish together; before that it has two at least: one to be loaded
+            while the other one runs.
 
         """
         if self.count == 0:
             return 1
         size = float(min(LARGEST, GROWTH * self.largest_yet))
         rate = self.count / self.seconds if self.seconds > 0 else LARGEST / SMALLEST_S
-        size = min(size, TARGET_S * rate)
+        size = max(AT_LEAST, min(size, IN_HAND_S * rate))
         if left is not None:
             share = -(-left // (2 * max(1, slots)))
             size = min(size, max(share, SMALLEST_S * rate))

@@ -7,11 +7,12 @@ events, each mini-batch ends committed or given up, once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.accounts import Accounts
 from daskprs.core.actions import Commit, LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
 from daskprs.core.backlog import Backlog
+from daskprs.core.flight import Flight
 from daskprs.core.fresh import Recovered, fresh
 from daskprs.core.init_rules import InitRules
 from daskprs.core.lease import Death, Lease, LeaseReturned
@@ -35,13 +36,6 @@ REFUSALS_BORNE = 5
 
 SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
 """What has to be known of an outcome to settle its mini-batch, if nothing went wrong."""
-
-
-class Flight(NamedTuple):
-    """A lease that is out: its slot, and what it carries by index."""
-
-    slot: SlotId
-    entries: dict[int, Entry]
 
 
 class Ledger:
@@ -195,10 +189,9 @@ class Ledger:
             commit = Commit([], [], results)
             outcomes = results.outcomes.columns(*SETTLING)
             for position, (index, attempt, status, elapsed_s, *items) in enumerate(outcomes):
-                entry = flight.entries.get(index)
-                if entry is None or entry.attempt != attempt:
-                    continue  # a late answer of an attempt that was taken back
-                del flight.entries[index]
+                entry = flight.take(index, attempt)
+                if entry is None:
+                    continue
                 if status is Status.RUN_DONE:
                     count, seconds = count + 1, seconds + elapsed_s
                     self._accounts.commit(entry, commit, position, *items)
@@ -213,9 +206,9 @@ class Ledger:
         """Blame a death on the one that ran; of several suspects, run each alone."""
         entries, accounts = flight.entries, self._accounts
         known = [
-            (entries.pop(outcome.index), outcome)
+            (entry, outcome)
             for outcome in death.suspects
-            if outcome.index in entries and entries[outcome.index].attempt == outcome.attempt
+            if (entry := flight.take(outcome.index, outcome.attempt)) is not None
         ]
         if len(known) == 1:
             self._backlog.again(accounts.charge(*known[0], flight.slot, alone=True))
@@ -227,11 +220,20 @@ class Ledger:
                 entries[index] = entries[index].alone()
 
     def _wait_on(self, returned: LeaseReturned, flight: Flight) -> None:
-        """Go on waiting for what is still running; new work never comes to its slot before."""
-        entries = flight.entries
-        running = {index: entries.pop(index) for index in returned.running if index in entries}
-        if running:
-            self._submit(flight.slot, running, continues=returned.lease_id)
+        """Go on waiting for what the agent still has, and give it more to do after that.
+
+        Nothing more where a long one has just made it give work back.
+        """
+        slot, suspects = flight.slot, flight.of_suspects
+        running = flight.keep(returned.running)
+        if not running:
+            return
+        more: list[Entry] = []
+        if not (suspects or returned.untouched or self._init.is_out(slot.node)):
+            slots = len(self._slots)
+            most = max(0, self._sizes.next(slots, self._left()) - len(running))
+            more = self._backlog.take(most, slot, picky=slots > 1, innocent=True)
+        self._submit(slot, running, more, continues=returned.lease_id)
 
     def _refuse(self, flight: Flight, failure: Failure) -> None:
         """Take back what no agent began; one that no agent takes at all ends the job."""
@@ -270,7 +272,7 @@ class Ledger:
                     size = self._sizes.next(len(usable), self._left())
                     work = self._backlog.take(size, slot, picky=picky)
                     if work and not self._accounts.over:
-                        self._submit(slot, {entry.mini_batch.index: entry for entry in work})
+                        self._submit(slot, {}, work)
 
     def _left(self) -> int | None:
         """Return how many mini-batches are to be leased yet, where that is known."""
@@ -281,13 +283,18 @@ class Ledger:
         return max(1, self._expected - self._accounts.tally.drawn + len(self._backlog))
 
     def _submit(
-        self, slot: SlotId, entries: dict[int, Entry], continues: int | None = None
+        self,
+        slot: SlotId,
+        running: dict[int, Entry],
+        work: list[Entry],
+        continues: int | None = None,
     ) -> None:
         self._leases += 1
+        entries = running | {entry.mini_batch.index: entry for entry in work}
         lease = Lease(
             id=self._leases,
             job_id=self._job_id,
-            work=Packed(entry.assigned for entry in entries.values() if continues is None),
+            work=Packed(entry.assigned for entry in work),
             prefetch=next(iter(entries.values())).lease_at_most is None,
             continues=continues,
             node=slot.node,

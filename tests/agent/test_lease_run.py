@@ -17,11 +17,13 @@ def lease_of(count: int, received: int = 0) -> LeaseRun:
     """Return a lease of mini-batches 100, 101, … of which the first have come back."""
     work = Packed(Assigned(MiniBatch(100 + i, None, f"{i}", items=5), 1) for i in range(count))
     run = LeaseRun(7, work)
-    done = tuple(
-        Outcome(100 + i, 1, Status.RUN_DONE, 5, 5, 0.0, 0.0, 0.0, 0.0) for i in range(received)
-    )
-    run.receive(Outcomes(7, Results(Packed(done)), finished=False))
+    run.receive(Outcomes(7, Results(Packed(done(100 + i) for i in range(received)))))
     return run
+
+
+def done(index: int) -> Outcome:
+    """Return the outcome of an attempt that went well."""
+    return Outcome(index, 1, Status.RUN_DONE, 5, 5, 0.0, 0.0, 0.0, 0.0)
 
 
 def at(phase: Phase, position: int, *, loading: int = NOTHING, done: int = 0) -> Activity:
@@ -112,7 +114,7 @@ def test_a_timeout_stands_even_if_the_attempt_ended_before_the_kill() -> None:
         Outcome(100 + i, 1, Status.RUN_DONE, 5, 5, 0.0, 0.0, 0.0, 0.0, Extent(2, 0))
         for i in range(2)
     )
-    run.receive(Outcomes(7, Results(Packed(sent), b"aabb"), finished=False), below=1)
+    run.receive(Outcomes(7, Results(Packed(sent), b"aabb")), below=1)
     blame = blame_timeout(run, at(Phase.RUNNING, 1, done=1), WHY)
     assert blame.outcome is not None
     assert (blame.outcome.index, blame.untouched) == (101, (102,))
@@ -134,3 +136,26 @@ def test_a_lease_with_nothing_back_gives_away_what_waits_behind() -> None:
     assert run.due_in_s() is not None
     run.keep(0)
     assert run.due_in_s() is None
+
+
+def test_outcomes_that_wait_take_nothing_back() -> None:
+    """What is behind them is begun before long: only where nothing comes back it is given away."""
+    run = lease_of(3, received=1)
+    assert not run.stuck
+    assert run.left == (101, 102)
+
+
+def test_a_lease_that_continues_another_adds_to_its_work() -> None:
+    """Positions go on, and what is done is forgotten."""
+    run = lease_of(2, received=1)
+    more = [Assigned(MiniBatch(7, None, "", items=5), 1), Assigned(MiniBatch(8, None, ""), 2)]
+    run.extend(Packed(more))
+    assert run.left == (101, 7, 8)
+    run.receive(Outcomes(7, Results(Packed([done(101), done(7)]))))
+    assert (run.left, run.finished, run.at(1)) == ((8,), False, None)
+    assert run.at(3) == more[1]
+    blame = blame_death(run, at(Phase.RUNNING, 3, done=3), WHY)
+    assert blame.death is not None
+    assert [(one.index, one.attempt) for one in blame.death.suspects] == [(8, 2)]
+    run.receive(Outcomes(7, Results(Packed([done(8)]))))
+    assert run.finished

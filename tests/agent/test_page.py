@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.page import NOTHING, Phase, SharedPage, new_page
 
@@ -98,3 +98,38 @@ def test_reading_never_mixes_two_entries() -> None:
         finally:
             stop.set()
             thread.join()
+
+
+class Mortal:
+    """Cells that end their writer after so many writes."""
+
+    def __init__(self, cells: Any, writes: int) -> None:
+        self._cells = cells
+        self._writes = writes
+
+    def __getitem__(self, at: int) -> int:
+        return int(self._cells[at])
+
+    def __setitem__(self, at: int, value: int) -> None:
+        if self._writes == 0:
+            raise SystemExit
+        self._writes -= 1
+        self._cells[at] = value
+
+
+def test_what_is_read_is_whole_wherever_the_agent_stops() -> None:
+    """A phase with the time of another would look as if it had lasted for hours."""
+    for writes in range(20):
+        with both_sides() as (agent, supervisor):
+            real, agent._cells = agent._cells, Mortal(agent._cells, writes)
+            with suppress(SystemExit):
+                agent.enter(Phase.INIT, 1, 1)
+                agent.enter(Phase.RUNNING, 2, 2)
+            agent._cells = real
+            seen = supervisor.look()
+            assert (seen.phase, seen.position, seen.total) in {
+                (Phase.STARTING, 0, 0),
+                (Phase.INIT, 1, 1),
+                (Phase.RUNNING, 2, 2),
+            }
+            assert seen.phase is Phase.STARTING or seen.age_s() < 60

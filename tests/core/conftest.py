@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daskprs.core import lease_sizes
 from daskprs.core.actions import (
     Abort,
     Action,
@@ -182,8 +183,10 @@ def outcome(index: int, attempt: int = 1, **change: Any) -> Outcome:
 
 
 @pytest.fixture
-def desk() -> type[Desk]:
-    """Make desks."""
+def desk(monkeypatch: pytest.MonkeyPatch) -> type[Desk]:
+    """Make desks at which leases of a second stay single: easy to follow."""
+    monkeypatch.setattr(lease_sizes, "AT_LEAST", 1)
+    monkeypatch.setattr(lease_sizes, "IN_HAND_S", 1.0)
     return Desk
 
 

@@ -139,6 +139,22 @@ def test_what_is_still_running_keeps_its_slot_and_the_rest_goes_to_others(
     assert two in it.committed
 
 
+def test_a_slot_gets_more_before_it_is_through(desk: Any, an_outcome: Any) -> None:
+    """What it told of is made up for; what was its own goes on being its own."""
+    it = desk(1000)
+    slot = next(iter(it.leases))
+    it.do(slot, seconds_each=0.01)
+    one, *rest = it.indexes(slot)
+    old = it.leases[slot].id
+    it.give(slot, an_outcome(one, elapsed_s=0.01), running=tuple(rest))
+    lease = it.leases[slot]
+    assert (lease.continues, len(lease.work) > 0) == (old, True)
+    assert not set(it.indexes(slot)) & {one, *rest}
+    it.lose(slot)
+    other = it.add(1)
+    assert it.indexes(other)[0] == rest[0]
+
+
 def test_a_death_with_one_suspect_is_charged_to_it_and_it_runs_alone(desk: Any) -> None:
     """The one that ran pays; next time nothing is loaded ahead."""
     it = desk(1000)

@@ -69,6 +69,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.now_s = 0.0
         self.slots: dict[SlotId, int | None] = {}
         self.flights: dict[int, dict[int, int]] = {}
+        self.may_have_more = True
         self.seen: list[LeaseReturned] = []
         self.settled: dict[int, str] = {}
         self.charged: dict[int, int] = {}
@@ -109,20 +110,19 @@ class LedgerMachine(RuleBasedStateMachine):
         """Check that a lease goes to a free slot, and carries what nobody else works on."""
         assert self.slots[slot] is None
         self.slots[slot] = lease.id
-        if lease.continues is not None:
-            assert not lease.work
-            self.flights[lease.id] = self.still_running
-            return
-        assert lease.work
+        kept = {} if lease.continues is None else self.still_running
+        assert lease.work or kept
+        assert self.may_have_more or not kept or not lease.work
         out = {index for flight in self.flights.values() for index in flight}
         for mini_batch, attempt in lease.work:
             assert mini_batch.index not in out
             assert mini_batch.index not in self.settled
             assert attempt >= self.attempts.get(mini_batch.index, 1)
             self.attempts[mini_batch.index] = attempt
-        self.flights[lease.id] = {one.mini_batch.index: one.attempt for one in lease.work}
+        new = {one.mini_batch.index: one.attempt for one in lease.work}
+        self.flights[lease.id] = kept | new
         suspects = {index for index in self.flights[lease.id] if self.losses.get(index)}
-        assert not suspects or len(lease.work) == 1
+        assert not suspects or len(self.flights[lease.id]) == 1
         assert not (suspects and lease.prefetch)
 
     def attempt_failed(self, action: FailAttempt) -> None:
@@ -203,10 +203,11 @@ class LedgerMachine(RuleBasedStateMachine):
             outcomes.append(self.outcome(rest[0], flight[rest[0]] + 1, DONE))
         self.still_running = {index: flight[index] for index in rest[:at_hand]}
         running, untouched = tuple(rest[:at_hand]), tuple(rest[at_hand:])
+        self.may_have_more = not untouched
         self.seen.append(returned(lease_id, outcomes, running=running, untouched=untouched))
         self.tell(self.seen[-1])
         if running and self.end is None:
-            assert self.flights[self.slots[slot]] is self.still_running
+            assert self.still_running.items() <= self.flights[self.slots[slot]].items()
 
     @precondition(lambda self: self.busy())
     @rule(data=st.data(), suspects=st.integers(0, 2))

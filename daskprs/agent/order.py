@@ -1,0 +1,56 @@
+"""One order of an agent: mini-batches by position, to be done one after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs.agent.page import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daskprs.core.mini_batch import Assigned
+
+
+class Order:
+    """What an agent has been given, and how far it is; more may come until some is taken back.
+
+    Parameters
+    ----------
+    lease_id
+        Its number between supervisor and agent.
+    prefetch
+        Whether the next one may be loaded while one runs.
+
+    """
+
+    def __init__(self, lease_id: int, *, prefetch: bool) -> None:
+        self.lease_id = lease_id
+        self.prefetch = prefetch
+        self.position = 0
+        """The one that is next, or at hand."""
+        self.claimed = NOTHING
+        """The last one that stands in the page as begun."""
+        self.kept: int | None = None
+        """The last one that is left to the agent, once the supervisor has taken some back."""
+        self._work: dict[int, Assigned] = {}
+        self._beyond = 0
+
+    def add(self, work: Iterable[Assigned]) -> None:
+        """Append work."""
+        for assigned in work:
+            self._work[self._beyond] = assigned
+            self._beyond += 1
+
+    def has(self, position: int) -> bool:
+        """Say whether there is something to do at a position."""
+        return position in self._work and (self.kept is None or position <= self.kept)
+
+    def at(self, position: int) -> Assigned:
+        """Return what there is to do at a position."""
+        return self._work[position]
+
+    def next(self) -> None:
+        """Turn to the next one."""
+        del self._work[self.position]
+        self.position += 1

@@ -10,6 +10,8 @@ from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.core.tally import Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
     from daskprs.core.limits import Limits
@@ -51,11 +53,13 @@ class Accounts:
         if failed:
             self.abort_if(self._budgets.fail_items(failed))
 
-    def take_back(self, commit: Commit) -> None:
+    def take_back(self, actions: Iterable[Action]) -> None:
         """Settle mini-batches no more whose commit came to nothing; the job is at its end then."""
-        items = list(commit.results.outcomes.columns("total", "succeeded", "empty"))
-        for total, succeeded, empty in (items[position] for position in commit.positions):
-            self.tally.take_back(total, succeeded, empty=empty)
+        for commit in actions:
+            if isinstance(commit, Commit):
+                outcomes = commit.made.outcomes
+                for total, succeeded, empty in outcomes.columns("total", "succeeded", "empty"):
+                    self.tally.take_back(total, succeeded, empty=empty)
 
     def recover(self, total: int, succeeded: int, *, empty: bool) -> None:
         """Settle a mini-batch that an earlier run has committed."""

@@ -117,9 +117,7 @@ class Ledger:
 
     def take_back(self, actions: Iterable[Action]) -> None:
         """Count no more what was to be committed by actions that came to nothing (a full disk)."""
-        for action in actions:
-            if isinstance(action, Commit):
-                self._accounts.take_back(action)
+        self._accounts.take_back(actions)
 
     def standing(self) -> Standing:
         """Return how far the job is."""
@@ -233,7 +231,7 @@ class Ledger:
             slots = len(self._slots)
             most = max(0, self._sizes.next(slots, self._left()) - len(running))
             more = self._backlog.take(most, slot, picky=slots > 1, innocent=True)
-        self._submit(slot, running, more, continues=returned.lease_id)
+        self._submit(slot, running, more, after=returned.lease_id)
 
     def _refuse(self, flight: Flight, failure: Failure) -> None:
         """Take back what no agent began; one that no agent takes at all ends the job."""
@@ -283,11 +281,7 @@ class Ledger:
         return max(1, self._expected - self._accounts.tally.drawn + len(self._backlog))
 
     def _submit(
-        self,
-        slot: SlotId,
-        running: dict[int, Entry],
-        work: list[Entry],
-        continues: int | None = None,
+        self, slot: SlotId, running: dict[int, Entry], work: list[Entry], after: int | None = None
     ) -> None:
         self._leases += 1
         entries = running | {entry.mini_batch.index: entry for entry in work}
@@ -296,7 +290,7 @@ class Ledger:
             job_id=self._job_id,
             work=Packed(entry.assigned for entry in work),
             prefetch=next(iter(entries.values())).lease_at_most is None,
-            continues=continues,
+            continues=after,
             node=slot.node,
             slot=slot.number,
         )

@@ -87,10 +87,11 @@ def test_a_death_in_run_costs_its_own_mini_batch_and_nothing_else(
     """Many ways to die in one job, each between two neighbours that must not suffer."""
     frame = rows_between(column, ways)
     result = job(frame, tmp_path, **haste(ways))
-    assert result.output_file.read_text() == serial(frame, column)
     failed = dict(zip(result.failed["mini_batch"], result.failed["error"], strict=True))
     guilty = frame.index[frame[column] != ""]
+    assert {number: failed[number] for number in set(failed) - set(guilty)} == {}
     assert sorted(failed) == list(guilty)
+    assert result.output_file.read_text() == serial(frame, column)
     for number in guilty:
         assert WHAT_IS_READ[frame.loc[number, column]] in failed[number]
 
@@ -103,9 +104,11 @@ def test_a_death_while_loading_costs_its_own_mini_batch_and_nothing_else(
     frame = rows_between("load", ways)
     with_bombs = frame.assign(load=[deeds.Bomb(deed) for deed in frame["load"]])
     result = job(with_bombs, tmp_path, **haste(ways))
-    assert result.output_file.read_text() == serial(frame, "load")
     failed = dict(zip(result.failed["mini_batch"], result.failed["error"], strict=True))
-    assert sorted(failed) == list(frame.index[frame["load"] != ""])
+    guilty = frame.index[frame["load"] != ""]
+    assert {number: failed[number] for number in set(failed) - set(guilty)} == {}
+    assert sorted(failed) == list(guilty)
+    assert result.output_file.read_text() == serial(frame, "load")
     for number, error in failed.items():
         assert WHAT_IS_READ[frame.loc[number, "load"]] in error
 

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, assert_never
 
 from daskprs.agent import pools
+from daskprs.cluster.connect import workers_of
 from daskprs.cluster.lease import lease_key, plugin_name, run_lease, states_topic, stop_agents
 from daskprs.cluster.worker_plugin import AgentsPlugin
 from daskprs.core.actions import (
@@ -101,10 +102,11 @@ class Dispatcher:
             pools.close(job_id)  # at once, without asking Dask: this may be Ctrl-C
             raise
         finally:
-            # Either is refused when the start was broken off before it, or the cluster is gone.
-            with suppress(ValueError, OSError):
+            # Either is refused when the start was broken off before it, or the cluster is gone:
+            # that must not hide why.
+            with suppress(Exception):
                 self._client.unsubscribe_topic(states_topic(job_id))
-            with suppress(ValueError, OSError):
+            with suppress(Exception):
                 self._client.unregister_worker_plugin(plugin_name(job_id))
 
     def _work(self) -> Ending:
@@ -167,7 +169,9 @@ class Dispatcher:
 
     def _look_for_slots(self) -> None:
         self._asked_s = time.monotonic()
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
+        workers = workers_of(self._client)
+        if workers is None:
+            return
         offered = dict.fromkeys(self._nodes.slots(workers))
         gone = [slot for slot in self._slots if slot not in offered]
         new = [slot for slot in offered if slot not in self._slots]
@@ -244,8 +248,8 @@ class Dispatcher:
         future.add_done_callback(lambda done: self._inbox.put((lease.id, done)))
 
     def _is_there(self, worker: str, until: float) -> bool:
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        return worker in workers and time.monotonic() < until
+        workers = workers_of(self._client)
+        return (workers is None or worker in workers) and time.monotonic() < until
 
     def _stop_agents(self) -> None:
         """Let the agents shut down, on all workers at the same time.

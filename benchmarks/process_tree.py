@@ -74,7 +74,7 @@ def measure(
         status = process.wait() if ended else None
         samples.stop()
         _end_all(ours)
-    process.returncode = status
+        process.wait()  # it has been reaped: Popen is to know
     cpu_s = max(_cpu_of_children_s() - cpu_before, samples.cpu_s())
     return Measured(wall_s, cpu_s, samples.peak_bytes, status)
 

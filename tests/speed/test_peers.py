@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,7 +40,14 @@ def test_faults_cost_daskprs_the_culprits_only(session: Session) -> None:
     """One per cent raise, one dies, one hangs: nothing else is lost."""
     run = session.run_one(peer_list.BY_NAME["daskprs"], workloads.BY_NAME["faults"])
     assert run.problem is None
-    assert run.measures["lost_innocent"] == 0
+    assert run.measures["lost"] == 3
+
+
+def test_a_hand_written_loop_does_not_survive_faults(session: Session) -> None:
+    """What loses more than the culprits does not count, however fast it is."""
+    quick = replace(workloads.BY_NAME["faults"], limit_s=3)
+    run = session.run_one(peer_list.BY_NAME["limit"], quick)
+    assert run.problem is not None
 
 
 def test_a_peer_that_is_not_installed_says_so(session: Session) -> None:

@@ -106,10 +106,19 @@ class LeaseRun:
 
     def at(self, position: int) -> Assigned | None:
         """Return what is to be done at a position; None where nothing is, or is known any more."""
-        for first, work in self._work:
+        work, place = self._place(position)
+        return None if work is None else work[place]
+
+    def index_at(self, position: int) -> int | None:
+        """Return the index of that mini-batch, without unpacking all that it came with."""
+        work, place = self._place(position)
+        return None if work is None else work.column("mini_batch.index")[place]
+
+    def _place(self, position: int) -> tuple[Packed[Assigned] | None, int]:
+        for first, work in tuple(self._work):  # progress looks from another thread
             if first <= position < first + len(work):
-                return work[position - first]
-        return None
+                return work, position - first
+        return None, 0
 
     def indexes(self, first: int, beyond: int) -> tuple[int, ...]:
         """Return the indexes of the mini-batches at these positions, which are not done."""

@@ -89,8 +89,7 @@ class Slot:
             return nobody
         at_hand = None
         if run is not None and activity.lease_id == run.order:
-            assigned = run.at(activity.position)
-            at_hand = None if assigned is None else assigned.mini_batch.index
+            at_hand = run.index_at(activity.position)
         place = Place(self._node, agent.spec.name, HOST, agent.pid)
         return SlotState(place, activity.phase.name.lower(), activity.age_s(), at_hand)
 

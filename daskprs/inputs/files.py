@@ -67,15 +67,16 @@ class FilesSource:
         """Yield the plan."""
         first = 0
         for index, (key, files) in enumerate(self._groups()):
+            paths, sizes, _, _ = zip(*files, strict=True)
             yield MiniBatch(
-                index=index,
-                piece=tuple(file.path for file in files),
-                identity=_identity(files),
-                items=len(files),
-                size_bytes=sum(file.size_bytes for file in files),
-                partition_key=key,
-                row_lower_bound=None if self._keys else first,
-                label=_label(files),
+                index,
+                paths,
+                _identity(files),
+                len(files),
+                sum(sizes),
+                key,
+                None if self._keys else first,
+                _label(files),
             )
             first += len(files)
 

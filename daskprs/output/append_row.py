@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import zlib
 from contextlib import ExitStack
-from itertools import count
+from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from threading import Thread
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from daskprs.errors import JournalError
-from daskprs.output.commits import each, in_input_order
+from daskprs.output.commits import in_input_order
 from daskprs.output.journal import write_at
 from daskprs.output.room import check_room
 from daskprs.output.spool import COPY_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from daskprs.output.commits import Commits, CommitTable, Numbers
@@ -40,14 +40,14 @@ PUBLISHED = 0
 """The source of rows that are in the file published before; others are epochs."""
 
 
-class Row(NamedTuple):
-    """Where the rows of one mini-batch lie."""
+class Chunk(NamedTuple):
+    """What mini-batches made whose rows lie one after the other in a file."""
 
-    index: int  # type: ignore[assignment] # tuple.index is of no use here
+    indexes: Sequence[int]
     source: int
     offset: int
-    length: int
-    checksum: int
+    lengths: Sequence[int]
+    checksums: Sequence[int]
 
 
 class Written(NamedTuple):
@@ -81,7 +81,7 @@ class OrderedText:
         self._source = source
         self._headers = headers
         self._with_header = with_header
-        self._inbox: SimpleQueue[list[Row] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[list[Chunk] | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._late = False
         """The thread has given up: all that is missing is left for the end."""
@@ -101,14 +101,20 @@ class OrderedText:
 
     def add(self, commits: Commits, epoch: int) -> None:
         """Take commits whose rows may be written as soon as all before them are."""
-        if commits.text is not None:
-            columns = (commits.index, *commits.text)
-            rows = zip(*columns, strict=True)
-            self._hand_over([Row(index, epoch, *region) for index, *region in rows])
+        if commits.text is None:
+            return
+        offsets, lengths, checksums = map(list, commits.text)
+        indexes = list(commits.index)
+        together = list(accumulate(lengths, initial=offsets[0]))[:-1] == offsets
+        if together and indexes == list(range(indexes[0], indexes[0] + len(indexes))):
+            self._hand_over([Chunk(indexes, epoch, offsets[0], lengths, checksums)])
+        else:
+            rows = zip(indexes, offsets, lengths, checksums, strict=True)
+            self._hand_over([Chunk([i], epoch, offset, [n], [c]) for i, offset, n, c in rows])
 
     def skip(self, index: int) -> None:
         """Take note that nothing comes of a mini-batch."""
-        self._hand_over([Row(index, PUBLISHED, 0, 0, 0)])
+        self._hand_over([Chunk([index], PUBLISHED, 0, [0], [0])])
 
     def finish(self, commits: CommitTable) -> Written:
         """Write what is missing, and return what the file is.
@@ -124,7 +130,7 @@ class OrderedText:
         self._stop()
         left = np.flatnonzero(commits.column("index") >= self._next)
         check_room(self.part.parent, int(commits.column("text_length")[left].sum()))
-        self._write(_rows(commits, in_input_order(commits, left)))
+        self._write(_chunks(commits, in_input_order(commits, left)))
         os.fsync(self._opened())
         return Written(self._end, self._checksum, self._header_bytes)
 
@@ -135,13 +141,13 @@ class OrderedText:
         self._files.close()
         self.part.unlink(missing_ok=True)
 
-    def _hand_over(self, rows: list[Row]) -> None:
+    def _hand_over(self, chunks: list[Chunk]) -> None:
         if self._late:
             return
         if self._thread is None:
             self._thread = Thread(target=self._serve, name="daskprs-output", daemon=True)
             self._thread.start()
-        self._inbox.put(rows)
+        self._inbox.put(chunks)
 
     def _stop(self) -> None:
         if self._thread is not None:
@@ -163,31 +169,29 @@ class OrderedText:
             self._begin()
 
     def _keep_up(self) -> None:
-        waiting: dict[int, Row] = {}
-        ready: list[Row] = []
-        ready_bytes = 0
-        while (rows := self._inbox.get()) is not None and not self._unwanted:
-            waiting.update((row.index, row) for row in rows)
-            for index in count(self._next + len(ready)):
-                row = waiting.pop(index, None)
-                if row is None:
-                    break
-                ready.append(row)
-                ready_bytes += row.length
+        waiting: dict[int, Chunk] = {}
+        ready: list[Chunk] = []
+        ready_rows = ready_bytes = 0
+        while (chunks := self._inbox.get()) is not None and not self._unwanted:
+            waiting.update((chunk.indexes[0], chunk) for chunk in chunks)
+            while (chunk := waiting.pop(self._next + ready_rows, None)) is not None:
+                ready.append(chunk)
+                ready_rows += len(chunk.indexes)
+                ready_bytes += sum(chunk.lengths)
             if len(waiting) > MOST_WAITING:
                 self._late = True
                 return
-            if ready_bytes < WORTH_BYTES and len(ready) < WORTH_ROWS:
+            if ready_bytes < WORTH_BYTES and ready_rows < WORTH_ROWS:
                 continue
             if not self._with_header or self._headers.first is not None:
                 self._write(ready)
-                self._next += len(ready)
-                ready, ready_bytes = [], 0
+                self._next += ready_rows
+                ready, ready_rows, ready_bytes = [], 0, 0
 
-    def _write(self, rows: Iterable[Row]) -> None:
+    def _write(self, chunks: Iterable[Chunk]) -> None:
         target = self._opened()
-        for run in _runs(rows):
-            self._copy(target, run)
+        for chunk in chunks:
+            self._copy(target, chunk)
             if self._end - self._synced > SYNC_BYTES:
                 os.fdatasync(target)
                 self._synced = self._end
@@ -203,13 +207,11 @@ class OrderedText:
             self._checksum = zlib.crc32(header)
         return self._target
 
-    def _copy(self, target: int, run: list[Row]) -> None:
-        """Copy rows that lie one after the other."""
-        source, offset = self._descriptor(run[0].source), run[0].offset
-        left = sum(row.length for row in run)
-        check = _Check(run)
+    def _copy(self, target: int, chunk: Chunk) -> None:
+        left, offset = sum(chunk.lengths), chunk.offset
+        check = _Check(chunk)
         while left:
-            piece = os.pread(source, min(left, COPY_BYTES), offset)
+            piece = os.pread(self._descriptor(chunk.source), min(left, COPY_BYTES), offset)
             check.take(piece)
             write_at(target, memoryview(piece), self._end)
             self._checksum = zlib.crc32(piece, self._checksum)
@@ -226,58 +228,52 @@ class OrderedText:
 class _Check:
     """Compares what is copied with what each mini-batch has made."""
 
-    def __init__(self, run: list[Row]) -> None:
-        self._rows = iter(run)
-        self._row = run[0]
-        self._left = 0
-        self._checksum = 0
+    def __init__(self, chunk: Chunk) -> None:
+        self._rest = zip(chunk.indexes, chunk.lengths, chunk.checksums, strict=True)
+        self._index = self._left = self._wanted = self._checksum = 0
 
     def take(self, piece: bytes) -> None:
         """Take the next bytes; none where there ought to be some means a spool that was cut."""
         view = memoryview(piece)
         while view:
-            if self._left == 0:
-                self._row = next(self._rows)
-                self._left, self._checksum = self._row.length, 0
+            while self._left == 0:
+                self._index, self._left, self._wanted = next(self._rest)
+                self._checksum = 0
             mine, view = view[: self._left], view[self._left :]
             self._checksum = zlib.crc32(mine, self._checksum)
             self._left -= len(mine)
-            if self._left == 0 and self._checksum != self._row.checksum:
-                raise _damaged(self._row)
+            if self._left == 0 and self._checksum != self._wanted:
+                raise _damaged(self._index)
         if not piece:
-            raise _damaged(self._row)
+            raise _damaged(self._index if self._left else next(self._rest)[0])
 
 
-def _rows(commits: CommitTable, order: Numbers) -> Iterator[Row]:
-    """Yield where the rows of commits lie, in this order."""
+def _chunks(commits: CommitTable, order: Numbers) -> Iterator[Chunk]:
+    """Join commits, in this order, as far as their rows lie one after the other."""
+    order = order[commits.column("text_length")[order] > 0]
+    index = commits.column("index")[order]
     in_file = commits.column("in_file")[order].astype(bool)
     source = np.where(in_file, PUBLISHED, commits.column("epoch")[order])
-    region = [commits.column(f"text_{part}")[order] for part in ("offset", "length", "checksum")]
-    return map(Row._make, each(commits.column("index")[order], source, *region))
+    offset, length, checksum = (
+        commits.column(f"text_{part}")[order] for part in ("offset", "length", "checksum")
+    )
+    apart = (source[1:] != source[:-1]) | (offset[1:] != offset[:-1] + length[:-1])
+    ends = np.flatnonzero(np.append(apart, True)) + 1
+    for start, stop in pairwise([0, *ends.tolist()] if len(order) else []):
+        for first in range(start, stop, WORTH_ROWS):
+            part = slice(first, min(stop, first + WORTH_ROWS))
+            yield Chunk(
+                index[part].tolist(),
+                int(source[first]),
+                int(offset[first]),
+                length[part].tolist(),
+                checksum[part].tolist(),
+            )
 
 
-def _runs(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Join rows that lie one after the other in a file: leases make long runs of them."""
-    run: list[Row] = []
-    for row in rows:
-        if row.length == 0:
-            continue
-        last = run[-1] if run else None
-        if last is not None and (
-            last.source != row.source
-            or last.offset + last.length != row.offset
-            or len(run) >= WORTH_ROWS
-        ):
-            yield run
-            run = []
-        run.append(row)
-    if run:
-        yield run
-
-
-def _damaged(row: Row) -> JournalError:
+def _damaged(index: int) -> JournalError:
     msg = (
-        f"the spool is damaged: the rows of mini-batch {row.index} are not those that were "
-        "committed. Nothing is published. Resume the job: what is damaged is done again."
+        f"the spool is damaged: the rows of mini-batch {index} are not those that were committed. "
+        "Nothing is published. Resume the job: what is damaged is done again."
     )
     return JournalError(msg)

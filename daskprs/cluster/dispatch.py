@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import threading
 import time
@@ -102,6 +103,7 @@ class Dispatcher:
             pools.close(job_id)  # at once, without asking Dask: this may be Ctrl-C
             raise
         finally:
+            gc.unfreeze()
             # Either is refused when the start was broken off before it, or the cluster is gone:
             # that must not hide why.
             with suppress(Exception):
@@ -110,6 +112,9 @@ class Dispatcher:
                 self._client.unregister_worker_plugin(plugin_name(job_id))
 
     def _work(self) -> Ending:
+        # What the caller's process holds already is no garbage of ours: each full collection
+        # would walk through all of it, and a job of many mini-batches makes many of them.
+        gc.freeze()
         self._look_for_slots()
         while self._ending is None:
             self._turn()

@@ -226,6 +226,7 @@ class Slot:
             results=results,
             running=running,
             untouched=untouched,
+            recalled=run is not None and run.recalled,
             death=death,
             agent_events=self._told(),
         )

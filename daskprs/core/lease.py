@@ -122,6 +122,8 @@ class LeaseReturned:
     results: tuple[Results, ...] = ()
     running: tuple[int, ...] = ()
     untouched: tuple[int, ...] = ()
+    recalled: bool = False
+    """Work was taken back from the agent, now or before: it takes no more until it is through."""
     death: Death | None = None
     agent_events: tuple[AgentEvent, ...] = ()
     pid: int = 0

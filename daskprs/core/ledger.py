@@ -220,14 +220,14 @@ class Ledger:
     def _wait_on(self, returned: LeaseReturned, flight: Flight) -> None:
         """Go on waiting for what the agent still has, and give it more to do after that.
 
-        Nothing more where a long one has just made it give work back.
+        Nothing more where a long one has made it give work back.
         """
         slot, suspects = flight.slot, flight.of_suspects
         running = flight.keep(returned.running)
         if not running:
             return
         more: list[Entry] = []
-        if not (suspects or returned.untouched or self._init.is_out(slot.node)):
+        if not (suspects or returned.recalled or self._init.is_out(slot.node)):
             slots = len(self._slots)
             most = max(0, self._sizes.next(slots, self._left()) - len(running))
             more = self._backlog.take(most, slot, picky=slots > 1, innocent=True)

@@ -128,15 +128,18 @@ def test_what_is_still_running_keeps_its_slot_and_the_rest_goes_to_others(
     it = desk(1000)
     slot = next(iter(it.leases))
     it.do(slot, seconds_each=0.01)
-    one, two, *rest = it.indexes(slot)
+    one, two, three, *rest = it.indexes(slot)
     old = it.leases[slot].id
-    it.give(slot, an_outcome(one), running=(two,), untouched=tuple(rest))
+    it.give(slot, an_outcome(one), running=(two, three), untouched=tuple(rest), recalled=True)
     assert it.leases[slot].continues == old
     assert it.leases[slot].work == Packed()
     other = it.add(1)
     assert it.indexes(other)[: len(rest)] == rest
-    it.give(slot, an_outcome(two))
-    assert two in it.committed
+    it.give(slot, an_outcome(two), running=(three,), recalled=True)
+    assert it.leases[slot].work == Packed(), "an agent of which work was taken back takes no more"
+    it.give(slot, an_outcome(three), recalled=True)
+    assert {two, three} <= set(it.committed)
+    assert it.leases[slot].continues is None
 
 
 def test_a_slot_gets_more_before_it_is_through(desk: Any, an_outcome: Any) -> None:

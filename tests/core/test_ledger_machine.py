@@ -204,7 +204,10 @@ class LedgerMachine(RuleBasedStateMachine):
         self.still_running = {index: flight[index] for index in rest[:at_hand]}
         running, untouched = tuple(rest[:at_hand]), tuple(rest[at_hand:])
         self.may_have_more = not untouched
-        self.seen.append(returned(lease_id, outcomes, running=running, untouched=untouched))
+        recalled = bool(untouched)
+        self.seen.append(
+            returned(lease_id, outcomes, running=running, untouched=untouched, recalled=recalled)
+        )
         self.tell(self.seen[-1])
         if running and self.end is None:
             assert self.still_running.items() <= self.flights[self.slots[slot]].items()

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from daskprs.agent import pools
 from daskprs.cluster.connect import workers_of
-from daskprs.cluster.lease import lease_key, plugin_name, run_lease, states_topic, stop_agents
+from daskprs.cluster.lease import (
+    failure_of_lease,
+    fetched,
+    lease_key,
+    plugin_name,
+    run_lease,
+    states_topic,
+    stop_agents,
+)
 from daskprs.cluster.worker_plugin import AgentsPlugin
 from daskprs.core.actions import (
     Abort,
@@ -37,7 +45,6 @@ from daskprs.core.events import (
     SlotsChanged,
     Stood,
 )
-from daskprs.core.outcomes import Failure
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -46,7 +53,7 @@ if TYPE_CHECKING:
     from daskprs.cluster.slots import Nodes
     from daskprs.core.actions import Action, LedgerEvent, SlotId
     from daskprs.core.events import SlotState
-    from daskprs.core.lease import Lease, LeaseReturned
+    from daskprs.core.lease import Lease
     from daskprs.core.ledger import Ledger
     from daskprs.core.limits import Limits
     from daskprs.output.store import ResultStore
@@ -155,15 +162,15 @@ class Dispatcher:
         if lease_id not in self._futures:
             return
         slot, _ = self._futures.pop(lease_id)
-        if future.status == "finished":
-            returned: LeaseReturned = future.result()
-            future.release()
+        done = future.status == "finished"
+        returned = fetched(future, self._client, slot.worker) if done else None
+        if returned is not None:
             place = Place(slot.node, returned.process, returned.host, returned.pid)
             for event in returned.agent_events:
                 self._listeners.tell(AgentChanged(place._replace(process=event.process), event))
             self._tell_ledger(returned, place)
         elif future.status == "error":
-            failure = _failure_of_lease(future)
+            failure = failure_of_lease(future)
             told = f"a lease could not be worked on: {failure}"
             self._listeners.tell(Remarked("warning", told))
             self._tell_ledger(LeaseFailed(lease_id, failure))
@@ -286,8 +293,3 @@ class Dispatcher:
 
 def _set(event: threading.Event, _: Future) -> None:
     event.set()
-
-
-def _failure_of_lease(future: Future) -> Failure:
-    error = future.exception()
-    return Failure(type(error).__name__, str(error))

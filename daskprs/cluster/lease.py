@@ -1,4 +1,4 @@
-"""The Dask task: one lease, worked on in the worker that it was sent to."""
+"""The Dask task: one lease, worked on in the worker that it was sent to, and what comes of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from typing import TYPE_CHECKING
 
 from distributed import get_worker, secede
 
+from daskprs.cluster.connect import workers_of
+from daskprs.core.outcomes import Failure
+
 if TYPE_CHECKING:
+    from distributed import Client, Future
+
     from daskprs.core.lease import AgentEvent, Lease, LeaseReturned
+
+FETCH_S = 30.0
+"""What a lease brings back is some megabytes: where they take longer, is the worker still there?"""
 
 
 def run_lease(lease: Lease) -> LeaseReturned:
@@ -28,6 +36,30 @@ def stop_agents(job_id: str) -> tuple[AgentEvent, ...]:
     secede()
     told: tuple[AgentEvent, ...] = pool.stop()
     return told
+
+
+def fetched(future: Future, client: Client, worker: str) -> LeaseReturned | None:
+    """Return what a lease brought back; None if its worker went before that was fetched.
+
+    Dask would wait for the task to be run again, by the worker that it was sent to.
+    """
+    while True:
+        try:
+            returned: LeaseReturned = future.result(FETCH_S)
+        except TimeoutError:
+            workers = workers_of(client)
+            if workers is not None and worker not in workers:
+                future.cancel()
+                return None
+        else:
+            future.release()
+            return returned
+
+
+def failure_of_lease(future: Future) -> Failure:
+    """Return the error that a lease ended with, which is none of the script."""
+    error = future.exception()
+    return Failure(type(error).__name__, str(error))
 
 
 def lease_key(lease: Lease) -> tuple[str, int, int]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import pickle
 import secrets
 import time
+import traceback
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent import warm
 from daskprs.agent.checked_script import check_script, refuse_swapped
-from daskprs.agent.environment import agent_environment, system_arguments, usable_cores
-from daskprs.agent.messages import JobSpec
+from daskprs.agent.environment import agent_environment, usable_cores
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
@@ -23,6 +22,7 @@ from daskprs.interrupts import LateInterrupts, held_back
 from daskprs.job_end import JobEnd
 from daskprs.job_folder import JobFolder, default_path
 from daskprs.job_lock import has_begun, locked
+from daskprs.job_spec import agent_spec
 from daskprs.option_rules import check_client
 from daskprs.output.output_file import (
     check_output_dir,
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from daskprs.agent.messages import JobSpec
     from daskprs.options import RunOptions
     from daskprs.surface import Surface
 
@@ -170,29 +171,15 @@ class Job:
         )
 
     def _spec(self, environment: dict[str, str]) -> JobSpec:
-        options = self._options
-        return JobSpec(
-            job_id=self._id,
-            script=self._script.travel(self._folder.snapshot),
-            arguments=system_arguments(
-                options.arguments,
-                logging_level=options.logging_level,
-                output_dir=str(self._output_dir),
-                mini_batch_size=options.mini_batch_size,
-                error_threshold=options.error_threshold,
-                run_invocation_timeout=options.run_invocation_timeout,
-                run_max_try=options.run_max_try,
-                process_count_per_node=options.process_count_per_node,
-                partition_keys=options.partition_keys,
-            ),
-            environment=environment,
-            reader=pickle.dumps(self._source.reader()),
-            unit=self._source.unit,
-            output=self._output,
-            job_dir=str(self._folder),
-            output_dir=str(self._output_dir),
-            logging_level=options.logging_level,
-            start_method=options.start_method,
+        return agent_spec(
+            self._id,
+            self._script,
+            self._source,
+            self._options,
+            self._output,
+            self._folder,
+            self._output_dir,
+            environment,
         )
 
     # ---- the work ----
@@ -228,6 +215,7 @@ class Job:
             ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
         except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result
             reason = f"{type(error).__name__}: {error}"
+            listeners.tell(Remarked("debug", traceback.format_exc()))
             ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
         if store.done:  # a second Ctrl-C: what is published is no less there
             ending = Ending(JobStatus.COMPLETED)

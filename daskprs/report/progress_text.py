@@ -64,10 +64,10 @@ def _parts(view: View) -> list[_Part]:
     stood, pace = view.stood, view.pace
     standing = stood.standing
     done, total = settled(standing), total_of(standing)
-    counts = f"{done:,} so far" if total is None else f"{done:,}/{total:,}"
+    counts = f"{done:,}" if total is None else f"{done:,}/{total:,}"
     left_s = None if view.ended else pace.left_s
     return [
-        _Part(0, f"{counts} mini-batches" if total is not None else f"{done:,} mini-batches"),
+        _Part(0, f"{counts} mini-batches"),
         _Part(6, "" if pace.per_s is None else _rate(pace.per_s)),
         _Part(2, _some(standing.mini_batches.failed, "failed")),
         _Part(5, _some(view.retried, "retried")),

@@ -10,7 +10,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs import OptionError
+from daskprs import OptionError, ParallelRunFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,3 +74,13 @@ def test_what_is_no_client_is_refused(tmp_path: Path) -> None:
     """The message says what is taken."""
     with pytest.raises(OptionError, match=r"client: a distributed\.Client or an address"):
         daskprs.parallel_run(FRAME, print, job_dir=tmp_path / "job", client=5)
+
+
+def test_an_error_of_our_own_leaves_its_traceback_in_the_log(tmp_path: Path) -> None:
+    """The message has its last line; here by something that calls itself a client."""
+    nobody = type("Client", (), {})()
+    with pytest.raises(ParallelRunFailed, match=r"AttributeError: .*subscribe_topic"):
+        daskprs.parallel_run(FRAME, print, job_dir=tmp_path / "job", client=nobody, progress=False)
+    log = (tmp_path / "job" / "logs" / "sys" / "master_role.txt").read_text()
+    assert "DEBUG" in log
+    assert "Traceback (most recent call last)" in log

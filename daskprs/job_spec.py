@@ -1,0 +1,54 @@
+"""What all agents of a job are told, put together from what the caller gave."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+from daskprs.agent.environment import system_arguments
+from daskprs.agent.messages import JobSpec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daskprs.agent.checked_script import CheckedScript
+    from daskprs.inputs.source import Source
+    from daskprs.job_folder import JobFolder
+    from daskprs.options import RunOptions
+    from daskprs.output.spec import OutputSpec
+
+
+def agent_spec(
+    job_id: str,
+    script: CheckedScript,
+    source: Source,
+    options: RunOptions,
+    output: OutputSpec,
+    folder: JobFolder,
+    output_dir: Path,
+    environment: dict[str, str],
+) -> JobSpec:
+    """Return it; the script's folder is copied to the job folder for that."""
+    return JobSpec(
+        job_id=job_id,
+        script=script.travel(folder.snapshot),
+        arguments=system_arguments(
+            options.arguments,
+            logging_level=options.logging_level,
+            output_dir=str(output_dir),
+            mini_batch_size=options.mini_batch_size,
+            error_threshold=options.error_threshold,
+            run_invocation_timeout=options.run_invocation_timeout,
+            run_max_try=options.run_max_try,
+            process_count_per_node=options.process_count_per_node,
+            partition_keys=options.partition_keys,
+        ),
+        environment=environment,
+        reader=pickle.dumps(source.reader()),
+        unit=source.unit,
+        output=output,
+        job_dir=str(folder),
+        output_dir=str(output_dir),
+        logging_level=options.logging_level,
+        start_method=options.start_method,
+    )

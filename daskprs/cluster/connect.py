@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
+import threading
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -35,6 +36,38 @@ QUIET = {
 
 LIVING = ("running", "connecting")
 """What a client says of itself that will have an answer, by and by."""
+
+
+class _Settings:
+    """Settings of Dask, which are of the process, as long as any job of it needs them.
+
+    Jobs in several threads end in any order: did each put back what it found, the last would put
+    back what another one had set.
+    """
+
+    def __init__(self, settings: dict[str, object]) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._set = ExitStack()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have them set within the block."""
+        with self._lock:
+            if self._holders == 0:
+                self._set.enter_context(dask.config.set(self._settings))
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if self._holders == 0:
+                    self._set.close()
+
+
+_QUIET = _Settings(QUIET)
 
 
 @contextmanager
@@ -98,7 +131,7 @@ def _current() -> Client | None:
 @contextmanager
 def _in_process(threads: int) -> Iterator[Client]:
     with (
-        dask.config.set(QUIET),
+        _QUIET.held(),
         LocalCluster(threads_per_worker=threads, **IN_PROCESS) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+import dask
 import pytest
 
-from daskprs.cluster.connect import connected, workers_of
+from daskprs.cluster.connect import QUIET, connected, workers_of
 from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:
@@ -50,3 +51,14 @@ def test_a_cluster_that_has_gone_is_told_in_plain_words() -> None:
         pass
     with pytest.raises(DaskprsError, match="the cluster has gone"):
         workers_of(client)
+
+
+def test_two_jobs_at_a_time_leave_the_settings_of_dask_as_they_were() -> None:
+    """The one that began first ends first, in a thread of its own."""
+    before = {name: dask.config.get(name) for name in QUIET}
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(connected(None, 1))
+        second.enter_context(connected(None, 1))
+        first.close()
+        assert {name: dask.config.get(name) for name in QUIET} == QUIET
+    assert {name: dask.config.get(name) for name in QUIET} == before

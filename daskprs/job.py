@@ -7,6 +7,8 @@ import secrets
 import time
 import traceback
 from contextlib import ExitStack
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent import warm
@@ -123,6 +125,8 @@ class Job:
             environment = self._environment()
             if self._client is None:
                 warm.start(environment, self._options.start_method)
+                # Dask takes half a second to import; the input may take as long to be prepared.
+                Thread(target=import_module, args=("daskprs.cluster.dispatch",)).start()
             make_output_dir(self._output_dir)
             self._source.prepare(self._folder.scratch)
             self._store = store = self._open_store(epoch)
@@ -229,7 +233,7 @@ class Job:
         environment: dict[str, str],
     ) -> Ending:
         """Settle every mini-batch, on the cluster that there is."""
-        # Dask takes a second to import: the zygote does as much at the same time.
+        # Begun in a thread, while the input was prepared; the zygote imports at the same time, too.
         from daskprs.cluster.connect import connected
         from daskprs.cluster.dispatch import Dispatcher
         from daskprs.cluster.slots import Nodes

@@ -17,6 +17,7 @@ from daskprs.agent.child import DUMP_SIGNAL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daskprs.agent.channel import Channel
     from daskprs.agent.messages import ProcessSpec
 
 KILL_TIMEOUT_S = 10.0
@@ -29,7 +30,7 @@ class AgentProcess:
 
     Attributes
     ----------
-    connection
+    channel
         The supervisor's end of the agent's socket.
     sentinel
         Readable once the process has ended.
@@ -40,12 +41,12 @@ class AgentProcess:
         self,
         spec: ProcessSpec,
         pid: int,
-        connection: Connection,
+        channel: Channel,
         order_kill: Callable[[int], None],
     ) -> None:
         self.name = spec.name
         self.pid = pid
-        self.connection = connection
+        self.channel = channel
         ended_reader, self._ended_writer = os.pipe()
         # A connection, since it is closed with its last reference: an agent that was idle when its
         # job failed is never dismissed, only killed.
@@ -103,7 +104,7 @@ class AgentProcess:
 
     def close(self) -> None:
         """Close the descriptors of a process that has ended."""
-        self.connection.close()
+        self.channel.close()
         self.sentinel.close()
 
     def _stderr_bytes(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,26 +100,17 @@ class Supervisor:
     def send(self, message: Any) -> None:
         """Send a message; an agent that does not take it is `gone`."""
         self._asked_s = time.monotonic()
-        try:
-            self._process.connection.send(message)
-        except OSError:
-            self.gone = True
+        self._process.channel.send(message)
+        self.gone = self._process.channel.closed
 
     def receive(self, within_s: float = LOOK_EVERY_S) -> list[Any]:
         """Return the messages that are there, waiting for the first one."""
         if self.gone:
             return []
         self._look_at_logs()
-        connection, sentinel = self._process.connection, self._process.sentinel
         within_s = min(within_s, self._seconds_left())
-        ready = wait([connection, sentinel], timeout=max(0.0, within_s))
-        messages = []
-        try:
-            while connection.poll():
-                messages.append(connection.recv())
-        except Exception:  # noqa: BLE001 - the end of it, or bytes of a script that are no message
-            self.gone = True
-        self.gone = self.gone or sentinel in ready
+        messages = self._messages(within_s)
+        self.gone = self._process.channel.closed or self._process.returncode(0.0) is not None
         return messages
 
     def _look_at_logs(self) -> None:
@@ -133,13 +123,14 @@ class Supervisor:
 
     def drain(self) -> list[Any]:
         """Return what a dead agent had sent before its end."""
-        messages = []
+        return self._messages(0.0)
+
+    def _messages(self, within_s: float) -> list[Any]:
         try:
-            while self._process.connection.poll():
-                messages.append(self._process.connection.recv())
-        except Exception:  # noqa: BLE001, S110 - what was cut off by the death is no message
-            pass
-        return messages
+            return self._process.channel.receive(within_s, self._process.sentinel.fileno())
+        except Exception:  # noqa: BLE001 - bytes of a script, which are no message
+            self._process.channel.close()
+            return []
 
     # ---- what it is at ----
 

@@ -7,12 +7,12 @@ import os
 import pickle
 import signal
 import socket
-import struct
 import subprocess
 import threading
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.channel import Channel
 from daskprs.agent.process import AgentProcess
 from daskprs.agent.zygote_main import PACKET_BYTES, boot_command
 from daskprs.errors import AgentError
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 FORK_TIMEOUT_S = 120.0
 """A zygote has so long to import pandas and fork, on a machine that is busy."""
 CLOSE_TIMEOUT_S = 5.0
-REST_TIMEOUT_S = 10
-"""A message that has begun to come goes on within so long, or its sender is as good as dead."""
-SEND_TIMEOUT_S = 120
-"""An agent that takes no message for so long is as good as dead."""
 
 
 class Zygote:
@@ -80,20 +76,17 @@ class Zygote:
 
         """
         ours, theirs = socket.socketpair()
-        # An agent that is stopped does not read: what is sent to it must not wait for ever.
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_TIMEOUT_S, 0))
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", REST_TIMEOUT_S, 0))
         with self._fork_lock, ours, theirs:
             self._send(("fork", spec), [theirs.fileno(), page_fd])
             match self._reply():
                 case ("forked", int(pid)):
-                    return self._adopted(pid, spec, Connection(ours.detach()))
+                    return self._adopted(pid, spec, Channel(Connection(ours.detach())))
                 case (_, why):
                     msg = f"an agent process could not be started: {why}."
                     raise AgentError(msg)
 
-    def _adopted(self, pid: int, spec: ProcessSpec, connection: Connection) -> AgentProcess:
-        agent = AgentProcess(spec, pid, connection, self._order_kill)
+    def _adopted(self, pid: int, spec: ProcessSpec, channel: Channel) -> AgentProcess:
+        agent = AgentProcess(spec, pid, channel, self._order_kill)
         with self._news:
             # Gone, or reaped before we knew of it: nobody else will say so.
             if self._gone or pid in self._early:

@@ -79,7 +79,7 @@ def test_an_agent_has_a_session_a_folder_and_an_environment_of_its_own(
 def test_an_agent_whose_supervisor_hangs_up_ends_by_itself(zygote: Zygote, tmp_path: Path) -> None:
     """It waits for a message that cannot come."""
     agent = start(zygote, tmp_path)
-    agent.connection.close()
+    agent.channel.close()
     assert agent.returncode(30.0) is not None
     agent.close()
 

@@ -1,0 +1,152 @@
+"""The supervisor's end of the socket to an agent: it never waits for the other end.
+
+The agent, at its end, has a `multiprocessing.connection.Connection`, and blocks: it may have a lot
+to send just when it is to be sent a lot. Were both to wait until the other one reads, they would
+wait for ever. And an agent that is stopped in the middle of a message must not take along the
+thread that is to find out how late it is.
+
+The form is that of `Connection`: the length as four bytes, big-endian (or -1 and then the length
+as eight), and a pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+_SHORT = struct.Struct("!i")
+_LONG = struct.Struct("!Q")
+_LONGEST_SHORT = (1 << 31) - 1
+_AT_ONCE = 1 << 18
+
+
+class Channel:
+    """Messages to and from an agent.
+
+    Parameters
+    ----------
+    end
+        The supervisor's end of the socket pair. It is closed with the channel, or with the last
+        reference: an agent that was idle when its job failed is never dismissed, only killed.
+
+    """
+
+    def __init__(self, end: Connection) -> None:
+        self.closed = False
+        """The other end has hung up: what it had sent before can still be received."""
+        self._end = end
+        self._fd = end.fileno()
+        os.set_blocking(self._fd, False)
+        self._unsent: deque[memoryview] = deque()
+        self._buffer = bytearray(_AT_ONCE)
+        self._begun = bytearray()
+        """The beginning of a message, as far as its body is not known to be long."""
+        self._ended = False
+        self._body: bytearray | None = None
+        self._there = 0
+        """So many bytes of the body have come."""
+
+    def close(self) -> None:
+        """Hang up; what has not been received is lost."""
+        self.closed = self._ended = True
+        self._end.close()
+
+    def send(self, message: Any) -> None:
+        """Send a message, now or while `receive` waits."""
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        head = (
+            _SHORT.pack(len(body))
+            if len(body) <= _LONGEST_SHORT
+            else _SHORT.pack(-1) + _LONG.pack(len(body))
+        )
+        self._unsent += (memoryview(head), memoryview(body))
+        self._write()
+
+    def receive(self, within_s: float, sentinel: int | None = None) -> list[Any]:
+        """Return what has come, waiting for the first bytes; a sentinel that is readable ends it.
+
+        Raises
+        ------
+        Exception
+            When what has come is no message: the script writes to what is not its own.
+
+        """
+        if self._ended:
+            return []
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        if sentinel is not None:
+            poll.register(sentinel, select.POLLIN)
+        poll.poll(max(0.0, within_s) * 1000)
+        self._write()
+        return self._read()
+
+    def _write(self) -> None:
+        try:
+            while self._unsent and not self.closed:
+                sent = os.write(self._fd, self._unsent[0])
+                rest = self._unsent[0][sent:]
+                if rest:
+                    self._unsent[0] = rest
+                else:
+                    self._unsent.popleft()
+        except BlockingIOError:
+            pass  # it goes on when the agent has read
+        except OSError:
+            self.closed = True
+            self._unsent.clear()
+
+    def _read(self) -> list[Any]:
+        messages: list[Any] = []
+        try:
+            while not self._ended:
+                if self._body is None:
+                    count = os.readv(self._fd, [self._buffer])
+                    self._begun += memoryview(self._buffer)[:count]
+                    messages += self._whole()
+                else:
+                    count = os.readv(self._fd, [memoryview(self._body)[self._there :]])
+                    self._there += count
+                    if self._there == len(self._body):
+                        messages.append(pickle.loads(self._body))
+                        self._body = None
+                self._ended = count == 0
+        except BlockingIOError:
+            pass  # that is all for now
+        except OSError:
+            self._ended = True
+        self.closed |= self._ended
+        return messages
+
+    def _whole(self) -> list[Any]:
+        """Take what is whole out of what has come; the body of a long message has its own place."""
+        messages = []
+        while (length := self._length()) is not None:
+            head, size = length
+            if len(self._begun) < head + size:
+                self._body = bytearray(size)
+                self._there = len(self._begun) - head
+                self._body[: self._there] = self._begun[head:]
+                self._begun.clear()
+                break
+            messages.append(pickle.loads(self._begun[head : head + size]))
+            del self._begun[: head + size]
+        return messages
+
+    def _length(self) -> tuple[int, int] | None:
+        """Return the bytes of the head and of the body of the next message, once they are known."""
+        if len(self._begun) < _SHORT.size:
+            return None
+        (size,) = _SHORT.unpack_from(self._begun)
+        if size >= 0:
+            return _SHORT.size, size
+        if len(self._begun) < _SHORT.size + _LONG.size:
+            return None
+        return _SHORT.size + _LONG.size, _LONG.unpack_from(self._begun, _SHORT.size)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -46,24 +47,16 @@ class Slot:
         self._node = 0
         self._run: LeaseRun | None = None
         self._orders = 0
+        self._busy = threading.Lock()
+        """A lease that was cancelled may not have left yet when the next one comes."""
         self._events: list[AgentEvent] = []
         self._served = AgentStarted("", 0)
         """The agent that the lease is or was with; it may have ended since."""
 
     def run(self, lease: Lease) -> LeaseReturned:
         """Work on a lease until it is done, or something of it should be handed back."""
-        if lease.continues is None:
-            self._node = lease.node
-            agent = self._ready_agent()
-            self._orders += 1
-            self._run = LeaseRun(self._orders, lease.work)
-            if agent is None:
-                return self._returned(lease, untouched=self._run.left)
-            agent.send(RunLease(self._orders, lease.work, lease.prefetch))
-        elif lease.work and self._run is not None and self._agent is not None:
-            self._run.extend(lease.work)
-            self._agent.send(More(self._run.order, lease.work))
-        return self._watch(lease)
+        with self._busy:
+            return self._work_on(lease)
 
     def stop(self) -> tuple[AgentEvent, ...]:
         """Let the agent shut down, and return what there is to tell."""
@@ -138,6 +131,20 @@ class Slot:
         return events
 
     # ---- the lease ----
+
+    def _work_on(self, lease: Lease) -> LeaseReturned:
+        if lease.continues is None:
+            self._node = lease.node
+            agent = self._ready_agent()
+            self._orders += 1
+            self._run = LeaseRun(self._orders, lease.work)
+            if agent is None:
+                return self._returned(lease, untouched=self._run.left)
+            agent.send(RunLease(self._orders, lease.work, lease.prefetch))
+        elif lease.work and self._run is not None and self._agent is not None:
+            self._run.extend(lease.work)
+            self._agent.send(More(self._run.order, lease.work))
+        return self._watch(lease)
 
     def _watch(self, lease: Lease) -> LeaseReturned:
         agent, run = self._agent, self._run

@@ -134,7 +134,8 @@ class Dispatcher:
     def _turn(self) -> None:
         try:
             self._lease_ended(*self._inbox.get(timeout=TICK_S))
-            while self._ending is None:
+            until = time.monotonic() + TICK_S
+            while self._ending is None and time.monotonic() < until:
                 self._lease_ended(*self._inbox.get_nowait())
         except Empty:
             pass

@@ -11,7 +11,9 @@ import itertools
 import math
 import pickle
 import zlib
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -22,12 +24,15 @@ import pandas as pd
 from daskprs.errors import LoadError, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source import TableSource
 
-PART_BYTES = 64 << 20
+PART_BYTES = 32 << 20
+SCATTER_BYTES = 16 << 20
+THREADS = 3
+"""So many parts are in memory at a time."""
 MOST_PARTS = 256
 """So many files are open at a time."""
 
@@ -53,7 +58,12 @@ class KeyIndex:
         self.groups: list[Group] = []
 
 
-def shuffle(source: TableSource, keys: Sequence[str], scratch: Path) -> KeyIndex:
+def shuffle(
+    source: TableSource,
+    keys: Sequence[str],
+    scratch: Path,
+    tell: Callable[[str], None] = lambda _: None,
+) -> KeyIndex:
     """Bring the rows of each key together, and return where they are.
 
     Parameters
@@ -64,13 +74,19 @@ def shuffle(source: TableSource, keys: Sequence[str], scratch: Path) -> KeyIndex
         Names of columns. Null is a key of its own, NaN equals NaN, and −0.0 equals 0.0.
     scratch
         The folder of the files.
+    tell
+        Called with a few words about how far it is.
 
     """
     index = KeyIndex()
     parts = _parts(source)
-    _scatter(source, keys, scratch, parts)
-    for part in range(parts):
-        index.groups.extend(_gather(keys, scratch, part))
+    _scatter(source, keys, scratch, parts, tell)
+    gather = partial(_gather, keys, scratch)
+    # What takes time (sorting, copying, writing) does so without the interpreter's lock.
+    with ThreadPoolExecutor(THREADS, "daskprs-shuffle") as threads:
+        for number, groups in enumerate(threads.map(gather, range(parts)), 1):
+            index.groups.extend(groups)
+            tell(f"rows of each key are put together, {number} of {parts} parts")
     index.groups.sort()
     return index
 
@@ -98,40 +114,67 @@ def _parts(source: TableSource) -> int:
     return max(1, min(MOST_PARTS, -(-size // PART_BYTES)))
 
 
-def _scatter(source: TableSource, keys: Sequence[str], scratch: Path, parts: int) -> None:
+def _scatter(
+    source: TableSource,
+    keys: Sequence[str],
+    scratch: Path,
+    parts: int,
+    tell: Callable[[str], None],
+) -> None:
     """Append each row to the file of its part, with its number."""
-    reader = source.reader()
     first = 0
     with ExitStack() as stack:
-        stack.callback(reader.close)
         files = [stack.enter_context(_scattered(scratch, part).open("wb")) for part in range(parts)]
+        for frame in _frames(source):
+            rows = np.arange(first, first + len(frame))
+            first += len(frame)
+            _scatter_frame(frame, rows, _part_of(frame, keys, parts), files)
+            tell(f"{first:,} rows are dealt out by key")
+
+
+def _frames(source: TableSource) -> Iterator[pd.DataFrame]:
+    """Yield the rows of a table, some mini-batches at a time: small frames are dear."""
+    some: list[pd.DataFrame] = []
+    size = 0
+    with closing(source.reader()) as reader:
         for mini_batch in source.mini_batches():
             frame = reader.load(mini_batch)
             if not isinstance(frame, pd.DataFrame) or frame.empty:
                 continue
-            rows = np.arange(first, first + len(frame))
-            first += len(frame)
-            _scatter_frame(frame, rows, _part_of(frame, keys, parts), files)
+            some.append(frame)
+            size += mini_batch.size_bytes or SCATTER_BYTES
+            if size >= SCATTER_BYTES:
+                yield _joined(some)
+                some, size = [], 0
+    if some:
+        yield _joined(some)
+
+
+def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
 
 
 def _scatter_frame(
     frame: pd.DataFrame,
     rows: npt.NDArray[np.int64],
-    part_of: npt.NDArray[np.int64],
+    part_of: npt.NDArray[np.int16],
     files: Sequence[IO[bytes]],
 ) -> None:
-    for part in np.unique(part_of):
-        places = np.flatnonzero(part_of == part)
-        pickle.dump((rows[places], frame.take(places)), files[part], protocol=5)
+    order = np.argsort(part_of, kind="stable")
+    bounds = np.searchsorted(part_of[order], np.arange(len(files) + 1))
+    for file, start, stop in zip(files, bounds[:-1], bounds[1:], strict=True):
+        if start < stop:
+            places = order[start:stop]
+            pickle.dump((rows[places], frame.take(places)), file, protocol=5)
 
 
-def _part_of(frame: pd.DataFrame, keys: Sequence[str], parts: int) -> npt.NDArray[np.int64]:
+def _part_of(frame: pd.DataFrame, keys: Sequence[str], parts: int) -> npt.NDArray[np.int16]:
     """Return the part of each row: equal keys have the same, whatever their bits."""
     mixed = np.zeros(len(frame), np.uint64)
     for key in keys:
         mixed = mixed * np.uint64(1_000_003) + _hashed(frame[key])
     mixed ^= mixed >> np.uint64(32)
-    return (mixed % np.uint64(parts)).astype(np.int64)
+    return (mixed % np.uint64(parts)).astype(np.int16)  # few values are sorted by counting
 
 
 def _hashed(column: pd.Series) -> npt.NDArray[np.uint64]:
@@ -169,42 +212,55 @@ def _hash(value: Any) -> int:
         raise LoadError(Option("partition_keys"), told) from error
 
 
-def _gather(keys: Sequence[str], scratch: Path, part: int) -> Iterator[Group]:
+def _gather(keys: Sequence[str], scratch: Path, part: int) -> list[Group]:
     """Write the rows of each key of a part one after the other."""
     path = _scattered(scratch, part)
     pieces = list(_pieces(path))
     path.unlink()
     if not pieces:
-        return
+        return []
     rows = np.concatenate([numbers for numbers, _ in pieces])
-    frame = pd.concat([piece for _, piece in pieces], ignore_index=True)
+    frame = _joined([piece for _, piece in pieces]).reset_index(drop=True)
     del pieces
     numbered = _group_numbers(frame, keys)
     order = np.argsort(numbered, kind="stable")
     bounds = np.flatnonzero(np.diff(numbered[order], prepend=-1, append=-1))
+    firsts = frame[list(keys)].take(order[bounds[:-1]])
+    values = zip(*(map(_value, firsts[key]) for key in keys), strict=True)
+    groups = []
     with _gathered(scratch, part).open("wb") as file:
-        for start, stop in itertools.pairwise(bounds):
-            places = order[start:stop]
-            group = frame.take(places).reset_index(drop=True)
+        for first, key, group in zip(
+            rows[order[bounds[:-1]]].tolist(), values, _cut(frame, order, bounds), strict=True
+        ):
             offset = file.tell()
             body = pickle.dumps(group, protocol=5)
             file.write(body)
-            values = tuple(_value(group[key].iloc[0]) for key in keys)
-            yield Group(
-                int(rows[places[0]]),
-                values,
-                len(group),
-                part,
-                offset,
-                len(body),
-                zlib.crc32(body),
-            )
+            place = part, offset, len(body), zlib.crc32(body)
+            groups.append(Group(first, key, len(group), *place))
+    return groups
 
 
-def _group_numbers(frame: pd.DataFrame, keys: Sequence[str]) -> npt.NDArray[np.int64]:
+def _cut(
+    frame: pd.DataFrame, order: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]
+) -> Iterator[pd.DataFrame]:
+    """Yield the rows of each group.
+
+    All are put into order at once where columns are NumPy's. A slice of another array may keep,
+    and pickle, all of it.
+    """
+    at_once = all(isinstance(dtype, np.dtype) for dtype in frame.dtypes)
+    ordered = frame.take(order) if at_once else frame
+    for start, stop in itertools.pairwise(bounds):
+        group = ordered.iloc[start:stop] if at_once else frame.take(order[start:stop])
+        yield group.reset_index(drop=True)
+
+
+def _group_numbers(frame: pd.DataFrame, keys: Sequence[str]) -> npt.NDArray[Any]:
     columns = [_comparable(frame[key]) for key in keys]
     groups = frame.groupby(columns, sort=False, dropna=False, observed=True)
-    return np.asarray(groups.ngroup(), np.int64)
+    numbers = np.asarray(groups.ngroup(), np.int64)
+    few = numbers.max(initial=0) <= np.iinfo(np.int16).max
+    return numbers.astype(np.int16) if few else numbers  # few values are sorted by counting
 
 
 def _pieces(path: Path) -> Iterator[tuple[npt.NDArray[np.int64], pd.DataFrame]]:

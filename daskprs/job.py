@@ -7,8 +7,6 @@ import secrets
 import time
 import traceback
 from contextlib import ExitStack
-from importlib import import_module
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent import warm
@@ -36,6 +34,7 @@ from daskprs.output.store import ResultStore
 from daskprs.report.end_message import end_message
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
+from daskprs.report.preparation import told_of
 from daskprs.result import ParallelRunResult
 from daskprs.surface import Python
 
@@ -125,14 +124,13 @@ class Job:
             environment = self._environment()
             if self._client is None:
                 warm.start(environment, self._options.start_method)
-                # Dask takes half a second to import; the input may take as long to be prepared.
-                Thread(target=import_module, args=("daskprs.cluster.dispatch",)).start()
             make_output_dir(self._output_dir)
-            self._source.prepare(self._folder.scratch)
-            self._store = store = self._open_store(epoch)
-            stack.callback(store.close)
             listeners = Listeners(listeners_of(self._folder, self._options.progress), self._folder)
             stack.callback(listeners.close)
+            with told_of(listeners, lambda: self._source.how_far):
+                self._source.prepare(self._folder.scratch)
+            self._store = store = self._open_store(epoch)
+            stack.callback(store.close)
             return self._run(store, listeners, environment)
 
     # ---- before ----
@@ -233,7 +231,8 @@ class Job:
         environment: dict[str, str],
     ) -> Ending:
         """Settle every mini-batch, on the cluster that there is."""
-        # Begun in a thread, while the input was prepared; the zygote imports at the same time, too.
+        # Dask takes half a second to import: the zygote does as much at the same time. Not in a
+        # thread of our own: Dask takes the one that imports it for the main thread.
         from daskprs.cluster.connect import connected
         from daskprs.cluster.dispatch import Dispatcher
         from daskprs.cluster.slots import Nodes

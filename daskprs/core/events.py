@@ -127,7 +127,7 @@ class Remarked(NamedTuple):
     """Something a person should know; goes to the driver's log, and warnings to the terminal."""
 
     level: str
-    """``debug``, ``info``, ``warning`` or ``error``."""
+    """``debug``, ``info``, ``notice``, ``warning`` or ``error``; people see all from notices on."""
     message: str
 
 

@@ -83,6 +83,7 @@ class PartitionsSource:
     """
 
     unit: Unit = "row"
+    how_far = ""
 
     def __init__(self, frame: Any, size: int | str | None) -> None:
         self._frame = frame

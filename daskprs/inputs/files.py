@@ -35,6 +35,7 @@ class FilesSource:
     """
 
     unit: Unit = "file"
+    how_far = ""
 
     def __init__(
         self,

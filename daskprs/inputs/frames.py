@@ -42,6 +42,7 @@ class FrameSource:
     """
 
     unit: Unit = "row"
+    how_far = ""
 
     def __init__(self, table: pa.Table, size_bytes: int, to_pandas: ToPandas) -> None:
         self._table = table.replace_schema_metadata(None)

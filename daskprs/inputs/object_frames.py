@@ -36,6 +36,7 @@ class ObjectFrameSource:
     """
 
     unit: Unit = "row"
+    how_far = ""
 
     def __init__(self, frame: pd.DataFrame, size_bytes: int) -> None:
         self._frame = frame

@@ -54,6 +54,7 @@ class ParquetSource:
     """
 
     unit: Unit = "row"
+    how_far = ""
 
     def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
         self._files = files

@@ -27,6 +27,7 @@ class FolderKeySource:
     """Keys that paths carry: the mini-batches of the table, put together by folder."""
 
     unit: Unit = "row"
+    how_far = ""
 
     def __init__(self, source: TableSource, keys: Sequence[str]) -> None:
         self._source = source
@@ -91,6 +92,7 @@ class ShuffledKeySource:
     """Keys that are columns: rows are brought together in files, with bounded memory."""
 
     unit: Unit = "row"
+    how_far = ""
 
     def __init__(self, source: TableSource, keys: Sequence[str]) -> None:
         self._source = source
@@ -102,7 +104,10 @@ class ShuffledKeySource:
         """Shuffle the table."""
         self._source.prepare(scratch)
         self._scratch = str(scratch)
-        self._index = shuffle(self._source, self._keys, scratch)
+        self._index = shuffle(self._source, self._keys, scratch, self._tell)
+
+    def _tell(self, how_far: str) -> None:
+        self.how_far = how_far
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield one mini-batch for each combination, in order of first appearance."""

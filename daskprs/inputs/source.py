@@ -44,6 +44,8 @@ class Source(Protocol):
     """Cuts an input into mini-batches."""
 
     unit: Unit
+    how_far: str
+    """How far `prepare` is, in a few words for people; read by another thread."""
 
     def prepare(self, scratch: Path) -> None:
         """Write to the folder `scratch` what agents will read (a frame of the caller, say).

@@ -59,6 +59,7 @@ class TextSource:
     """
 
     unit: Unit = "row"
+    how_far = ""
 
     def __init__(self, files: Sequence[InputFile], reading: Reading, text: TextFiles) -> None:
         self._files = files

@@ -6,7 +6,7 @@ import csv
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.core.events import AttemptFailed, MiniBatchesDone
+from daskprs.core.events import AttemptFailed, JobStarted, MiniBatchesDone
 from daskprs.core.outcomes import Status, failed_items
 from daskprs.core.packed import Packed
 from daskprs.job_lock import latest_epoch
@@ -67,6 +67,8 @@ class AttemptTable:
     def tell(self, event: Event) -> None:
         """Write attempts."""
         match event:
+            case JobStarted():
+                self._run = _last_run(self._folder)
             case MiniBatchesDone(place, mini_batches, outcomes):
                 end = f",,{self._detail(final=True, charged=True)}"
                 details = [self._told(place, mini_batch) for mini_batch in mini_batches]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 FIRST_DRAWN_S = 0.5
 """A job that is shorter is not worth the time that it takes to import what draws."""
 MESSAGE_CHARS = 300
-SAID_ALOUD = ("warning", "error")
+SAID_ALOUD = ("notice", "warning", "error")
 
 
 class Display(Protocol):
@@ -75,7 +75,7 @@ class Progress:
             case AgentChanged(place, InitFailed(failure=failure)):
                 self._first_error(failure, "import or init()", place)
             case Remarked(level, message) if level in SAID_ALOUD:
-                self._display.say(f"{level}: {message}")
+                self._display.say(message if level == "notice" else f"{level}: {message}")
             case SlotsChanged(slots=slots):
                 self._slots = slots
             case JobStarted(resumed=True):

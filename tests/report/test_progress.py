@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from job_events import HERE, attempt, job_ended, job_started, stood
+from polling import poll_for
 
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import AgentChanged, Remarked, SlotsChanged
 from daskprs.core.lease import InitFailed
 from daskprs.core.outcomes import Failure
+from daskprs.report import preparation
+from daskprs.report.listeners import Listeners
 from daskprs.report.plain_lines import PlainLines
 from daskprs.report.progress import Progress, progress_for
 
@@ -198,3 +201,16 @@ def test_ipython_in_a_terminal_is_no_notebook(
     kernel = Kernel(monkeypatch, kernel=None)
     shown_in(folder, stood(1), job_ended())
     assert kernel.bundles == []
+
+
+def test_a_long_preparation_tells_how_far_it_is(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else happens meanwhile, and a person wants to know that it is alive."""
+    monkeypatch.setattr(preparation, "FIRST_AFTER_S", 0.01)
+    stream = io.StringIO()
+    listeners = Listeners([Progress(PlainLines(stream), folder)], folder)
+    with preparation.told_of(listeners, lambda: "3 of 7 parts"):
+        assert poll_for(lambda: stream.getvalue().count("\n") > 1)
+    listeners.close()
+    assert "preparing the input for 0 s: 3 of 7 parts" in stream.getvalue()

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source import TableSource
 
-PART_BYTES = 32 << 20
+PART_BYTES = 16 << 20
 SCATTER_BYTES = 16 << 20
 THREADS = 3
 """So many parts are in memory at a time."""
-MOST_PARTS = 256
+MOST_PARTS = 512
 """So many files are open at a time."""
 
 

@@ -75,8 +75,9 @@ class LeaseRun:
     def due_in_s(self) -> float | None:
         """Seconds until something of the lease ought to be handed back; None: not by itself."""
         now = time.monotonic()
-        if self._payload_bytes >= RETURN_BYTES:
-            return 0.0
+        last = self._results and self.received == self.kept and not self.recalled
+        if last or self._payload_bytes >= RETURN_BYTES:
+            return 0.0  # more may come while the last one runs
         if self._first_s is not None:
             return max(0.0, self._first_s + RETURN_AFTER_S - now)
         if not self.recalled and self.kept > self.received:

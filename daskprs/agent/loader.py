@@ -37,7 +37,9 @@ class Loader:
         self._results: SimpleQueue[Loaded] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self.pays = False
-        """Whether the last load took long enough to be worth doing ahead."""
+        """Whether loads take long enough to be worth doing ahead."""
+        self._lately_s = 0.0
+        """What a load took lately: a quick one among slow ones, the tail of a file, halves it."""
 
     def take(self, position: int, mini_batch: MiniBatch) -> Loaded:
         """Return this mini-batch: wait for it where it was begun ahead, else load it now."""
@@ -46,7 +48,8 @@ class Loader:
             self._ahead = NOTHING
         else:
             loaded = self._load(mini_batch)
-        self.pays = loaded.seconds > WORTH_A_THREAD_S
+        self._lately_s = max(loaded.seconds, self._lately_s / 2)
+        self.pays = self._lately_s > WORTH_A_THREAD_S
         return loaded
 
     def begin(self, position: int, mini_batch: MiniBatch) -> None:

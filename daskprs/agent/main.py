@@ -137,8 +137,8 @@ class Agent:
         while self._order.has(position := self._order.position) and self._claim(position):
             attempt = Attempt(*self._order.at(position))
             self._load(attempt, position)
-            if self._order.prefetch and self._loader.pays:
-                self._load_ahead(position + 1)
+            if self._order.prefetch:
+                self._look_ahead(position + 1)
             outcome, payload = self._run(attempt, position)
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that the script has let come back: it is no second agent
@@ -150,9 +150,12 @@ class Agent:
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
 
-    def _load_ahead(self, position: int) -> None:
+    def _look_ahead(self, position: int) -> None:
+        """Load the next one where that pays; where none is known, tell what is done to get more."""
         self._look_for_more(position)
-        if self._order.has(position) and self._claim(position):
+        if not self._order.has(position):
+            self._outbox.flush()
+        elif self._loader.pays and self._claim(position):
             self._loader.begin(position, self._order.at(position).mini_batch)
 
     def _look_for_more(self, position: int) -> None:

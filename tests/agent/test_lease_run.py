@@ -159,3 +159,14 @@ def test_a_lease_that_continues_another_adds_to_its_work() -> None:
     assert [(one.index, one.attempt) for one in blame.death.suspects] == [(8, 2)]
     run.receive(Outcomes(7, Results(Packed([done(8)]))))
     assert run.finished
+
+
+def test_a_lease_returns_while_its_last_one_runs() -> None:
+    """So that more comes before the slot is idle; one that was taken work from gets none."""
+    run = lease_of(3, received=2)
+    assert run.due_in_s() == 0.0
+    run.share()
+    assert run.due_in_s() != 0.0
+    long = lease_of(3, received=1)
+    long.keep(1)
+    assert long.due_in_s() != 0.0

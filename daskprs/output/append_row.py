@@ -171,14 +171,16 @@ class OrderedText:
     def _keep_up(self) -> None:
         waiting: dict[int, Chunk] = {}
         ready: list[Chunk] = []
-        ready_rows = ready_bytes = 0
+        waiting_rows = ready_rows = ready_bytes = 0
         while (chunks := self._inbox.get()) is not None and not self._unwanted:
             waiting.update((chunk.indexes[0], chunk) for chunk in chunks)
+            waiting_rows += sum(len(chunk.indexes) for chunk in chunks)
             while (chunk := waiting.pop(self._next + ready_rows, None)) is not None:
                 ready.append(chunk)
                 ready_rows += len(chunk.indexes)
+                waiting_rows -= len(chunk.indexes)
                 ready_bytes += sum(chunk.lengths)
-            if len(waiting) > MOST_WAITING:
+            if waiting_rows > MOST_WAITING:
                 self._late = True
                 return
             if ready_bytes < WORTH_BYTES and ready_rows < WORTH_ROWS:

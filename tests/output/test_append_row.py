@@ -187,3 +187,15 @@ def test_a_first_mini_batch_that_takes_for_ever_costs_no_memory(
     desk.commit((0, b"0"))
     assert desk.text.finish(desk.table).size == 10
     assert desk.part.read_bytes() == b"0123456789"
+
+
+def test_what_waits_is_counted_by_mini_batches_not_by_groups(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group may be of ten thousand."""
+    monkeypatch.setattr(append_row, "MOST_WAITING", 3)
+    desk.commit(*((index, b"%d" % index) for index in range(1, 10)))
+    assert poll_for(lambda: desk.text._late)
+    desk.commit((0, b"0"))
+    assert desk.text.finish(desk.table).size == 10
+    assert desk.part.read_bytes() == b"0123456789"

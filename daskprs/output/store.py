@@ -1,8 +1,8 @@
 """The store of a job's results: the one writer of spool, journal and output file.
 
 Rows are appended to the spool, then recorded in the journal; first commit wins. The death of any
-process loses no commit, since both are handed to the system at once; a loss of power loses the
-last second at most, since the spool is synced before the journal.
+process loses no commit, since both are handed to the system at once; a loss of power loses what
+came since the last sync, about a second before.
 """
 
 from __future__ import annotations

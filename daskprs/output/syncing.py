@@ -64,9 +64,9 @@ class Syncer:
 
         """
         try:
+            self._journal.write()
             if self._running is not None:
                 self._running.result()
-            self._journal.write()
             self._sync()
         except OSError as error:
             raise OutputError(no_room(self._folder, error)) from error

@@ -9,8 +9,8 @@ IN_HAND_S = 2.0
 its next work, and to load it ahead, before it is through with the last."""
 SMALLEST_S = 0.02
 """Toward the end leases shrink to this and no further: a task for less costs more than it saves."""
-AT_LEAST = 2
-"""One runs, and one is loaded meanwhile."""
+AT_LEAST = 3
+"""One runs, one is loaded meanwhile, and one is known when the first is done."""
 GROWTH = 4
 """A slot has at most so many times more than the most that came back together."""
 LARGEST = 10_000
@@ -44,7 +44,7 @@ class LeaseSizes:
             How many slots share the work.
         left
             How many mini-batches are left, where that is known. A slot takes half of its share at
-            most, so that all finish together; before that it has two at least: one to be loaded
+            most, so that all finish together; before that it has three at least: one to be loaded
             while the other one runs.
 
         """

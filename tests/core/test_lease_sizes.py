@@ -25,9 +25,9 @@ def test_a_lease_grows_fourfold_at_most() -> None:
     assert sizes.next(4, None) == 16
 
 
-@pytest.mark.parametrize(("seconds_each", "size"), [(1 / 128, 256), (0.3, 6), (2.0, 2), (60.0, 2)])
+@pytest.mark.parametrize(("seconds_each", "size"), [(1 / 128, 256), (0.3, 6), (2.0, 3), (60.0, 3)])
 def test_a_slot_has_two_seconds_of_work_in_hand(seconds_each: float, size: int) -> None:
-    """As many mini-batches as fit into that, and two where none does."""
+    """As many mini-batches as fit into that, and three where none does."""
     sizes = LeaseSizes()
     for _ in range(20):
         count = sizes.next(4, None)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import pickle
-import threading
 import time
 from collections import deque
 from contextlib import suppress
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -21,8 +19,8 @@ from daskprs.cluster.lease import (
     plugin_name,
     run_lease,
     states_topic,
-    stop_agents,
 )
+from daskprs.cluster.stopping import stopped
 from daskprs.cluster.worker_plugin import AgentsPlugin
 from daskprs.core.actions import (
     Abort,
@@ -62,8 +60,6 @@ if TYPE_CHECKING:
 NOWHERE = Place(0, "")
 TICK_S = 0.25
 """How often the loop turns when nothing comes in."""
-STOP_GRACE_S = 30.0
-"""Beyond the timeout of `shutdown` itself: kills, stack dumps and a busy cluster take time."""
 SLOTS_EVERY_S = 1.0
 """How often the cluster is asked for its workers."""
 
@@ -260,37 +256,12 @@ class Dispatcher:
         self._futures[lease.id] = (slot, future)
         future.add_done_callback(lambda done: self._inbox.put((lease.id, done)))
 
-    def _is_there(self, worker: str, until: float) -> bool:
-        workers = workers_of(self._client)
-        return (workers is None or worker in workers) and time.monotonic() < until
-
     def _stop_agents(self) -> None:
-        """Let the agents shut down, on all workers at the same time.
-
-        A worker that goes meanwhile takes its agents along; nobody waits for its answer.
-        """
-        until = time.monotonic() + self._limits.shutdown_timeout_s + STOP_GRACE_S
-        workers = {slot.worker: slot.node for slot in self._slots}
-        futures = {
-            worker: self._client.submit(
-                stop_agents,
-                self._job.job_id,
-                key=(plugin_name(self._job.job_id), "stop", number),
-                workers=[worker],
-                retries=0,
-                pure=False,
-            )
-            for number, worker in enumerate(workers)
-        }
-        for worker, future in futures.items():
-            done = threading.Event()
-            future.add_done_callback(partial(_set, done))
-            while not done.wait(TICK_S) and self._is_there(worker, until):
+        """Let the agents shut down, and tell what they tell."""
+        nodes = {slot.worker: slot.node for slot in self._slots}
+        timeout_s = self._limits.shutdown_timeout_s
+        for told in stopped(self._client, self._job.job_id, nodes, timeout_s):
+            if told is None:
                 self._tell_standing()
-            for event in future.result() if future.status == "finished" else ():
-                place = Place(workers[worker], event.process)
-                self._listeners.tell(AgentChanged(place, event))
-
-
-def _set(event: threading.Event, _: Future) -> None:
-    event.set()
+            else:
+                self._listeners.tell(told)

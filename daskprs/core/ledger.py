@@ -10,16 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.accounts import Accounts
-from daskprs.core.actions import Commit, LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
+from daskprs.core.actions import LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
 from daskprs.core.backlog import Backlog
 from daskprs.core.flight import Flight
 from daskprs.core.fresh import Recovered, fresh
 from daskprs.core.init_rules import InitRules
-from daskprs.core.lease import Death, Lease, LeaseReturned
+from daskprs.core.lease import Lease, LeaseReturned
 from daskprs.core.lease_sizes import LeaseSizes
-from daskprs.core.outcomes import Failure, Status
+from daskprs.core.outcomes import Failure
 from daskprs.core.packed import Packed
 from daskprs.core.patience import Patience
+from daskprs.core.settling import Settling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,13 +30,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Standing
     from daskprs.core.limits import Limits
     from daskprs.core.mini_batch import MiniBatch
-
-REFUSALS_BORNE = 5
-"""So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
-
-
-SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
-"""What has to be known of an outcome to settle its mini-batch, if nothing went wrong."""
+NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
 
 
 class Ledger:
@@ -72,6 +67,7 @@ class Ledger:
         self._patience = Patience(limits)
         self._accounts = Accounts(limits, self._patience)
         self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
+        self._settling = Settling(self._accounts, self._backlog, self._sizes)
         self._flights: dict[int, Flight] = {}
         self._slots: dict[SlotId, int | None] = {}
         """Each slot with the lease that it works on."""
@@ -138,14 +134,14 @@ class Ledger:
         self._slots[flight.slot] = None
         init_failure = self._init.hear(returned, flight.slot)
         self._accounts.hear_of(init_failure)
-        self._settle(returned, flight)
+        self._settling.settle(returned, flight)
         if returned.death is not None and not self._accounts.over:
-            self._bury(returned.death, flight)
+            self._settling.bury(returned.death, flight)
         if self._accounts.over:
             return
         self._wait_on(returned, flight)
         if len(flight.entries) == carried > 0 and init_failure is None:
-            self._refuse(flight, Failure("AgentError", "an agent did not begin what it was given"))
+            self._settling.refuse(flight, NOT_BEGUN, len(self._slots))
         else:
             self._backlog.put_back(flight.entries.values())
 
@@ -155,7 +151,7 @@ class Ledger:
         if flight is not None:
             self._slots[flight.slot] = None
             self._init.fail(flight.slot, event.failure)
-            self._refuse(flight, event.failure)
+            self._settling.refuse(flight, event.failure, len(self._slots))
 
     def _slot_added(self, slot: SlotId) -> None:
         if slot not in self._slots:
@@ -181,42 +177,6 @@ class Ledger:
 
     # ---- what a lease brings back ----
 
-    def _settle(self, returned: LeaseReturned, flight: Flight) -> None:
-        count, seconds = 0, 0.0
-        for results in returned.results:
-            commit = Commit([], [], results)
-            outcomes = results.outcomes.columns(*SETTLING)
-            for position, (index, attempt, status, elapsed_s, *items) in enumerate(outcomes):
-                entry = flight.take(index, attempt)
-                if entry is None:
-                    continue
-                if status is Status.RUN_DONE:
-                    count, seconds = count + 1, seconds + elapsed_s
-                    self._accounts.commit(entry, commit, position, *items)
-                else:
-                    outcome = results.outcomes[position]
-                    self._backlog.again(self._accounts.charge(entry, outcome, flight.slot))
-                if self._accounts.over:
-                    return
-        self._sizes.learn(count, seconds)
-
-    def _bury(self, death: Death, flight: Flight) -> None:
-        """Blame a death on the one that ran; of several suspects, run each alone."""
-        entries, accounts = flight.entries, self._accounts
-        known = [
-            (entry, outcome)
-            for outcome in death.suspects
-            if (entry := flight.take(outcome.index, outcome.attempt)) is not None
-        ]
-        if len(known) == 1:
-            self._backlog.again(accounts.charge(*known[0], flight.slot, alone=True))
-        else:
-            for entry, outcome in known:
-                self._backlog.again(accounts.excuse(entry, outcome, len(known)))
-        for index in death.alone:
-            if index in entries:
-                entries[index] = entries[index].alone()
-
     def _wait_on(self, returned: LeaseReturned, flight: Flight) -> None:
         """Go on waiting for what the agent still has, and give it more to do after that.
 
@@ -232,16 +192,6 @@ class Ledger:
             most = max(0, self._sizes.next(slots, self._left()) - len(running))
             more = self._backlog.take(most, slot, picky=slots > 1, innocent=True)
         self._submit(slot, running, more, after=returned.lease_id)
-
-    def _refuse(self, flight: Flight, failure: Failure) -> None:
-        """Take back what no agent began; one that no agent takes at all ends the job."""
-        entries = flight.entries.values()
-        refused = [entry.refused(flight.slot, len(entries)) for entry in entries]
-        self._backlog.put_back(refused)
-        borne = REFUSALS_BORNE * max(1, len(self._slots))
-        if any(entry.refusals > borne for entry in refused):
-            index = refused[0].mini_batch.index
-            self._accounts.abort(f"no process could be given mini-batch {index}", failure)
 
     # ---- going on ----
 

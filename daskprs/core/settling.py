@@ -1,0 +1,76 @@
+"""What leases bring back: settled, charged to who is to blame, or waiting for another attempt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs.core.actions import Commit
+from daskprs.core.outcomes import Failure, Status
+
+if TYPE_CHECKING:
+    from daskprs.core.accounts import Accounts
+    from daskprs.core.backlog import Backlog
+    from daskprs.core.flight import Flight
+    from daskprs.core.lease import Death, LeaseReturned
+    from daskprs.core.lease_sizes import LeaseSizes
+
+REFUSALS_BORNE = 5
+"""So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
+SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
+"""What has to be known of an outcome to settle its mini-batch, if nothing went wrong."""
+
+
+class Settling:
+    """Takes mini-batches out of flights: into the accounts, or back into the backlog."""
+
+    def __init__(self, accounts: Accounts, backlog: Backlog, sizes: LeaseSizes) -> None:
+        self._accounts = accounts
+        self._backlog = backlog
+        self._sizes = sizes
+
+    def settle(self, returned: LeaseReturned, flight: Flight) -> None:
+        """Commit what went well, and charge what did not."""
+        count, seconds = 0, 0.0
+        for results in returned.results:
+            commit = Commit([], [], results)
+            outcomes = results.outcomes.columns(*SETTLING)
+            for position, (index, attempt, status, elapsed_s, *items) in enumerate(outcomes):
+                entry = flight.take(index, attempt)
+                if entry is None:
+                    continue
+                if status is Status.RUN_DONE:
+                    count, seconds = count + 1, seconds + elapsed_s
+                    self._accounts.commit(entry, commit, position, *items)
+                else:
+                    outcome = results.outcomes[position]
+                    self._backlog.again(self._accounts.charge(entry, outcome, flight.slot))
+                if self._accounts.over:
+                    return
+        self._sizes.learn(count, seconds)
+
+    def bury(self, death: Death, flight: Flight) -> None:
+        """Blame a death on the one that ran; of several suspects, run each alone."""
+        entries, accounts = flight.entries, self._accounts
+        known = [
+            (entry, outcome)
+            for outcome in death.suspects
+            if (entry := flight.take(outcome.index, outcome.attempt)) is not None
+        ]
+        if len(known) == 1:
+            self._backlog.again(accounts.charge(*known[0], flight.slot, alone=True))
+        else:
+            for entry, outcome in known:
+                self._backlog.again(accounts.excuse(entry, outcome, len(known)))
+        for index in death.alone:
+            if index in entries:
+                entries[index] = entries[index].alone()
+
+    def refuse(self, flight: Flight, failure: Failure, slots: int) -> None:
+        """Take back what no agent began; one that no agent takes at all ends the job."""
+        entries = flight.entries.values()
+        refused = [entry.refused(flight.slot, len(entries)) for entry in entries]
+        self._backlog.put_back(refused)
+        borne = REFUSALS_BORNE * max(1, slots)
+        if any(entry.refusals > borne for entry in refused):
+            index = refused[0].mini_batch.index
+            self._accounts.abort(f"no process could be given mini-batch {index}", failure)

@@ -213,6 +213,8 @@ def parallel_run(
     """
     given = {name: value for name, value in locals().items() if name not in OWN_PARAMETERS}
     options = RunOptions.from_names(**given, **unknown)
+    from daskprs.checked_call import check_call
     from daskprs.job import Job
 
-    return Job(data, script, options, client=client, job_dir=job_dir, output_dir=output_dir).run()
+    call = check_call(data, script, options, client=client, job_dir=job_dir, output_dir=output_dir)
+    return Job(call).run()

@@ -146,12 +146,13 @@ class CommandLine:
 
 
 def _run(ctx: click.Context, script: str, inputs: tuple[str, ...], found: dict[str, Any]) -> None:
+    from daskprs.checked_call import check_call
     from daskprs.job import Job
 
     places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
     options = RunOptions.from_names(**found)
-    job = Job(_data(inputs), script, options, **places, text=True, surface=CommandLine(ctx))
-    _show(job.run())
+    call = check_call(_data(inputs), script, options, **places, text=True)
+    _show(Job(call, CommandLine(ctx)).run())
 
 
 def _show(result: ParallelRunResult) -> None:

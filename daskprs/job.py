@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import os
-import secrets
 import time
 import traceback
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskprs.agent import warm
-from daskprs.agent.checked_script import check_script, refuse_swapped
 from daskprs.agent.environment import agent_environment, usable_cores
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
-from daskprs.errors import DaskprsError, JobFolderError, Option, OptionError
-from daskprs.inputs.open import open_source
+from daskprs.errors import DaskprsError
 from daskprs.inputs.punctual_plan import punctual
 from daskprs.interrupts import LateInterrupts, held_back
 from daskprs.job_end import JobEnd
-from daskprs.job_folder import JobFolder, default_path
-from daskprs.job_lock import has_begun, locked
+from daskprs.job_lock import locked
 from daskprs.job_spec import agent_spec
-from daskprs.option_rules import check_client
 from daskprs.output.output_file import (
-    check_output_dir,
-    check_output_file,
     make_output_dir,
 )
-from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore
 from daskprs.report.end_message import end_message
 from daskprs.report.listeners import Listeners
@@ -39,70 +31,32 @@ from daskprs.result import ParallelRunResult
 from daskprs.surface import Python
 
 if TYPE_CHECKING:
-    from os import PathLike
     from pathlib import Path
 
-    from distributed import Client
-
     from daskprs.agent.messages import JobSpec
-    from daskprs.options import RunOptions
+    from daskprs.checked_call import CheckedCall
     from daskprs.surface import Surface
 
 
 class Job:
-    """A call of `parallel_run`.
+    """A call of `parallel_run` that was checked.
 
-    Whatever can be known cheaply is checked when it is made; nothing has been started then. With
-    `text` an output file is written even where no `output_dir` says where. `surface` is where it
-    is called: what to do next is said as it is done there.
+    `surface` is where it is called: what to do next is said as it is done there.
     """
 
-    def __init__(
-        self,
-        data: Any,
-        script: Any,
-        options: RunOptions,
-        *,
-        client: Client | str | None,
-        job_dir: str | PathLike[str] | None,
-        output_dir: str | PathLike[str] | None,
-        text: bool = False,
-        surface: Surface | None = None,
-    ) -> None:
-        self._begun_s = time.monotonic()
+    def __init__(self, call: CheckedCall, surface: Surface | None = None) -> None:
+        self._begun_s = call.begun_s
         self._surface = surface or Python()
-        self._options = options
-        self._client = check_client(client)
-        refuse_swapped(data, script)
-        self._script = check_script(script, options.source_directory)
-        self._source = open_source(data, options.reading())
-        if options.resume and job_dir is None:
-            raise OptionError(
-                Option("resume", value=True),
-                ": name the folder of the job to go on with by ",
-                Option("job_dir"),
-                ".",
-            )
-        self._id = secrets.token_hex(4)
-        self._folder = JobFolder(job_dir or default_path(self._script.name, self._id))
-        self._output_dir = check_output_dir(output_dir or self._folder.output)
-        rows = options.output_action == "append_row"
-        self._output = OutputSpec(
-            text=rows and (text or output_dir is not None),
-            typed=rows and (options.keep_rows or not (text or output_dir)),
-            header=options.append_row_dataframe_header,
-            separator=options.append_row_dataframe_sep,
-        )
-        self._target = None
-        if self._output.text:
-            self._target = self._output_dir / options.append_row_file_name
-            if not options.resume:
-                check_output_file(self._target, overwrite=options.overwrite)
+        self._call = call
+        self._options = call.options
+        self._script = call.script
+        self._source = call.source
+        self._folder = call.folder
+        self._output_dir = call.output_dir
         self._store: ResultStore | None = None
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._store is not None and self._store.done)
-        self._refuse_an_old_folder()
-        self._processes = options.process_count_per_node or usable_cores()
+        self._processes = call.options.process_count_per_node or usable_cores()
 
     def run(self) -> ParallelRunResult:
         """Do the work, and return the result or raise it."""
@@ -122,7 +76,7 @@ class Job:
             epoch = stack.enter_context(locked(self._folder))
             stack.callback(warm.close)
             environment = self._environment()
-            if self._client is None:
+            if self._call.client is None:
                 warm.start(environment, self._options.start_method)
             make_output_dir(self._output_dir)
             listeners = Listeners(listeners_of(self._folder, self._options.progress), self._folder)
@@ -135,17 +89,6 @@ class Job:
 
     # ---- before ----
 
-    def _refuse_an_old_folder(self) -> None:
-        if not self._options.resume and has_begun(self._folder):
-            told = f"the folder {self._folder} holds a job already. Go on with it by "
-            raise JobFolderError(
-                told,
-                Option("resume", value=True),
-                ", or use another ",
-                Option("job_dir"),
-                ".",
-            )
-
     def _environment(self) -> dict[str, str]:
         return agent_environment(
             os.environ,
@@ -155,18 +98,18 @@ class Job:
         )
 
     def _open_store(self, epoch: int) -> ResultStore:
-        options = self._options
+        call, options = self._call, self._options
         fingerprint = {
             "input": self._source.fingerprint(),
             "script": self._script.fingerprint(),
             "options": options.of_results(),
-            "output": {"text": self._output.text, "typed": self._output.typed},
+            "output": {"text": call.output.text, "typed": call.output.typed},
         }
         return ResultStore(
             self._folder,
             epoch,
-            self._output,
-            self._target,
+            call.output,
+            call.target,
             fingerprint,
             resume=options.resume,
             overwrite=options.overwrite,
@@ -174,11 +117,11 @@ class Job:
 
     def _spec(self, environment: dict[str, str]) -> JobSpec:
         return agent_spec(
-            self._id,
+            self._call.job_id,
             self._script,
             self._source,
             self._options,
-            self._output,
+            self._call.output,
             self._folder,
             self._output_dir,
             environment,
@@ -190,7 +133,7 @@ class Job:
         expected = self._source.count()
         listeners.tell(
             JobStarted(
-                self._id,
+                self._call.job_id,
                 self._script.name,
                 self._source.unit,
                 time.time(),
@@ -200,7 +143,7 @@ class Job:
             )
         )
         ledger = Ledger(
-            self._id,
+            self._call.job_id,
             punctual(self._source.mini_batches(), self._options.first_task_creation_timeout),
             self._options.limits(),
             recovered=store.recovered,
@@ -240,7 +183,7 @@ class Job:
         nodes = Nodes(self._options.node_count, self._options.process_count_per_node)
         job = self._spec(environment)
         limits = self._options.limits()
-        with connected(self._client, self._processes) as client:
+        with connected(self._call.client, self._processes) as client:
             return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:

@@ -20,7 +20,7 @@ LAYERS = [
     {"agent", "option_rules", "options", "option_help"},
     {"report"},
     {"result", "preview", "cluster", "surface"},
-    {"job_end", "job_spec"},
+    {"checked_call", "job_end", "job_spec"},
     {"job"},
     {"api"},
     {"cli_help", "cli_options"},

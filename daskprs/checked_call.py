@@ -1,0 +1,109 @@
+"""A call of `parallel_run`, checked: whatever can be known cheaply, before anything is started."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from daskprs.agent.checked_script import CheckedScript, check_script, refuse_swapped
+from daskprs.errors import JobFolderError, Option, OptionError
+from daskprs.inputs.open import open_source
+from daskprs.job_folder import JobFolder, default_path
+from daskprs.job_lock import has_begun
+from daskprs.option_rules import check_client
+from daskprs.output.output_file import check_output_dir, check_output_file
+from daskprs.output.spec import OutputSpec
+
+if TYPE_CHECKING:
+    from os import PathLike
+    from pathlib import Path
+
+    from distributed import Client
+
+    from daskprs.inputs.source import Source
+    from daskprs.options import RunOptions
+
+
+@dataclass(frozen=True)
+class CheckedCall:
+    """What a job is to do, and where."""
+
+    begun_s: float
+    """When it was called, on a clock that never goes back."""
+    options: RunOptions
+    client: Client | str | None
+    script: CheckedScript
+    source: Source
+    job_id: str
+    folder: JobFolder
+    output_dir: Path
+    output: OutputSpec
+    target: Path | None
+    """The output file; None where no text is written."""
+
+
+def check_call(
+    data: Any,
+    script: Any,
+    options: RunOptions,
+    *,
+    client: Client | str | None = None,
+    job_dir: str | PathLike[str] | None = None,
+    output_dir: str | PathLike[str] | None = None,
+    text: bool = False,
+) -> CheckedCall:
+    """Return what is asked for; nothing has been started then.
+
+    With `text` an output file is written even where no `output_dir` says where.
+
+    Raises
+    ------
+    UsageError
+        When an option, the script, the input or the output cannot be used.
+    JobFolderError
+        When the folder holds a job already, and this is no resume.
+
+    """
+    begun_s = time.monotonic()
+    client = check_client(client)
+    refuse_swapped(data, script)
+    checked = check_script(script, options.source_directory)
+    source = open_source(data, options.reading())
+    if options.resume and job_dir is None:
+        raise OptionError(
+            Option("resume", value=options.resume),
+            ": name the folder of the job to go on with by ",
+            Option("job_dir"),
+            ".",
+        )
+    job_id = secrets.token_hex(4)
+    folder = JobFolder(job_dir or default_path(checked.name, job_id))
+    place = check_output_dir(output_dir or folder.output)
+    rows = options.output_action == "append_row"
+    output = OutputSpec(
+        text=rows and (text or output_dir is not None),
+        typed=rows and (options.keep_rows or not (text or output_dir)),
+        header=options.append_row_dataframe_header,
+        separator=options.append_row_dataframe_sep,
+    )
+    target = place / options.append_row_file_name if output.text else None
+    if target is not None and not options.resume:
+        check_output_file(target, overwrite=options.overwrite)
+    _refuse_an_old_folder(folder, options)
+    return CheckedCall(
+        begun_s, options, client, checked, source, job_id, folder, place, output, target
+    )
+
+
+def _refuse_an_old_folder(folder: JobFolder, options: RunOptions) -> None:
+    if not options.resume and has_begun(folder):
+        told = f"the folder {folder} holds a job already. Go on with it by "
+        raise JobFolderError(
+            told,
+            Option("resume", value=True),
+            ", or use another ",
+            Option("job_dir"),
+            ".",
+        )

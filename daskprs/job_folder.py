@@ -118,6 +118,10 @@ class JobFolder:
         """The folder of results too large for a message."""
         return self.path / "spill"
 
+    def seen(self, job_id: str) -> Path:
+        """Return the file by which a worker finds out whether it sees this folder."""
+        return self.spill / f"seen.{job_id}"
+
     def work(self, node: int, process: str) -> Path:
         """Return the private working directory of an agent."""
         return self.path / "work" / str(node) / process
@@ -211,6 +215,22 @@ class JobFolder:
         """Return the full tracebacks of a script."""
         return self.tracebacks_of_all / str(node) / f"{process}.txt"
 
+    def set_first_process(self, number: int) -> None:
+        """Have names claimed from this number on: smaller ones are in use in another folder."""
+        (self.path / "first_process").write_text(str(number))
+
+    def most_processes(self) -> int:
+        """Return how many processes the node with the most of them has had."""
+        of_nodes = self.stdout(0, "").parents[1]
+        counts = [sum(1 for _ in node.iterdir()) for node in of_nodes.glob("*")]
+        return max(counts, default=0)
+
+    def _first_process(self) -> int:
+        try:
+            return int((self.path / "first_process").read_text())
+        except (OSError, ValueError):
+            return 0
+
     def claim_process(self, node: int) -> str:
         """Claim the next free process name of a node, by creating its stdout log.
 
@@ -220,7 +240,7 @@ class JobFolder:
         folder = self.stdout(node, "").parent
         folder.mkdir(parents=True, exist_ok=True)
         self.stderr(node, "").parent.mkdir(parents=True, exist_ok=True)
-        number = sum(1 for _ in folder.iterdir())
+        number = self._first_process() + sum(1 for _ in folder.iterdir())
         while True:
             name = f"process{number:03d}"
             try:

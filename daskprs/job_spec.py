@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING
 
-from daskprs.agent.environment import system_arguments
+from daskprs.agent.environment import set_by_a_job, system_arguments
 from daskprs.agent.messages import JobSpec
 
 if TYPE_CHECKING:
@@ -51,4 +51,5 @@ def agent_spec(
         output_dir=str(output_dir),
         logging_level=options.logging_level,
         start_method=options.start_method,
+        variables={name: environment[name] for name in set_by_a_job(options.environment_variables)},
     )

@@ -20,6 +20,7 @@ THREAD_COUNTS = (
     "POLARS_MAX_THREADS",
     "RAYON_NUM_THREADS",
 )
+OUTPUT_PATH = "AZUREML_BI_OUTPUT_PATH"
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -64,8 +65,13 @@ def agent_environment(
 
     """
     counts = dict.fromkeys(THREAD_COUNTS, str(max(1, threads)))
-    system = {"AZUREML_BI_OUTPUT_PATH": output_dir}
+    system = {OUTPUT_PATH: output_dir}
     return {**base, **counts, **system, **(user or {})}
+
+
+def set_by_a_job(user: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Return the names that `agent_environment` adds to its base, or sets anew."""
+    return (*THREAD_COUNTS, OUTPUT_PATH, *(user or {}))
 
 
 def system_arguments(

@@ -70,6 +70,10 @@ class JobSpec(NamedTuple):
     logging_level: str
     start_method: str
     """``fork`` (from a zygote with pandas imported) or ``spawn``."""
+    variables: dict[str, str] = {}  # noqa: RUF012 - never changed
+    """Of `environment`, what the job sets: the rest is the driver's own."""
+    far: bool = False
+    """The driver does not see `job_dir`: logs and large results are fetched from there."""
 
 
 class ProcessSpec(NamedTuple):
@@ -87,6 +91,8 @@ class ProcessSpec(NamedTuple):
     """How the paths begin that results too large for a message are put under."""
     environment: dict[str, str]
     """Set after the fork: devices and names."""
+    far: bool = False
+    """Its logs are copied by the driver, which cuts them: places in them stay where they are."""
 
 
 class Start(NamedTuple):

@@ -107,5 +107,6 @@ class AgentPool:
             entry_script_log=str(folder.entry_script_log(node, name)),
             spill_prefix=str(folder.spill / f"{node}-{name}"),
             environment={},
+            far=self._job.far,
         )
         return Supervisor(zygote, self._job, spec, self._limits)

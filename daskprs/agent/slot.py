@@ -120,9 +120,10 @@ class Slot:
             return
         self._events.append(exited)
         self._agent.close()
-        for log in (self._agent.spec.stdout, self._agent.spec.stderr):
+        spec = self._agent.spec
+        for log in () if spec.far else (spec.stdout, spec.stderr):
             cut(log)
-        shutil.rmtree(self._agent.spec.working_dir, ignore_errors=True)
+        shutil.rmtree(spec.working_dir, ignore_errors=True)
         self._agent = None
 
     def _told(self) -> tuple[AgentEvent, ...]:

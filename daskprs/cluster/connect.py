@@ -38,7 +38,7 @@ LIVING = ("running", "connecting")
 """What a client says of itself that will have an answer, by and by."""
 
 
-class _Settings:
+class Settings:
     """Settings of Dask, which are of the process, as long as any job of it needs them.
 
     Jobs in several threads end in any order: did each put back what it found, the last would put
@@ -67,7 +67,7 @@ class _Settings:
                     self._set.close()
 
 
-_QUIET = _Settings(QUIET)
+_QUIET = Settings(QUIET)
 
 
 @contextmanager

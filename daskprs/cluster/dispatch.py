@@ -7,11 +7,13 @@ import pickle
 import time
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, assert_never
 
 from daskprs.agent import pools
 from daskprs.cluster.connect import workers_of
+from daskprs.cluster.far_nodes import FarNodes
 from daskprs.cluster.lease import (
     failure_of_lease,
     fetched,
@@ -100,15 +102,19 @@ class Dispatcher:
         job_id = self._job.job_id
         try:
             self._client.subscribe_topic(states_topic(job_id), self._slots_told)
-            self._client.register_plugin(AgentsPlugin(self._job, self._limits))
+            self._far = FarNodes(self._client, self._job)
+            origin = self._far.origin
+            self._client.register_plugin(AgentsPlugin(self._job, self._limits, origin))
             return self._work()
         except BaseException:
             pools.close(job_id)  # at once, without asking Dask: this may be Ctrl-C
             raise
         finally:
             gc.unfreeze()
-            # Either is refused when the start was broken off before it, or the cluster is gone:
+            # Any of it is refused when the start was broken off before it, or the cluster is gone:
             # that must not hide why.
+            with suppress(Exception):
+                self._far.close()
             with suppress(Exception):
                 self._client.unsubscribe_topic(states_topic(job_id))
             with suppress(Exception):
@@ -181,7 +187,7 @@ class Dispatcher:
         workers = workers_of(self._client)
         if workers is None:
             return
-        offered = dict.fromkeys(self._nodes.slots(workers))
+        offered = dict.fromkeys(self._nodes.slots(self._far.ready(workers)))
         gone = [slot for slot in self._slots if slot not in offered]
         new = [slot for slot in offered if slot not in self._slots]
         for slot in gone:
@@ -247,14 +253,15 @@ class Dispatcher:
     def _submit(self, lease: Lease, slot: SlotId) -> None:
         future = self._client.submit(
             run_lease,
-            lease,
+            self._far.loaded(lease, slot.worker),
             key=lease_key(lease),
             workers=[slot.worker],
             retries=0,
             pure=False,
         )
         self._futures[lease.id] = (slot, future)
-        future.add_done_callback(lambda done: self._inbox.put((lease.id, done)))
+        put = self._inbox.put
+        future.add_done_callback(partial(self._far.deliver, slot.worker, lease.id, put))
 
     def _stop_agents(self) -> None:
         """Let the agents shut down, and tell what they tell."""

@@ -76,6 +76,11 @@ def plugin_name(job_id: str) -> str:
     return f"daskprs-{job_id}"
 
 
+def logs_topic(job_id: str) -> str:
+    """Return the topic on which workers that go tell the last of their agents' logs."""
+    return f"daskprs-{job_id}-logs"
+
+
 def states_topic(job_id: str) -> str:
     """Return the topic on which workers tell what their slots are doing."""
     return f"daskprs-{job_id}-slots"

@@ -12,9 +12,9 @@ from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
 from daskprs.inputs.files import FilesSource
-from daskprs.inputs.frames import FrameSource, source_of_frame
+from daskprs.inputs.frames import FrameReader, FrameSource, source_of_frame
 from daskprs.inputs.input_options import check_options
-from daskprs.inputs.object_frames import ObjectFrameSource
+from daskprs.inputs.object_frames import ObjectFrameReader, ObjectFrameSource
 from daskprs.inputs.partition_keys import by_keys
 from daskprs.inputs.sizes import files_per_mini_batch, parse_bytes
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.reading import Reading
-    from daskprs.inputs.source import Reader, Source, Unit
+    from daskprs.inputs.source import Source, Unit
 
 WHOLE = 1 << 62
 """The size of a mini-batch that takes a whole partition."""
@@ -210,17 +210,24 @@ def _as(column: pd.Series, dtype: Any) -> pd.Series:
 class PartitionsReader:
     """Loads slices of partitions."""
 
-    def __init__(self, readers: list[Reader]) -> None:
+    def __init__(self, readers: list[FrameReader | ObjectFrameReader]) -> None:
         self._readers = readers
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
         """Return the rows of a slice."""
         place, inner = mini_batch.piece
-        frame = self._readers[place].load(inner)
-        if not isinstance(frame, pd.DataFrame):
-            msg = f"partition {place} is no table."
-            raise LoadError(msg)
+        frame: pd.DataFrame = self._readers[place].load(inner)
         return frame
+
+    def pack(self, piece: tuple[int, MiniBatch]) -> bytes:
+        """Return the rows of a slice, as the reader of its partition packs them."""
+        place, inner = piece
+        return self._readers[place].pack(inner.piece)
+
+    def unpack(self, piece: tuple[int, MiniBatch], body: bytes) -> pd.DataFrame:
+        """Return the rows that were packed."""
+        place, inner = piece
+        return self._readers[place].unpack(inner.piece, body)
 
     def close(self) -> None:
         """Close the files of all partitions."""

@@ -135,6 +135,21 @@ class FrameReader:
         self._read_bytes += mini_batch.size_bytes or 0
         return self._to_pandas.frame(self._table.slice(start, count))
 
+    def pack(self, piece: tuple[int, int]) -> bytes:
+        """Return the rows of a slice as an Arrow stream."""
+        sink = pa.BufferOutputStream()
+        rows = self._mapped().slice(*piece)
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        body: bytes = sink.getvalue().to_pybytes()
+        return body
+
+    def unpack(self, piece: tuple[int, int], body: bytes) -> pd.DataFrame:
+        """Return the rows of such a stream, with a new index."""
+        del piece
+        with pa.ipc.open_stream(body) as stream:
+            return self._to_pandas.frame(stream.read_all())
+
     def close(self) -> None:
         """Unmap the file."""
         self._table = None

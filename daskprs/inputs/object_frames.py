@@ -107,10 +107,18 @@ class ObjectFrameReader:
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
         """Return the rows of a slice. What cannot be unpickled in an agent is not tried again."""
-        begin, length = mini_batch.piece
+        return self.unpack(mini_batch.piece, self.pack(mini_batch.piece))
+
+    def pack(self, piece: tuple[int, int]) -> bytes:
+        """Return the pickle of a slice."""
+        begin, length = piece
         with Path(self._path).open("rb") as file:
             file.seek(begin)
-            body = file.read(length)
+            return file.read(length)
+
+    def unpack(self, piece: tuple[int, int], body: bytes) -> pd.DataFrame:
+        """Return the rows that were pickled."""
+        del piece
         try:
             frame: pd.DataFrame = pickle.loads(body)
         except (AttributeError, ImportError) as error:

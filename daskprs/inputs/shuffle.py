@@ -99,10 +99,19 @@ class ShuffledReader:
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
         """Return all rows of a combination, in input order."""
-        part, offset, length = mini_batch.piece
+        return self.unpack(mini_batch.piece, self.pack(mini_batch.piece))
+
+    def pack(self, piece: tuple[int, int, int]) -> bytes:
+        """Return the pickle of a combination's rows."""
+        part, offset, length = piece
         with _gathered(self._scratch, part).open("rb") as file:
             file.seek(offset)
-            frame: pd.DataFrame = pickle.loads(file.read(length))
+            return file.read(length)
+
+    def unpack(self, piece: tuple[int, int, int], body: bytes) -> pd.DataFrame:
+        """Return the rows that were pickled."""
+        del piece
+        frame: pd.DataFrame = pickle.loads(body)
         return frame
 
     def close(self) -> None:

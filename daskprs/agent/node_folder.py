@@ -1,0 +1,208 @@
+"""The job folder of a node that does not see the driver's: what came to it, and what it has made.
+
+It lies beside the scratch space of the node's Dask workers, and is used by all of them that see
+the same disk. A lock that the kernel lets go of says whether any of them lives: the last one to go
+removes the folder, and after a crash the next job does.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.agent.log_cap import LIMIT_BYTES
+from daskprs.job_folder import JobFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+NEWS_BYTES = 4 << 20
+"""So much of the logs is told at once …"""
+NEWS_OF_ONE_BYTES = 1 << 20
+"""… and of one log, so that none waits for another that is written to without end."""
+LOCK = ".lock"
+PART = ".part"
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Piece(NamedTuple):
+    """Bytes of a log, to be written where they belong."""
+
+    log: str
+    """Its path below the log folder."""
+    offset: int
+    body: bytes
+
+
+class NodeFolder:
+    """A job folder on a node, shared by its workers.
+
+    Parameters
+    ----------
+    root
+        The folder of such folders.
+    job_id
+        Of the job.
+
+    """
+
+    def __init__(self, root: Path, job_id: str) -> None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.job = JobFolder(root / job_id)
+        self._lock = root / f"{job_id}{LOCK}"
+        self._held = _shared(self._lock)
+        self._known: dict[str, int] = {}
+        """What was known of the logs when somebody last asked for news."""
+        self.job.create()
+        _sweep(root)
+        status = self.job.path.stat()
+        self.id = f"{_boot_id()}.{status.st_dev}.{status.st_ino}"
+        """The same for all workers that use the folder, and for no other folder."""
+
+    # ---- the snapshot ----
+
+    def snapshot(self, digest: str) -> Path:
+        """Return the folder of a snapshot; it is there whole or not at all."""
+        return self.job.snapshot / digest
+
+    def receive(self, digest: str, offset: int, body: bytes) -> None:
+        """Take some bytes of the archive of a snapshot; with offset 0 it begins anew."""
+        archive = self._archive(digest)
+        archive.parent.mkdir(exist_ok=True)
+        with archive.open("wb" if offset == 0 else "rb+") as file:
+            file.seek(offset)
+            file.write(body)
+
+    def unpack(self, digest: str, sha256: str) -> bool:
+        """Unpack the archive, and say whether it was what was sent."""
+        archive, part = self._archive(digest), self.snapshot(f".{digest}{PART}")
+        with archive.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                return False
+            shutil.rmtree(part, ignore_errors=True)
+            file.seek(0)
+            _extract(file, part)
+        part.rename(self.snapshot(digest))
+        archive.unlink()
+        return True
+
+    def _archive(self, digest: str) -> Path:
+        return self.snapshot(f".{digest}.tar{PART}")
+
+    # ---- logs ----
+
+    def news(self, known: Mapping[str, int]) -> list[Piece]:
+        """Return what was appended to logs, some megabytes at most.
+
+        Parameters
+        ----------
+        known
+            How many bytes of each log have been told. Of one that is far ahead of that, the middle
+            is left out, as it will be from the log itself.
+
+        """
+        self._known = dict(known)
+        pieces: list[Piece] = []
+        left = NEWS_BYTES
+        for path in self._logs():
+            log = str(path.relative_to(self.job.logs))
+            with suppress(OSError), path.open("rb") as file:
+                size, at = os.fstat(file.fileno()).st_size, known.get(log)
+                if at is not None and at >= size:
+                    continue
+                at = _from(at or 0, size)
+                file.seek(at)
+                body = file.read(min(size - at, left, NEWS_OF_ONE_BYTES))
+                pieces.append(Piece(log, at, body))
+                left -= len(body)
+            if left <= 0:
+                break
+        return pieces
+
+    def last_news(self) -> list[Piece]:
+        """Return what may not have been told yet."""
+        return self.news(self._known)
+
+    def _logs(self) -> Iterator[Path]:
+        for folder, _, names in os.walk(self.job.logs):
+            for name in sorted(names):
+                if not name.startswith("."):
+                    yield Path(folder, name)
+
+    # ---- results ----
+
+    def read(self, file: str, offset: int, length: int) -> bytes:
+        """Return some bytes of a result that was too large for a message."""
+        with Path(file).open("rb") as result:
+            result.seek(offset)
+            return result.read(length)
+
+    def forget(self, file: str) -> None:
+        """Remove such a result."""
+        Path(file).unlink(missing_ok=True)
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Let go of the folder; the last one removes it. May be called twice."""
+        if self._held >= 0:
+            held, self._held = self._held, -1
+            _remove_if_last(held, self._lock)
+            os.close(held)
+
+
+def _from(at: int, size: int) -> int:
+    """Return where to go on with a log that is told up to `at`."""
+    half = LIMIT_BYTES // 2
+    return size - half if at >= half and size - at > half else at
+
+
+def _extract(file: IO[bytes], folder: Path) -> None:
+    safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    with tarfile.open(fileobj=file) as archive:
+        archive.extractall(folder, **safely)  # noqa: S202 - the driver's own archive
+
+
+def _boot_id() -> str:
+    try:
+        return BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+# ---- locks ----
+
+
+def _shared(lock: Path) -> int:
+    """Return a descriptor that holds the lock together with others."""
+    while True:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(fd), lock.stat()):
+                return fd
+        os.close(fd)  # its last holder has removed it just now
+
+
+def _remove_if_last(fd: int, lock: Path) -> None:
+    with suppress(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+        lock.unlink(missing_ok=True)
+
+
+def _sweep(root: Path) -> None:
+    """Remove the folders whose workers have all gone without doing so."""
+    for lock in root.glob(f"*{LOCK}"):
+        with suppress(OSError):
+            fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _remove_if_last(fd, lock)
+            finally:
+                os.close(fd)

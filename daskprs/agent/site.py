@@ -1,0 +1,107 @@
+"""Where a worker stands to the driver: does it see the job folder, and what follows from that."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs.agent.node_folder import NodeFolder
+
+if TYPE_CHECKING:
+    from daskprs.agent.messages import JobSpec, ScriptSpec
+
+THIS_PROCESS = secrets.token_hex(8)
+"""Known to nobody but this process, and to whom it tells."""
+
+
+class Mark(NamedTuple):
+    """A file that the driver has written, and what is in it: who sees the one knows the other."""
+
+    file: str
+    token: str
+
+    def is_seen(self) -> bool:
+        """Say whether its folder is here, and can be written to."""
+        place = Path(self.file)
+        trial = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
+        try:
+            if place.read_text() != self.token:
+                return False
+            trial.touch(exist_ok=False)
+            trial.unlink()
+        except (OSError, ValueError):
+            return False
+        return True
+
+
+class Origin(NamedTuple):
+    """What a worker has to know of the driver, to find out for itself how far away that is."""
+
+    driver: str
+    """`THIS_PROCESS` of the driver."""
+    job_folder: Mark
+    reader: bytes
+    """The pickled reader for agents that do not see the job folder."""
+    environment: dict[str, str]
+    """What the job sets, beside what the driver's own environment holds."""
+    first_process: int
+    """The first number for processes: smaller ones are in use for logs."""
+
+
+class Site:
+    """A worker's place.
+
+    Parameters
+    ----------
+    job
+        As the driver tells it, with paths as they are there.
+    origin
+        How the driver can be known again.
+    scratch
+        The folder for files of this node.
+
+    """
+
+    def __init__(self, job: JobSpec, origin: Origin, scratch: Path) -> None:
+        self.folder: NodeFolder | None = None
+        """Where the job lives on this node, if the driver's folder is not seen here."""
+        self.job = job
+        """The job, with paths as they are here."""
+        if origin.driver != THIS_PROCESS and not origin.job_folder.is_seen():
+            self.folder = NodeFolder(scratch / f"daskprs-{os.getuid()}", job.job_id)
+            self.job = _moved(job, origin, self.folder)
+            self.number_from(origin.first_process)
+
+    def number_from(self, number: int) -> None:
+        """Let new processes have numbers from this one on."""
+        if self.folder is not None:
+            self.folder.job.set_first_process(number)
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        if self.folder is not None:
+            with suppress(OSError):
+                self.folder.close()
+
+
+def snapshot_digest(script: ScriptSpec) -> str:
+    """Return the name of a script's snapshot; nothing where it has none."""
+    return "" if script.source_directory is None else Path(script.source_directory).name
+
+
+def _moved(job: JobSpec, origin: Origin, folder: NodeFolder) -> JobSpec:
+    script = job.script
+    if script.source_directory is not None:
+        here = folder.snapshot(snapshot_digest(script))
+        file = script.file and str(here / Path(script.file).relative_to(script.source_directory))
+        script = script._replace(source_directory=str(here), file=file)
+    return job._replace(
+        script=script,
+        reader=origin.reader,
+        environment={**os.environ, **origin.environment},
+        job_dir=str(folder.job),
+        far=True,
+    )

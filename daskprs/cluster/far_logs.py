@@ -1,0 +1,89 @@
+"""Logs of nodes that do not see the job folder, copied into it about once a second."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from daskprs.agent.log_cap import cut, punch
+from daskprs.cluster.node_service import Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from daskprs.agent.node_folder import Piece
+    from daskprs.cluster.node_service import NodeCalls
+
+ROUNDS = 8
+"""So many times in a row a node is asked that has more to tell than goes into one answer."""
+LAST_S = 60.0
+"""At the end so long for all of it."""
+CALL_S = 15.0
+
+
+class FarLogs:
+    """Copies what a node's agents write: the same bytes at the same places.
+
+    A node that is cut off is asked again as long as it is there; nothing is lost or doubled by an
+    answer that was.
+    """
+
+    def __init__(self, call: NodeCalls, logs: Path) -> None:
+        self._call = call
+        self._logs = logs
+        self._known: dict[str, dict[str, int]] = {}
+        """For each folder of a node, how much of each log is here."""
+        self._writing = threading.Lock()
+
+    def write(self, folder: str, pieces: Iterable[Piece]) -> None:
+        """Write pieces where they belong; what was written before is the same."""
+        with self._writing:
+            known = self._known.setdefault(folder, {})
+            for log, offset, body in pieces:
+                path = self._logs / log
+                if path.is_relative_to(self._logs) and ".." not in path.parts:
+                    _write(path, offset, body)
+                    known[log] = max(known.get(log, 0), offset + len(body))
+
+    def fetch(self, folder: str, worker: str) -> bool:
+        """Ask a worker for what is new in a folder, once; say whether there was anything."""
+        known = dict(self._known.get(folder, {}))
+        pieces = self._call(worker, "folder", "news", known, within_s=CALL_S)
+        self.write(folder, pieces)
+        return bool(pieces)
+
+    def fetch_news(self, folder: str, worker: str) -> None:
+        """Copy what has come since the last time; what is much waits in part for the next."""
+        with suppress(Unreachable, OSError):
+            for _ in range(ROUNDS):
+                if not self.fetch(folder, worker):
+                    return
+
+    def fetch_rest(self, folder: str, worker: str) -> None:
+        """Copy what is left, when nothing more is written."""
+        until = time.monotonic() + LAST_S
+        with suppress(Unreachable, OSError):
+            while time.monotonic() < until and self.fetch(folder, worker):
+                pass
+
+    def close(self) -> None:
+        """Cut what is too long, as logs are cut where they are written."""
+        for known in self._known.values():
+            for log in known:
+                cut(str(self._logs / log))
+
+
+def _write(path: Path, offset: int, body: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        while body:
+            written = os.pwrite(fd, body, offset)
+            body, offset = body[written:], offset + written
+    finally:
+        os.close(fd)
+    punch(str(path))

@@ -1,0 +1,278 @@
+"""Nodes that do not see the job folder: what they need travels to them, what they make comes back.
+
+Whether a worker sees the folder it finds out by itself, when the plugin of the job is set up (see
+`daskprs.agent.site`). The driver asks for that before it sends leases. To one that does not see it
+the script's snapshot is sent, once for all workers that share a disk; leases carry the data that
+only the driver has; logs and large results are fetched.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+import threading
+from concurrent.futures import Future as Promise
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.agent.site import THIS_PROCESS, Mark, Origin, snapshot_digest
+from daskprs.cluster.connect import Settings
+from daskprs.cluster.far_logs import FarLogs
+from daskprs.cluster.far_results import Brought, bring
+from daskprs.cluster.lease import logs_topic
+from daskprs.cluster.node_service import NodeCalls, Unreachable
+from daskprs.cluster.parcel import Parcel
+from daskprs.core.packed import Packed
+from daskprs.errors import DaskprsError, Option, OutputError
+from daskprs.inputs.carried import CarryingReader, FarReader, carried
+from daskprs.inputs.input_file import is_url
+from daskprs.job_folder import JobFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from distributed import Client, Future
+
+    from daskprs.agent.messages import JobSpec
+    from daskprs.core.lease import Lease
+
+IN_PROCESS = "inproc://"
+THREADS = 16
+READY_S = 0.25
+"""So long the driver waits for workers that are being made ready, before it goes on with others."""
+LOGS_EVERY_S = 1.0
+CARRIED_BYTES = 4 << 20
+"""A lease carries so much data, or one mini-batch: the scheduler holds it meanwhile."""
+NUMBERS_OF_A_FOLDER = 1000
+"""Where workers of one host do not share a disk, their processes are numbered so far apart."""
+END_S = 15.0
+LARGE_LEASES = Settings({"distributed.admin.large-graph-warning-threshold": "1TB"})
+
+
+class FarNodes:
+    """What the driver does for workers that do not see the job folder; for others, nothing.
+
+    Parameters
+    ----------
+    client
+        Of the cluster.
+    job
+        With paths as they are here.
+
+    """
+
+    def __init__(self, client: Client, job: JobSpec) -> None:
+        self._client = client
+        self._job = job
+        self._folder = JobFolder(job.job_dir)
+        self._call = NodeCalls(client, job.job_id)
+        self._logs = FarLogs(self._call, self._folder.logs)
+        self._standing: dict[str, Promise[str]] = {}
+        """For each worker its folder, or nothing if it sees ours, once that is known."""
+        self._locks: dict[str, threading.Lock] = {}
+        """For each folder, held while something is sent to it."""
+        self._hosts: dict[str, list[str]] = {}
+        """For each host the folders that its workers have."""
+        self._busy: dict[str, Promise[None]] = {}
+        """For each folder the one that copies its logs."""
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._closing = ExitStack()
+        self._threads: ThreadPoolExecutor | None = None
+        self._output: Mark | None = None
+        self.origin = Origin(THIS_PROCESS, Mark("", ""), b"", {}, 0)
+        """What workers are told."""
+        if not client.scheduler.address.startswith(IN_PROCESS):
+            self._open()
+
+    def _open(self) -> None:
+        """Make ready for workers in other processes."""
+        job, folder = self._job, self._folder
+        self._reader = pickle.loads(job.reader)
+        self._parcel = Parcel(job.script.source_directory, folder.scratch)
+        self._closing.callback(self._parcel.close)
+        self.origin = self.origin._replace(
+            job_folder=self._mark(folder.seen(job.job_id)),
+            reader=pickle.dumps(FarReader(self._reader)),
+            environment=job.variables,
+            first_process=folder.most_processes(),
+        )
+        if not (job.output.text or job.output.typed or is_url(job.output_dir)):
+            self._output = self._mark(Path(job.output_dir, f".daskprs-seen.{job.job_id}"))
+        self._closing.enter_context(LARGE_LEASES.held())
+        self._threads = ThreadPoolExecutor(THREADS, "daskprs-far")
+        self._copier = threading.Thread(target=self._copy_logs, name="daskprs-logs", daemon=True)
+        topic = logs_topic(job.job_id)
+        self._client.subscribe_topic(topic, self._last_news)
+        self._closing.callback(self._client.unsubscribe_topic, topic)
+
+    def _mark(self, place: Path) -> Mark:
+        token = secrets.token_hex(16)
+        place.write_text(token)
+        self._closing.callback(place.unlink, missing_ok=True)
+        return Mark(str(place), token)
+
+    # ---- workers ----
+
+    def ready(self, workers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+        """Return those of the workers that can be given leases; others are being made ready.
+
+        Raises
+        ------
+        OutputError
+            When scripts write to a folder that a node does not see.
+
+        """
+        if self._threads is None:
+            return workers
+        for address in [*self._standing]:
+            if address not in workers:
+                del self._standing[address]
+        for address, worker in workers.items():
+            if address not in self._standing and worker.get("status") != "init":
+                self._standing[address] = self._threads.submit(
+                    self._prepare, address, worker["host"]
+                )
+        wait(self._standing.values(), READY_S)
+        return {address: worker for address, worker in workers.items() if self._is_ready(address)}
+
+    def _is_ready(self, address: str) -> bool:
+        standing = self._standing.get(address)
+        if standing is None or not standing.done():
+            return False
+        error = standing.exception()
+        if isinstance(error, DaskprsError):
+            raise error
+        if error is not None:  # it went meanwhile, or its plugin is not there yet: once more
+            del self._standing[address]
+        return error is None
+
+    def _far(self, address: str) -> str:
+        """Return the folder of a worker that does not see ours; nothing for others."""
+        standing = self._standing.get(address)
+        if standing is None or not standing.done() or standing.exception() is not None:
+            return ""
+        return standing.result()
+
+    def _prepare(self, address: str, host: str) -> str:
+        """Send a worker what it lacks, and return the folder that it has instead of ours."""
+        digest = snapshot_digest(self._job.script)
+        seen = self._call(address, "look", digest, self._output)
+        if not seen["sees_output"]:
+            raise _unseen_output(self._job.output_dir, host)
+        folder: str | None = seen["folder"]
+        if folder is None:
+            return ""
+        with self._lock_of(folder):
+            self._number(address, host, folder)
+            if not self._call(address, "look", digest, None)["has_snapshot"]:
+                self._parcel.send(self._call, address)
+        with self._lock:
+            if not self._copier.is_alive() and not self._over.is_set():
+                self._copier.start()
+        return folder
+
+    def _lock_of(self, folder: str) -> threading.Lock:
+        with self._lock:
+            return self._locks.setdefault(folder, threading.Lock())
+
+    def _number(self, address: str, host: str, folder: str) -> None:
+        """Keep the names of processes apart that are on one host and do not share a folder."""
+        with self._lock:
+            folders = self._hosts.setdefault(host, [])
+            if folder not in folders:
+                folders.append(folder)
+            number = folders.index(folder) * NUMBERS_OF_A_FOLDER
+        if number:
+            self._call(address, "number_from", self.origin.first_process + number)
+
+    # ---- leases ----
+
+    def loaded(self, lease: Lease, worker: str) -> Lease:
+        """Return a lease with the data that its worker does not see.
+
+        Of many mini-batches it takes some: what a lease does not bring back is leased again.
+        """
+        if not self._far(worker) or not isinstance(self._reader, CarryingReader):
+            return lease
+        work = []
+        size = 0
+        for assigned in lease.work:
+            mini_batch = carried(assigned.mini_batch, self._reader)
+            work.append(assigned._replace(mini_batch=mini_batch))
+            size += len(mini_batch.piece.body)
+            if size >= CARRIED_BYTES:
+                break
+        return replace(lease, work=Packed(work))
+
+    def deliver(
+        self, worker: str, lease_id: int, put: Callable[[tuple[int, Any]], None], future: Future
+    ) -> None:
+        """Pass on a lease that has ended, with the files that it left on its node."""
+        if self._threads is None or future.status != "finished" or not self._far(worker):
+            put((lease_id, future))
+            return
+        with suppress(RuntimeError):  # the job is over
+            self._threads.submit(self._bring, worker, lease_id, put, future)
+
+    def _bring(
+        self, worker: str, lease_id: int, put: Callable[[tuple[int, Any]], None], future: Future
+    ) -> None:
+        result: Brought | None = None
+        try:
+            result = bring(future, self._client, self._call, worker, self._folder.spill)
+        finally:
+            put((lease_id, result or Brought(None)))
+
+    # ---- logs ----
+
+    def _folders(self) -> dict[str, str]:
+        """Return the folders of nodes, each with a worker that can be asked."""
+        return {folder: worker for worker in [*self._standing] if (folder := self._far(worker))}
+
+    def _copy_logs(self) -> None:
+        while not self._over.wait(LOGS_EVERY_S):
+            for folder, worker in self._folders().items():
+                busy = self._busy.get(folder)
+                if self._threads is not None and (busy is None or busy.done()):
+                    with suppress(RuntimeError):  # the job is over
+                        self._busy[folder] = self._threads.submit(
+                            self._logs.fetch_news, folder, worker
+                        )
+
+    def _last_news(self, event: tuple[float, Any]) -> None:
+        """Take the last of its logs from a worker that goes (called by Dask's loop)."""
+        folder, pieces = pickle.loads(event[1])
+        with suppress(OSError):
+            self._logs.write(folder, pieces)
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """End the agents on far nodes, and bring their logs home."""
+        self._over.set()
+        if self._threads is None:
+            return
+        with self._threads as threads:
+            far = [worker for worker in self._standing if self._far(worker)]
+            wait([threads.submit(self._end, worker) for worker in far])
+            wait([threads.submit(self._logs.fetch_rest, *one) for one in self._folders().items()])
+        if self._copier.ident is not None:
+            self._copier.join()
+        self._logs.close()
+        self._closing.close()
+
+    def _end(self, worker: str) -> None:
+        with suppress(Unreachable):
+            self._call(worker, "end", within_s=END_S)
+
+
+def _unseen_output(output_dir: str, host: str) -> OutputError:
+    return OutputError(
+        Option("output_dir", output_dir),
+        f" is not visible from the node {host}, where the script would write files that nobody "
+        "finds. Name a path that all nodes share, or a URL such as s3://bucket/folder.",
+    )

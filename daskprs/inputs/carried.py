@@ -1,0 +1,102 @@
+"""Mini-batches that carry their data, to nodes that do not see what the driver has written.
+
+What the driver holds (a frame, rows brought together by key) lies in files of the job folder, and
+a descriptor says where in them. For a node that does not see that folder the bytes themselves
+stand in the descriptor's place.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from daskprs.errors import LoadError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.source import Reader
+
+GONE = (FileNotFoundError, NotADirectoryError)
+
+
+class Carried(NamedTuple):
+    """What stands in a descriptor in place of its piece."""
+
+    piece: Any
+    """The piece itself."""
+    body: bytes
+    """What it leads to."""
+
+
+@runtime_checkable
+class CarryingReader(Protocol):
+    """A reader of what the driver has written."""
+
+    def pack(self, piece: Any) -> bytes:
+        """Return, in the driver, all that `unpack` needs."""
+        ...
+
+    def unpack(self, piece: Any, body: bytes) -> pd.DataFrame:
+        """Return, in an agent, the rows of a piece."""
+        ...
+
+
+def carried(mini_batch: MiniBatch, reader: CarryingReader) -> MiniBatch:
+    """Return a mini-batch that carries its data."""
+    piece = mini_batch.piece
+    return mini_batch._replace(piece=Carried(piece, reader.pack(piece)))
+
+
+class FarReader:
+    """The reader of a job where the job folder is not seen.
+
+    Parameters
+    ----------
+    reader
+        That of the job.
+
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame | list[str]:
+        """Return what `run` gets; a path that only the driver sees is an error that says so."""
+        reader, piece = self._reader, mini_batch.piece
+        if isinstance(piece, Carried) and isinstance(reader, CarryingReader):
+            return reader.unpack(piece.piece, piece.body)
+        try:
+            data = reader.load(mini_batch)
+        except (OSError, LoadError) as error:
+            missing = _missing(error)
+            if missing is None:
+                raise
+            raise LoadError(_not_seen(missing or mini_batch.label)) from error
+        if isinstance(data, list):
+            for path in data:
+                if not os.path.exists(path):  # noqa: PTH110 - each of many
+                    raise LoadError(_not_seen(path))
+        return data
+
+    def close(self) -> None:
+        """Close the reader."""
+        self._reader.close()
+
+
+def _missing(error: BaseException | None) -> str | None:
+    """Return the path that was not found, where that is why; it may be empty."""
+    while error is not None:
+        if isinstance(error, GONE):
+            return str(error.filename or "")
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _not_seen(path: str) -> str:
+    return (
+        f"{path} is not visible from the node {socket.gethostname()}. Put the input on a path that "
+        "all nodes share, or into an object store (s3://…), and name it by that."
+    )

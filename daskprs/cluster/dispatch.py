@@ -37,6 +37,7 @@ from daskprs.core.actions import (
 )
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import (
+    NOWHERE,
     AgentChanged,
     AttemptFailed,
     MiniBatchesDone,
@@ -59,7 +60,6 @@ if TYPE_CHECKING:
     from daskprs.output.store import ResultStore
     from daskprs.report.listeners import Listeners
 
-NOWHERE = Place(0, "")
 TICK_S = 0.25
 """How often the loop turns when nothing comes in."""
 SLOTS_EVERY_S = 1.0
@@ -239,7 +239,7 @@ class Dispatcher:
             case FailAttempt(mini_batch, outcome, final, charged):
                 if not outcome.started:  # lost with its node: the ledger has no clock
                     outcome = outcome._replace(started=time.time())
-                self._store.attempt_failed(mini_batch, outcome, final=final)
+                self._store.attempt_failed(mini_batch, outcome, place, final=final, charged=charged)
                 if final:
                     self._settled_s = time.monotonic()
                 self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))

@@ -204,8 +204,9 @@ def check(cell: Cell, strike: Strike, spec: dict[str, Any]) -> None:
 
 
 def _attempts(job: JobFolder) -> list[dict[str, Any]]:
-    with job.attempts.open(newline="") as file:
-        rows: list[dict[str, Any]] = list(csv.DictReader(file))
+    """Return the rows of the table; on a full disk the last one may be torn."""
+    lines = job.attempts.read_text().splitlines(keepends=True)
+    rows: list[dict[str, Any]] = list(csv.DictReader(line for line in lines if line[-1] == "\n"))
     for row in rows:
         row["charged"] = json.loads(row["Mini-batch Detail"])["charged"]
     return rows

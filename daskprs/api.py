@@ -46,6 +46,7 @@ def parallel_run(
     include_path_column: bool = False,
     node_count: int | None = None,
     process_count_per_node: int | None = None,
+    gpus_per_process: float = 1,
     start_method: Literal["fork", "spawn"] = "fork",
     error_threshold: int = -1,
     allowed_failed_count: int = 0,
@@ -66,8 +67,7 @@ def parallel_run(
     append_row_dataframe_sep: str = " ",
     keep_rows: bool = False,
     overwrite: bool = False,
-    resume: bool | Literal["extend", "failed"] = False,
-    accept_changes: Sequence[str] = (),
+    resume: bool = False,
     progress: bool | None = None,
     **unknown: Any,
 ) -> ParallelRunResult:
@@ -140,7 +140,10 @@ def parallel_run(
         How many nodes to use. Default: all of the cluster.
     process_count_per_node
         Agent processes on each node. Default: the threads that its Dask workers declare;
-        in-process: the usable cores, by affinity and cgroup.
+        in-process: the usable cores, by affinity and cgroup; on a GPU node 1.
+    gpus_per_process
+        GPUs of each agent process: a whole number, or a part such as 0.5, so that two share one.
+        0 hides them. Agents find theirs in ``CUDA_VISIBLE_DEVICES``.
     start_method
         ``"fork"``: agents are forked from a process that has imported pandas and pyarrow once.
         ``"spawn"``: each agent is a fresh interpreter, for libraries that do not stand a fork.
@@ -188,14 +191,7 @@ def parallel_run(
     overwrite
         Replace an existing output file, at the moment of publishing.
     resume
-        Go on with the job in `job_dir`: what is committed in its journal is not run again. With
-        True, all that is left is run, and what has failed gets fresh tries. ``"extend"``: the input
-        has grown, and only what is new by content is run. ``"failed"``: only what has failed in
-        the end is run, by a script that may have been mended. The output is written anew, with all
-        rows in input order.
-    accept_changes
-        With `resume`: which of ``"script"``, ``"input"`` and ``"options"`` may have changed. What
-        is done is kept on purpose; of a changed input, what is the same by content.
+        Continue the job in `job_dir`: what is committed in its journal is not run again.
     progress
         Show progress. Default: in a terminal and in notebooks a live display, else a line now and
         then.

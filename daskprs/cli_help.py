@@ -28,6 +28,7 @@ GROUPS = {
         "client",
         "node_count",
         "process_count_per_node",
+        "gpus_per_process",
         "start_method",
         "agent_memory_limit",
     ),
@@ -56,7 +57,7 @@ GROUPS = {
         "keep_rows",
         "overwrite",
     ),
-    "The job": ("job_dir", "resume", "extend", "accept_changes", "quiet"),
+    "The job": ("job_dir", "resume", "quiet"),
 }
 """Options in the order in which they are shown; the headings are those of the documentation."""
 AFTER_RUN = """\b

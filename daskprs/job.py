@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from daskprs.agent import warm
+from daskprs.agent.devices import visible_devices
 from daskprs.agent.environment import agent_environment, usable_cores
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
@@ -22,7 +23,6 @@ from daskprs.job_spec import agent_spec
 from daskprs.output.output_file import (
     make_output_dir,
 )
-from daskprs.output.resumption import RUNS, Resumption
 from daskprs.output.store import ResultStore
 from daskprs.report.end_message import end_message
 from daskprs.report.listeners import Listeners
@@ -57,7 +57,7 @@ class Job:
         self._store: ResultStore | None = None
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._store is not None and self._store.done)
-        self._processes = call.options.process_count_per_node or usable_cores()
+        self._processes = call.options.process_count_per_node or self._default_processes()
 
     def run(self) -> ParallelRunResult:
         """Do the work, and return the result or raise it."""
@@ -76,9 +76,8 @@ class Job:
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(self._folder))
             stack.callback(warm.close)
-            environment = self._environment()
             if self._call.client is None:
-                warm.start(environment, self._options.start_method)
+                warm.start(self._environment(), self._options.start_method)
             make_output_dir(self._output_dir)
             listeners = Listeners(listeners_of(self._folder, self._options.progress), self._folder)
             stack.callback(listeners.close)
@@ -86,9 +85,13 @@ class Job:
                 self._source.prepare(self._folder.scratch)
             self._store = store = self._open_store(epoch)
             stack.callback(store.close)
-            return self._run(store, listeners, environment)
+            return self._run(store, listeners)
 
     # ---- before ----
+
+    def _default_processes(self) -> int:
+        on_gpus = self._call.client is None and self._options.gpus_per_process and visible_devices()
+        return 1 if on_gpus else usable_cores()
 
     def _environment(self) -> dict[str, str]:
         return agent_environment(
@@ -112,18 +115,11 @@ class Job:
             call.output,
             call.target,
             fingerprint,
-            resumption=self._resumption(),
+            resume=options.resume,
             overwrite=options.overwrite,
-            where=self._source.where,
         )
 
-    def _resumption(self) -> Resumption | None:
-        options = self._options
-        if not options.resume:
-            return None
-        return Resumption(self._source.mini_batches, RUNS[options.resume], options.accept_changes)
-
-    def _spec(self, environment: dict[str, str]) -> JobSpec:
+    def _spec(self) -> JobSpec:
         return agent_spec(
             self._call.job_id,
             self._script,
@@ -132,12 +128,11 @@ class Job:
             self._call.output,
             self._folder,
             self._output_dir,
-            environment,
         )
 
     # ---- the work ----
 
-    def _run(self, store: ResultStore, listeners: Listeners, environment: dict[str, str]) -> JobEnd:
+    def _run(self, store: ResultStore, listeners: Listeners) -> JobEnd:
         expected = self._source.count()
         listeners.tell(
             JobStarted(
@@ -146,7 +141,7 @@ class Job:
                 self._source.unit,
                 time.time(),
                 expected,
-                bool(self._options.resume),
+                self._options.resume,
                 self._options.changed(),
             )
         )
@@ -156,9 +151,10 @@ class Job:
             self._options.limits(),
             recovered=store.recovered,
             expected=expected,
+            first_process=self._folder.next_process,
         )
         try:
-            ending = self._work(ledger, store, listeners, environment)
+            ending = self._work(ledger, store, listeners)
             if ending.status is JobStatus.COMPLETED:
                 ending = self._publish(ledger, store, listeners)
         except KeyboardInterrupt:
@@ -174,13 +170,7 @@ class Job:
             ending = Ending(JobStatus.COMPLETED)
         return self._settle(ending, ledger, store, listeners)
 
-    def _work(
-        self,
-        ledger: Ledger,
-        store: ResultStore,
-        listeners: Listeners,
-        environment: dict[str, str],
-    ) -> Ending:
+    def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Settle every mini-batch, on the cluster that there is."""
         # Dask takes half a second to import: the zygote does as much at the same time. Not in a
         # thread of our own: Dask takes the one that imports it for the main thread.
@@ -188,8 +178,9 @@ class Job:
         from daskprs.cluster.dispatch import Dispatcher
         from daskprs.cluster.slots import Nodes
 
-        nodes = Nodes(self._options.node_count, self._options.process_count_per_node)
-        job = self._spec(environment)
+        options = self._options
+        nodes = Nodes(options.node_count, options.process_count_per_node, options.gpus_per_process)
+        job = self._spec()
         limits = self._options.limits()
         with connected(self._call.client, self._processes) as client:
             return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()
@@ -201,7 +192,6 @@ class Job:
         if rows and items.total > 0 and items.succeeded == 0:
             reason = f"not one of {items.total} {self._source.unit}s succeeded"
             return Ending(JobStatus.FAILED, reason, ledger.first_failure)
-        self._write_failed(store, listeners)  # first: what is Completed has the table that is true
         path = store.publish()
         if path is not None:
             listeners.tell(OutputPublished(str(path), store.published_bytes))
@@ -215,8 +205,6 @@ class Job:
         self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners
     ) -> JobEnd:
         """Settle how the job ended, and only then tell it."""
-        if ending.status is not JobStatus.COMPLETED:
-            self._write_failed(store, listeners)
         with held_back():
             standing = ledger.standing()
             done, items, output = standing.mini_batches, standing.items, store.published
@@ -224,19 +212,10 @@ class Job:
             go_on_by = self._surface.resume(self._folder.path)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)
             end = self._end = JobEnd(result, end_message(ended, self._folder))
-            store.end(result.record())
         if self._interrupts.taken:
             listeners.tell(Remarked("warning", "An interrupt came too late: all is published."))
         listeners.tell(ended)
         return end
-
-    def _write_failed(self, store: ResultStore, listeners: Listeners) -> None:
-        """Write the table of what failed; without it a job is no less what it is."""
-        try:
-            store.write_failed()
-        except OSError as error:
-            told = f"{self._folder.failed} cannot be written: {error}"
-            listeners.tell(Remarked("warning", told))
 
     def _result(
         self, status: JobStatus, done: Counts, items: Counts, output: Path | None

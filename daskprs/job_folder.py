@@ -126,16 +126,6 @@ class JobFolder:
         """Return the private working directory of an agent."""
         return self.path / "work" / str(node) / process
 
-    @property
-    def call(self) -> Path:
-        """What the job was called with, for those that go on with it by its folder."""
-        return self.path / "job.json"
-
-    @property
-    def failed(self) -> Path:
-        """The mini-batches that failed in the end, with every attempt."""
-        return self.path / "failed.parquet"
-
     # ---- logs ----
 
     @property
@@ -225,40 +215,19 @@ class JobFolder:
         """Return the full tracebacks of a script."""
         return self.tracebacks_of_all / str(node) / f"{process}.txt"
 
-    def set_first_process(self, number: int) -> None:
-        """Have names claimed from this number on: smaller ones are in use in another folder."""
-        (self.path / "first_process").write_text(str(number))
+    def create_logs(self, node: int) -> None:
+        """Make the folders that the agents of a node write logs into."""
+        for log in (self.stdout(node, ""), self.stderr(node, "")):
+            log.parent.mkdir(parents=True, exist_ok=True)
 
-    def most_processes(self) -> int:
-        """Return how many processes the node with the most of them has had."""
-        of_nodes = self.stdout(0, "").parents[1]
-        counts = [sum(1 for _ in node.iterdir()) for node in of_nodes.glob("*")]
-        return max(counts, default=0)
-
-    def _first_process(self) -> int:
-        try:
-            return int((self.path / "first_process").read_text())
-        except (OSError, ValueError):
-            return 0
-
-    def claim_process(self, node: int) -> str:
-        """Claim the next free process name of a node, by creating its stdout log.
-
-        Creation is exclusive, so that several Dask workers on a host, and a resumed job, never
-        share a name.
-        """
-        folder = self.stdout(node, "").parent
-        folder.mkdir(parents=True, exist_ok=True)
-        self.stderr(node, "").parent.mkdir(parents=True, exist_ok=True)
-        number = self._first_process() + sum(1 for _ in folder.iterdir())
-        while True:
-            name = f"process{number:03d}"
-            try:
-                self.stdout(node, name).touch(exist_ok=False)
-            except FileExistsError:
-                number += 1
-            else:
-                return name
+    def next_process(self, node: int) -> int:
+        """Return the first process number of a node that no earlier run of the job has used."""
+        numbers = [
+            int(digits)
+            for log in self.stdout(node, "").parent.glob("process*")
+            if (digits := log.name.removeprefix("process").partition(".")[0]).isdecimal()
+        ]
+        return max(numbers, default=-1) + 1
 
 
 @contextmanager

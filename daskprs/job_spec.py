@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING
 
-from daskprs.agent.environment import set_by_a_job, system_arguments
+from daskprs.agent.environment import system_arguments
 from daskprs.agent.messages import JobSpec
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ def agent_spec(
     output: OutputSpec,
     folder: JobFolder,
     output_dir: Path,
-    environment: dict[str, str],
 ) -> JobSpec:
     """Return it; the script's folder is copied to the job folder for that."""
     return JobSpec(
@@ -43,7 +42,7 @@ def agent_spec(
             process_count_per_node=options.process_count_per_node,
             partition_keys=options.partition_keys,
         ),
-        environment=environment,
+        environment=dict(options.environment_variables or {}),
         reader=pickle.dumps(source.reader()),
         unit=source.unit,
         output=output,
@@ -51,5 +50,4 @@ def agent_spec(
         output_dir=str(output_dir),
         logging_level=options.logging_level,
         start_method=options.start_method,
-        variables={name: environment[name] for name in set_by_a_job(options.environment_variables)},
     )

@@ -45,7 +45,11 @@ HELP = {
     "node_count": "How many nodes to use. Default: all of the cluster.",
     "process_count_per_node": (
         "Agent processes on each node. Default: the threads that its Dask workers "
-        "declare; in-process: the usable cores, by affinity and cgroup."
+        "declare; in-process: the usable cores, by affinity and cgroup; on a GPU node 1."
+    ),
+    "gpus_per_process": (
+        "GPUs of each agent process: a whole number, or a part such as 0.5, so that two share "
+        "one. 0 hides them. Only on nodes that have any."
     ),
     "start_method": (
         '"fork": agents are forked from a process that has imported pandas and pyarrow '
@@ -95,10 +99,6 @@ HELP = {
     "keep_rows": "Keep the rows with their types too, for to_pandas in Python.",
     "overwrite": "Replace an existing output file, at the moment of publishing.",
     "resume": "Go on with the job in --job-dir: what it has done is not done again.",
-    "accept_changes": (
-        "Go on although these have changed, script, input or options, and keep what is done; "
-        "of a changed input, what is the same by content."
-    ),
     "progress": (
         "Show progress. Default: in a terminal and in notebooks a live display, else a "
         "line now and then."

@@ -15,7 +15,6 @@ LONGEST_S = 259_200
 MOST_PERCENT = 100
 PLAIN = (str, int, float)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-PARTS = ("script", "input", "options")
 HEADERS = (
     "no_header",
     "from_first_file",
@@ -74,6 +73,14 @@ def check_percent(name: str, value: Any) -> Any:
     if not _is_number(value) or not 0 <= value <= MOST_PERCENT:
         raise refused(name, value, "a number from 0 to 100")
     return _plain(value)
+
+
+def check_gpus(name: str, value: Any) -> Any:
+    """Refuse what is neither a whole number of devices nor a part of one."""
+    fine = _is_number(value) and 0 <= value < float("inf")
+    if not fine or (value > 1 and value != int(value)):
+        raise refused(name, value, "a whole number, or a part of 1 such as 0.5")
+    return int(value) if value == int(value) else float(value)
 
 
 def _is_number(value: Any) -> bool:
@@ -188,14 +195,6 @@ def check_size(name: str, value: Any) -> Any:
     return value if isinstance(value, str) else size
 
 
-def check_parts(name: str, value: Any) -> tuple[str, ...]:
-    """Return the parts of a job that may have changed as a tuple; a single one may be text."""
-    given = (value,) if isinstance(value, str) else value
-    if not isinstance(given, Sequence) or not all(one in PARTS for one in given):
-        raise refused(name, value, f"some of {', '.join(map(repr, PARTS))}")
-    return tuple(dict.fromkeys(given))
-
-
 RULES: dict[str, Rule] = {
     "source_directory": check_path,
     "arguments": strings,
@@ -212,6 +211,7 @@ RULES: dict[str, Rule] = {
     "header": check_one_of(*HEADERS, None),
     "node_count": check_number(1, optional=True),
     "process_count_per_node": check_number(1, optional=True),
+    "gpus_per_process": check_gpus,
     "start_method": check_one_of("fork", "spawn"),
     "error_threshold": check_number(-1),
     "allowed_failed_count": check_number(-1),
@@ -237,9 +237,8 @@ RULES: dict[str, Rule] = {
             "append_row_dataframe_header",
             "keep_rows",
             "overwrite",
+            "resume",
         )
     },
-    "resume": check_one_of(True, False, "extend", "failed"),
-    "accept_changes": check_parts,
     "progress": check_one_of(True, False, None),
 }

@@ -30,6 +30,7 @@ OF_AZURE = {
 NEVER_IN_RESULTS = {
     "node_count",
     "process_count_per_node",
+    "gpus_per_process",
     "start_method",
     "error_threshold",
     "allowed_failed_count",
@@ -48,7 +49,6 @@ NEVER_IN_RESULTS = {
     "source_directory",
     "overwrite",
     "resume",
-    "accept_changes",
     "progress",
 }
 """Options that change how a job runs, not what comes out: a resume may change them."""
@@ -97,6 +97,7 @@ class RunOptions:
     include_path_column: bool = False
     node_count: int | None = None
     process_count_per_node: int | None = None
+    gpus_per_process: float = 1
     start_method: Literal["fork", "spawn"] = "fork"
     error_threshold: int = -1
     allowed_failed_count: int = 0
@@ -117,8 +118,7 @@ class RunOptions:
     append_row_dataframe_sep: str = " "
     keep_rows: bool = False
     overwrite: bool = False
-    resume: bool | Literal["extend", "failed"] = False
-    accept_changes: Sequence[str] = ()
+    resume: bool = False
     progress: bool | None = None
 
     def __post_init__(self) -> None:
@@ -138,14 +138,6 @@ class RunOptions:
                 ": not with ",
                 Option("output_action", "summary_only"),
                 ", which drops what run() returns.",
-            )
-
-        if self.accept_changes and not self.resume:
-            raise OptionError(
-                Option("accept_changes", self.accept_changes),
-                ": only with ",
-                Option("resume", value=True),
-                ": a new job has nothing to keep.",
             )
 
     @classmethod
@@ -201,6 +193,7 @@ class RunOptions:
             allowed_failed_count=self.allowed_failed_count,
             allowed_failed_percent=self.allowed_failed_percent,
             max_node_losses=self.max_node_losses,
+            gpus_per_process=self.gpus_per_process,
             run_timeout_s=run,
             load_timeout_s=load,
             init_timeout_s=init,

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,14 +81,15 @@ def test_a_file_that_fails_half_way_is_not_there_at_all(tmp_path: Path) -> None:
     assert names_in(tmp_path) == []
 
 
-def test_no_two_processes_get_the_same_name(tmp_path: Path) -> None:
-    """Several workers of a host claim at the same time, and names go on after a resume."""
+def test_numbers_of_processes_go_on_after_those_of_an_earlier_run(tmp_path: Path) -> None:
+    """On each node for itself, whatever was left out."""
     folder = JobFolder(tmp_path)
-    with ThreadPoolExecutor(8) as pool:
-        names = list(pool.map(lambda _: folder.claim_process(0), range(40)))
-    assert sorted(names) == [f"process{number:03d}" for number in range(40)]
-    assert folder.claim_process(0) == "process040"
-    assert folder.claim_process(1) == "process000"
+    assert folder.next_process(0) == 0
+    folder.create_logs(0)
+    for number in (0, 1, 1003):
+        folder.stdout(0, f"process{number:03d}").touch()
+    assert folder.next_process(0) == 1004
+    assert folder.next_process(1) == 0
 
 
 # ---- one driver at a time ----

@@ -74,6 +74,11 @@ REFUSED: list[tuple[str, Any]] = [
     ("process_count_per_node", 0),
     ("process_count_per_node", True),
     ("process_count_per_node", 2.0),
+    ("gpus_per_process", -1),
+    ("gpus_per_process", 1.5),
+    ("gpus_per_process", True),
+    ("gpus_per_process", float("nan")),
+    ("gpus_per_process", "1"),
     ("start_method", "forkserver"),
     ("error_threshold", -2),
     ("error_threshold", None),
@@ -110,10 +115,6 @@ REFUSED: list[tuple[str, Any]] = [
     ("keep_rows", None),
     ("overwrite", "no"),
     ("resume", 1),
-    ("resume", "all"),
-    ("accept_changes", "outputs"),
-    ("accept_changes", ["script", 1]),
-    ("accept_changes", 7),
     ("progress", "bar"),
 ]
 
@@ -163,7 +164,6 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
     ("given", "said"),
     [
         ({"partition_keys": "a", "mini_batch_size": 10}, "not with partition_keys"),
-        ({"accept_changes": "script"}, "only with resume=True"),
         ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
     ],
 )

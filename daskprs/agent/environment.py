@@ -69,11 +69,6 @@ def agent_environment(
     return {**base, **counts, **system, **(user or {})}
 
 
-def set_by_a_job(user: Mapping[str, str] | None) -> tuple[str, ...]:
-    """Return the names that `agent_environment` adds to its base, or sets anew."""
-    return (*THREAD_COUNTS, OUTPUT_PATH, *(user or {}))
-
-
 def system_arguments(
     arguments: Sequence[str],
     *,

@@ -59,7 +59,7 @@ class JobSpec(NamedTuple):
     arguments: tuple[str, ...]
     """System flags and the user's arguments: ``sys.argv[1:]``."""
     environment: dict[str, str]
-    """The complete environment of the zygote and so of every agent."""
+    """What the user has set for the agents, over what their worker has."""
     reader: bytes
     """The pickled reader of the source."""
     unit: str
@@ -70,8 +70,6 @@ class JobSpec(NamedTuple):
     logging_level: str
     start_method: str
     """``fork`` (from a zygote with pandas imported) or ``spawn``."""
-    variables: dict[str, str] = {}  # noqa: RUF012 - never changed
-    """Of `environment`, what the job sets: the rest is the driver's own."""
     far: bool = False
     """The driver does not see `job_dir`: logs and large results are fetched from there."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from daskprs.agent import pools, warm
+from daskprs.agent.environment import agent_environment
 from daskprs.agent.messages import ProcessSpec
 from daskprs.agent.slot import Slot
 from daskprs.agent.supervisor import Supervisor
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from daskprs.agent.messages import JobSpec
     from daskprs.agent.zygote import Zygote
     from daskprs.core.events import SlotState
-    from daskprs.core.lease import AgentEvent, Lease, LeaseReturned
+    from daskprs.core.lease import AgentEvent, Lease, LeaseReturned, Post
     from daskprs.core.limits import Limits
 
 
@@ -37,7 +39,7 @@ class AgentPool:
         self._folder = JobFolder(job.job_dir)
         self._slots: dict[int, Slot] = {}
         self._lock = threading.Lock()
-        self._zygote: Zygote | None = warm.take(job.environment, job.start_method)
+        self._zygote: Zygote | None = None
         self._zygotes_lost = 0
         self._closed = False
         pools.enter(job.job_id, self)
@@ -48,9 +50,9 @@ class AgentPool:
             slot = self._slots.setdefault(lease.slot, Slot(self._employ))
         return slot.run(lease)
 
-    def states(self) -> tuple[SlotState, ...]:
-        """Return what each slot is doing; may be called by any thread."""
-        return tuple(slot.state() for slot in list(self._slots.values()))
+    def states(self) -> dict[int, SlotState]:
+        """Return what each slot is doing, by its number; may be called by any thread."""
+        return {number: slot.state() for number, slot in list(self._slots.items())}
 
     def stop(self) -> tuple[AgentEvent, ...]:
         """Let all agents shut down at the same time, and return what there is to tell."""
@@ -74,8 +76,12 @@ class AgentPool:
         if zygote is not None:
             zygote.close()
 
-    def _living_zygote(self) -> Zygote:
-        """Return the zygote; one that has died is replaced."""
+    def _living_zygote(self, threads: int) -> Zygote:
+        """Return the zygote; one that has died is replaced.
+
+        It has the environment of this process, which need not be on the caller's machine, with
+        what the job changes.
+        """
         with self._lock:
             if self._closed:
                 msg = "the job is over: no more agents are started."
@@ -90,14 +96,20 @@ class AgentPool:
                         "times: look at the memory of the machine, and at what the script kills."
                     )
                     raise AgentError(msg)
-                self._zygote = warm.take(self._job.environment, self._job.start_method)
+                environment = agent_environment(
+                    os.environ,
+                    self._job.environment,
+                    threads=threads,
+                    output_dir=self._job.output_dir,
+                )
+                self._zygote = warm.take(environment, self._job.start_method)
             return self._zygote
 
-    def _employ(self, node: int) -> Supervisor:
-        """Start an agent; it has a number, and log files, of its own."""
-        zygote = self._living_zygote()
-        folder = self._folder
-        name = folder.claim_process(node)
+    def _employ(self, node: int, post: Post) -> Supervisor:
+        """Start an agent; it has log files of its own."""
+        zygote = self._living_zygote(post.threads)
+        folder, name = self._folder, post.process
+        folder.create_logs(node)
         spec = ProcessSpec(
             name=name,
             node=node,
@@ -106,7 +118,11 @@ class AgentPool:
             stderr=str(folder.stderr(node, name)),
             entry_script_log=str(folder.entry_script_log(node, name)),
             spill_prefix=str(folder.spill / f"{node}-{name}"),
-            environment={},
+            environment={
+                variable: value
+                for variable, value in post.environment.items()
+                if variable not in self._job.environment
+            },
             far=self._job.far,
         )
         return Supervisor(zygote, self._job, spec, self._limits)

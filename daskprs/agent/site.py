@@ -45,10 +45,6 @@ class Origin(NamedTuple):
     job_folder: Mark
     reader: bytes
     """The pickled reader for agents that do not see the job folder."""
-    environment: dict[str, str]
-    """What the job sets, beside what the driver's own environment holds."""
-    first_process: int
-    """The first number for processes: smaller ones are in use for logs."""
 
 
 class Site:
@@ -73,12 +69,6 @@ class Site:
         if origin.driver != THIS_PROCESS and not origin.job_folder.is_seen():
             self.folder = NodeFolder(scratch / f"daskprs-{os.getuid()}", job.job_id)
             self.job = _moved(job, origin, self.folder)
-            self.number_from(origin.first_process)
-
-    def number_from(self, number: int) -> None:
-        """Let new processes have numbers from this one on."""
-        if self.folder is not None:
-            self.folder.job.set_first_process(number)
 
     def close(self) -> None:
         """Let go of the folder."""
@@ -101,7 +91,6 @@ def _moved(job: JobSpec, origin: Origin, folder: NodeFolder) -> JobSpec:
     return job._replace(
         script=script,
         reader=origin.reader,
-        environment={**os.environ, **origin.environment},
         job_dir=str(folder.job),
         far=True,
     )

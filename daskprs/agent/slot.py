@@ -23,6 +23,7 @@ from daskprs.core.lease import (
     InitFailed,
     Lease,
     LeaseReturned,
+    Post,
     Results,
 )
 from daskprs.core.packed import Packed
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure, Outcome
 
 HOST = socket.gethostname()
-Employ = Callable[[int], Supervisor]
-"""Starts an agent on a node, by its number."""
+Employ = Callable[[int, Post], Supervisor]
+"""Starts an agent on a node, by its number, with what it is given there."""
 
 
 class Slot:
@@ -88,14 +89,22 @@ class Slot:
 
     # ---- the agent ----
 
-    def _ready_agent(self) -> Supervisor | None:
-        """Return the agent, a new one if there is none; None when `init` failed."""
-        if self._agent is not None and self._agent.alive():
-            return self._agent
-        if self._agent is not None:
-            self._dismiss(self._exited(self._agent, "while it was idle"))
+    def _ready_agent(self, post: Post | None) -> Supervisor | None:
+        """Return the agent, a new one if there is a post for it; None when there is no agent."""
+        agent = self._agent
+        if agent is not None:
+            if not agent.alive():
+                self._dismiss(self._exited(agent, "while it was idle"))
+            elif post is None or post.process == agent.spec.name:
+                return agent
+            else:
+                self._dismiss(agent.stop())
+        return None if post is None else self._started(post)
+
+    def _started(self, post: Post) -> Supervisor | None:
+        """Return a new agent; None when `init` failed."""
         begun = time.monotonic()
-        self._agent = agent = self._employ(self._node)
+        self._agent = agent = self._employ(self._node, post)
         name = agent.spec.name
         self._served = AgentStarted(name, agent.pid)
         self._events.append(self._served)
@@ -136,11 +145,12 @@ class Slot:
     def _work_on(self, lease: Lease) -> LeaseReturned:
         if lease.continues is None:
             self._node = lease.node
-            agent = self._ready_agent()
+            agent = self._ready_agent(lease.post)
             self._orders += 1
             self._run = LeaseRun(self._orders, lease.work)
             if agent is None:
-                return self._returned(lease, untouched=self._run.left)
+                vacant = lease.post is None
+                return self._returned(lease, untouched=self._run.left, vacant=vacant)
             agent.send(RunLease(self._orders, lease.work, lease.prefetch))
         elif lease.work and self._run is not None and self._agent is not None:
             self._run.extend(lease.work)
@@ -217,6 +227,7 @@ class Slot:
         *,
         running: tuple[int, ...] = (),
         untouched: tuple[int, ...] = (),
+        vacant: bool = False,
         death: Death | None = None,
         more: tuple[Outcome, ...] = (),
     ) -> LeaseReturned:
@@ -235,6 +246,7 @@ class Slot:
             running=running,
             untouched=untouched,
             recalled=run is not None and run.recalled,
+            vacant=vacant,
             death=death,
             agent_events=self._told(),
         )

@@ -259,6 +259,15 @@ def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
     }
 
 
+def deadlines_s(limits: Limits) -> dict[str, float]:
+    """Return after how many seconds a supervisor ends its agent, by the name of its phase."""
+    return {
+        phase.name.lower(): deadline.seconds
+        for phase, deadline in _deadlines(limits).items()
+        if phase is not Phase.IDLE
+    }
+
+
 def _other_version(protocol: int) -> str:
     return (
         f"an agent speaks protocol {protocol} and its supervisor {PROTOCOL}: another daskprs is "

@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import dask
 from distributed import Client, LocalCluster, default_client
 
-from daskprs.errors import DaskprsError
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 LOOPBACK = "127.0.0.1:0"
 IN_PROCESS = {
@@ -33,9 +31,6 @@ QUIET = {
     # kilobyte for each mini-batch.
     "distributed.admin.low-level-log-length": 10,
 }
-
-LIVING = ("running", "connecting")
-"""What a client says of itself that will have an answer, by and by."""
 
 
 class Settings:
@@ -95,30 +90,6 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
         else:
             with _in_process(threads) as own:
                 yield own
-
-
-def workers_of(client: Client) -> Mapping[str, Mapping[str, Any]] | None:
-    """Return the workers as the scheduler describes them; None while it cannot be asked.
-
-    `Client.scheduler_info` will not do: it returns what the client has heard last, and every two
-    seconds that is an answer without workers, to a question of its own.
-
-    Raises
-    ------
-    DaskprsError
-        When the client has been closed: by its owner, or since the scheduler has gone for good.
-
-    """
-    if client.status not in LIVING:
-        msg = "the cluster has gone: its scheduler cannot be reached, or the client was closed."
-        raise DaskprsError(msg)
-    try:
-        workers: Mapping[str, Mapping[str, Any]] = client.sync(
-            client.scheduler.identity, n_workers=-1
-        )["workers"]
-    except OSError:
-        return None
-    return workers
 
 
 def _current() -> Client | None:

@@ -22,9 +22,10 @@ from daskprs.agent.site import THIS_PROCESS, Mark, Origin, snapshot_digest
 from daskprs.cluster.connect import Settings
 from daskprs.cluster.far_logs import FarLogs
 from daskprs.cluster.far_results import Brought, bring
-from daskprs.cluster.lease import logs_topic
+from daskprs.cluster.lease import fetched, logs_topic
 from daskprs.cluster.node_service import NodeCalls, Unreachable
 from daskprs.cluster.parcel import Parcel
+from daskprs.cluster.topics import forget
 from daskprs.core.packed import Packed
 from daskprs.errors import DaskprsError, Option, OutputError
 from daskprs.inputs.carried import CarryingReader, FarReader, carried
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from daskprs.agent.messages import JobSpec
+    from daskprs.cluster.news import WorkerTold
     from daskprs.core.lease import Lease
 
 IN_PROCESS = "inproc://"
@@ -46,8 +48,6 @@ READY_S = 0.25
 LOGS_EVERY_S = 1.0
 CARRIED_BYTES = 4 << 20
 """A lease carries so much data, or one mini-batch: the scheduler holds it meanwhile."""
-NUMBERS_OF_A_FOLDER = 1000
-"""Where workers of one host do not share a disk, their processes are numbered so far apart."""
 END_S = 15.0
 LARGE_LEASES = Settings({"distributed.admin.large-graph-warning-threshold": "1TB"})
 
@@ -74,8 +74,6 @@ class FarNodes:
         """For each worker its folder, or nothing if it sees ours, once that is known."""
         self._locks: dict[str, threading.Lock] = {}
         """For each folder, held while something is sent to it."""
-        self._hosts: dict[str, list[str]] = {}
-        """For each host the folders that its workers have."""
         self._busy: dict[str, Promise[None]] = {}
         """For each folder the one that copies its logs."""
         self._lock = threading.Lock()
@@ -83,7 +81,7 @@ class FarNodes:
         self._closing = ExitStack()
         self._threads: ThreadPoolExecutor | None = None
         self._output: Mark | None = None
-        self.origin = Origin(THIS_PROCESS, Mark("", ""), b"", {}, 0)
+        self.origin = Origin(THIS_PROCESS, Mark("", ""), b"")
         """What workers are told."""
         if not client.scheduler.address.startswith(IN_PROCESS):
             self._open()
@@ -97,8 +95,6 @@ class FarNodes:
         self.origin = self.origin._replace(
             job_folder=self._mark(folder.seen(job.job_id)),
             reader=pickle.dumps(FarReader(self._reader)),
-            environment=job.variables,
-            first_process=folder.most_processes(),
         )
         if not (job.output.text or job.output.typed or is_url(job.output_dir)):
             self._output = self._mark(Path(job.output_dir, f".daskprs-seen.{job.job_id}"))
@@ -107,7 +103,7 @@ class FarNodes:
         self._copier = threading.Thread(target=self._copy_logs, name="daskprs-logs", daemon=True)
         topic = logs_topic(job.job_id)
         self._client.subscribe_topic(topic, self._last_news)
-        self._closing.callback(self._client.unsubscribe_topic, topic)
+        self._closing.callback(forget, self._client, topic)
 
     def _mark(self, place: Path) -> Mark:
         token = secrets.token_hex(16)
@@ -117,7 +113,7 @@ class FarNodes:
 
     # ---- workers ----
 
-    def ready(self, workers: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    def ready(self, workers: Mapping[str, WorkerTold]) -> Mapping[str, WorkerTold]:
         """Return those of the workers that can be given leases; others are being made ready.
 
         Raises
@@ -132,10 +128,8 @@ class FarNodes:
             if address not in workers:
                 del self._standing[address]
         for address, worker in workers.items():
-            if address not in self._standing and worker.get("status") != "init":
-                self._standing[address] = self._threads.submit(
-                    self._prepare, address, worker["host"]
-                )
+            if address not in self._standing:
+                self._standing[address] = self._threads.submit(self._prepare, address, worker.host)
         wait(self._standing.values(), READY_S)
         return {address: worker for address, worker in workers.items() if self._is_ready(address)}
 
@@ -167,7 +161,6 @@ class FarNodes:
         if folder is None:
             return ""
         with self._lock_of(folder):
-            self._number(address, host, folder)
             if not self._call(address, "look", digest, None)["has_snapshot"]:
                 self._parcel.send(self._call, address)
         with self._lock:
@@ -178,16 +171,6 @@ class FarNodes:
     def _lock_of(self, folder: str) -> threading.Lock:
         with self._lock:
             return self._locks.setdefault(folder, threading.Lock())
-
-    def _number(self, address: str, host: str, folder: str) -> None:
-        """Keep the names of processes apart that are on one host and do not share a folder."""
-        with self._lock:
-            folders = self._hosts.setdefault(host, [])
-            if folder not in folders:
-                folders.append(folder)
-            number = folders.index(folder) * NUMBERS_OF_A_FOLDER
-        if number:
-            self._call(address, "number_from", self.origin.first_process + number)
 
     # ---- leases ----
 
@@ -223,7 +206,9 @@ class FarNodes:
     ) -> None:
         result: Brought | None = None
         try:
-            result = bring(future, self._client, self._call, worker, self._folder.spill)
+            returned = fetched(future, self._client, lambda: worker in self._standing)
+            if returned is not None:
+                result = bring(returned, self._call, worker, self._folder.spill)
         finally:
             put((lease_id, result or Brought(None)))
 

@@ -8,14 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.cluster.lease import fetched
 from daskprs.cluster.node_service import Unreachable
 from daskprs.core.lease import Results
 from daskprs.core.packed import Packed
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
-
     from daskprs.cluster.node_service import NodeCalls
     from daskprs.core.lease import LeaseReturned
     from daskprs.core.outcomes import Extent, Outcome
@@ -29,38 +26,18 @@ class Damaged(Exception):  # noqa: N818 - what it is
 
 
 class Brought:
-    """A lease that has ended, and all that it made is here: as its future, for who asks for it.
-
-    Parameters
-    ----------
-    returned
-        What it came back with; None if its worker went before that was here.
-
-    """
+    """A lease that has ended, with all that it made, in place of its future."""
 
     def __init__(self, returned: LeaseReturned | None) -> None:
-        self.status = "lost" if returned is None else "finished"
-        self._returned = returned
-
-    def result(self, timeout_s: float) -> LeaseReturned | None:
-        """Return what it came back with."""
-        del timeout_s
-        return self._returned
-
-    def release(self) -> None:
-        """Do nothing: Dask was told already."""
+        self.returned = returned
+        """What it came back with; None if its worker went before that was here."""
 
 
-def bring(
-    future: Future, client: Client, call: NodeCalls, worker: str, spill: Path
-) -> Brought | None:
-    """Fetch what a lease came back with, and its files; None if the worker has gone meanwhile.
+def bring(returned: LeaseReturned, call: NodeCalls, worker: str, spill: Path) -> Brought | None:
+    """Fetch the files that a lease has left; None if its worker has gone meanwhile.
 
     What arrives damaged is as good as lost: its mini-batch runs again.
     """
-    returned = fetched(future, client, worker)
-    if returned is None:
-        return None
     try:
         return Brought(_all_of(returned, call, worker, spill))
     except (Unreachable, Damaged):

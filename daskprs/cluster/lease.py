@@ -2,55 +2,63 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING
 
 from distributed import get_worker, secede
 
-from daskprs.cluster.connect import workers_of
 from daskprs.core.outcomes import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from distributed import Client, Future
 
     from daskprs.core.lease import AgentEvent, Lease, LeaseReturned
 
-FETCH_S = 30.0
-"""What a lease brings back is some megabytes: where they take longer, is the worker still there?"""
+LOOK_EVERY_S = 0.5
+"""What a lease brings back is some megabytes: while they come, is the worker still there?"""
 
 
-def run_lease(lease: Lease) -> LeaseReturned:
+def run_lease(job: str, lease: Lease) -> LeaseReturned:
     """Run a lease in an agent of this worker, outside of the worker's own thread pool.
 
     Slots are the dispatcher's: neither the worker's thread count nor another job's tasks hold a
     lease up, so it leaves the pool at once.
     """
-    pool = get_worker().plugins[plugin_name(lease.job_id)].pool
+    pool = get_worker().plugins[job].pool
     secede()
     returned: LeaseReturned = pool.run(lease)
     return returned
 
 
-def stop_agents(job_id: str) -> tuple[AgentEvent, ...]:
+def stop_agents(job: str) -> tuple[AgentEvent, ...]:
     """Let this worker's agents of a job shut down, and return what they have to tell."""
-    pool = get_worker().plugins[plugin_name(job_id)].pool
+    pool = get_worker().plugins[job].pool
     secede()
     told: tuple[AgentEvent, ...] = pool.stop()
     return told
 
 
-def fetched(future: Future, client: Client, worker: str) -> LeaseReturned | None:
+def fetched(future: Future, client: Client, is_there: Callable[[], bool]) -> LeaseReturned | None:
     """Return what a lease brought back; None if its worker went before that was fetched.
 
     Dask would wait for the task to be run again, by the worker that it was sent to.
     """
+    gathering = asyncio.run_coroutine_threadsafe(
+        client.gather(future, asynchronous=True), client.loop.asyncio_loop
+    )
     while True:
         try:
-            returned: LeaseReturned = future.result(FETCH_S)
+            returned: LeaseReturned = gathering.result(LOOK_EVERY_S)
         except TimeoutError:
-            workers = workers_of(client)
-            if workers is not None and worker not in workers:
+            if not is_there():
+                gathering.cancel()
                 future.cancel()
                 return None
+        except CancelledError:
+            return None
         else:
             future.release()
             return returned
@@ -62,25 +70,20 @@ def failure_of_lease(future: Future) -> Failure:
     return Failure(type(error).__name__, str(error))
 
 
-def lease_key(lease: Lease) -> tuple[str, int, int]:
+def lease_key(job: str, lease: Lease) -> tuple[str, int, int]:
     """Return the key of the task: the job, the lease, and the slot that it occupies.
 
     A tuple, since Dask groups tasks by the first part of the key, and a group for each task would
     defeat its queuing.
     """
-    return plugin_name(lease.job_id), lease.id, lease.slot
+    return job, lease.id, lease.slot
 
 
 def plugin_name(job_id: str) -> str:
-    """Return the name under which a job's agents are registered with the workers."""
+    """Return the name under which a job is known to the cluster."""
     return f"daskprs-{job_id}"
 
 
 def logs_topic(job_id: str) -> str:
     """Return the topic on which workers that go tell the last of their agents' logs."""
-    return f"daskprs-{job_id}-logs"
-
-
-def states_topic(job_id: str) -> str:
-    """Return the topic on which workers tell what their slots are doing."""
-    return f"daskprs-{job_id}-slots"
+    return f"{plugin_name(job_id)}-logs"

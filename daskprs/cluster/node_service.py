@@ -50,9 +50,6 @@ class NodeService:
             "sees_output": output is None or output.is_seen(),
         }
 
-    def _number_from(self, number: int) -> None:
-        self._site.number_from(number)
-
     def _end(self) -> None:
         """Kill the agents: what they have written is all there will be."""
         self._pool.close()

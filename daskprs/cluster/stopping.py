@@ -7,14 +7,14 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daskprs.cluster.connect import workers_of
-from daskprs.cluster.lease import plugin_name, stop_agents
 from daskprs.core.events import AgentChanged, Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-    from distributed import Client, Future
+    from distributed import Future
+
+    from daskprs.cluster.session import Session
 
 LOOK_EVERY_S = 0.25
 STOP_GRACE_S = 30.0
@@ -22,7 +22,7 @@ STOP_GRACE_S = 30.0
 
 
 def stopped(
-    client: Client, job_id: str, nodes: Mapping[str, int], timeout_s: float
+    session: Session, nodes: Mapping[str, int], timeout_s: float, is_there: Callable[[str], bool]
 ) -> Iterator[AgentChanged | None]:
     """Let the agents shut down, and yield what they tell, and None while that takes its time.
 
@@ -30,40 +30,25 @@ def stopped(
 
     Parameters
     ----------
-    client
-        Of the cluster.
-    job_id
+    session
         Whose agents.
     nodes
         The workers, by address, and the number of the node that each is on.
     timeout_s
         For `shutdown`.
+    is_there
+        Says of a worker whether it is to be waited for.
 
     """
     until = time.monotonic() + timeout_s + STOP_GRACE_S
-    futures = {
-        worker: client.submit(
-            stop_agents,
-            job_id,
-            key=(plugin_name(job_id), "stop", number),
-            workers=[worker],
-            retries=0,
-            pure=False,
-        )
-        for number, worker in enumerate(nodes)
-    }
+    futures = {worker: session.stop_agents(worker, number) for number, worker in enumerate(nodes)}
     for worker, future in futures.items():
         done = threading.Event()
         future.add_done_callback(partial(_set, done))
-        while not done.wait(LOOK_EVERY_S) and _is_there(client, worker, until):
+        while not done.wait(LOOK_EVERY_S) and is_there(worker) and time.monotonic() < until:
             yield None
         for event in future.result() if future.status == "finished" else ():
             yield AgentChanged(Place(nodes[worker], event.process), event)
-
-
-def _is_there(client: Client, worker: str, until: float) -> bool:
-    workers = workers_of(client)
-    return (workers is None or worker in workers) and time.monotonic() < until
 
 
 def _set(event: threading.Event, _: Future) -> None:

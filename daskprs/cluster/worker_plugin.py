@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distributed import WorkerPlugin
+from distributed import Status, WorkerPlugin
+from distributed.comm import get_address_host
 from tornado.ioloop import PeriodicCallback
 
+from daskprs.agent.devices import visible_devices
+from daskprs.agent.environment import usable_cores
 from daskprs.agent.pool import AgentPool
 from daskprs.agent.site import Site
-from daskprs.cluster.lease import logs_topic, plugin_name, states_topic
+from daskprs.cluster.lease import logs_topic, plugin_name
+from daskprs.cluster.news import WorkerLeaving, WorkerTold, packed
 from daskprs.cluster.node_service import NodeService
 
 if TYPE_CHECKING:
@@ -21,35 +27,61 @@ if TYPE_CHECKING:
     from daskprs.agent.site import Origin
     from daskprs.core.limits import Limits
 
-STATES_EVERY_MS = 500
-"""How often a worker tells what its slots are doing; only progress reads it."""
+TELL_EVERY_MS = 500
+"""How often a worker tells that it lives, and what its slots are doing."""
+GPU = "GPU"
+"""The resource by which clusters declare devices."""
 
 
 class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typed
-    """Owns the agents of one job on one worker."""
+    """Owns the agents of one job on one worker.
+
+    Parameters
+    ----------
+    name
+        Of the plugin, and the first part of the keys of all leases.
+    topic
+        Where to tell of this worker.
+    job, limits
+        For the agents.
+    origin
+        How to find out how far away the driver is.
+
+    """
 
     idempotent = True
 
-    def __init__(self, job: JobSpec, limits: Limits, origin: Origin) -> None:
-        self.name = plugin_name(job.job_id)
+    def __init__(self, name: str, topic: str, job: JobSpec, limits: Limits, origin: Origin) -> None:
+        self.name = name
+        self._topic = topic
         self._job = job
         self._origin = origin
         self._limits = limits
 
-    def setup(self, worker: Worker) -> None:
-        """Make the pool; agents are started by the first leases."""
+    async def setup(self, worker: Worker) -> None:
+        """Make the pool, and say what there is; agents are started by the first leases."""
+        self._worker = worker
         self._site = Site(self._job, self._origin, Path(worker.local_directory).parent)
         self.pool = AgentPool(self._site.job, self._limits)
-        self._worker = worker
-        worker.handlers[self.name] = NodeService(self._site, self.pool).serve
-        self._telling = PeriodicCallback(self._tell, STATES_EVERY_MS)
+        self._serve = NodeService(self._site, self.pool).serve
+        worker.handlers[plugin_name(self._job.job_id)] = self._serve
+        self._life = secrets.token_hex(8)
+        self._gpus = float(worker.state.total_resources.get(GPU, 0.0))
+        # Asking the driver of the devices takes up to seconds: not on the worker's loop.
+        self._devices = await asyncio.to_thread(visible_devices, declared=self._gpus)
+        self._telling = PeriodicCallback(self._tell, TELL_EVERY_MS)
         self._telling.start()
+        self._tell()
 
-    def teardown(self, worker: Worker) -> None:
+    async def teardown(self, worker: Worker) -> None:
         """Kill what is left: a lease that waits on an agent would hold up the worker's end."""
+        if worker.status not in (Status.running, Status.paused):
+            worker.log_event(self._topic, packed(WorkerLeaving(worker.address)))
         self._telling.stop()
-        self.pool.close()
-        worker.handlers.pop(self.name, None)
+        await asyncio.to_thread(self.pool.close)
+        service = plugin_name(self._job.job_id)
+        if worker.handlers.get(service) is self._serve:
+            del worker.handlers[service]
         folder = self._site.folder
         if folder is not None:
             told = pickle.dumps((folder.id, folder.last_news()))
@@ -64,6 +96,20 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
                     self.pool.kill(slot)
 
     def _tell(self) -> None:
-        # Dask's messages turn named tuples into plain ones, so that they travel as a pickle.
-        told = self._worker.address, pickle.dumps(self.pool.states())
-        self._worker.log_event(states_topic(self._job.job_id), told)
+        worker = self._worker
+        if worker.batched_stream.closed():
+            # The scheduler has lost this worker, and its leases run elsewhere by now.
+            self._telling.stop()
+            self.pool.close()
+            return
+        told = WorkerTold(
+            worker=worker.address,
+            life=self._life,
+            host=get_address_host(worker.address),
+            threads=worker.state.nthreads,
+            cores=usable_cores(),
+            gpus=self._gpus,
+            devices=self._devices,
+            states=self.pool.states(),
+        )
+        worker.log_event(self._topic, packed(told))

@@ -20,6 +20,15 @@ class SlotId(NamedTuple):
     node: int
 
 
+class Equipment(NamedTuple):
+    """What the agents of a slot have."""
+
+    devices: tuple[str, ...] = ()
+    """The devices that its worker may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    threads: int = 1
+    """An agent's share of the cores of its node."""
+
+
 # ---- events ----
 
 
@@ -27,12 +36,15 @@ class SlotAdded(NamedTuple):
     """A slot is there to be used."""
 
     slot: SlotId
+    equipment: Equipment = Equipment()
 
 
 class SlotLost(NamedTuple):
     """A slot has gone, with its worker, and so has what it was working on."""
 
     slot: SlotId
+    expected: bool = False
+    """Its worker was told to go, or it was taken away: nothing that ran there is to blame."""
 
 
 class LeaseFailed(NamedTuple):

@@ -64,6 +64,10 @@ class Entry(NamedTuple):
             tried_on=slot,
         )
 
+    def again(self) -> Entry:
+        """Return the entry for another attempt after one that was broken off without a fault."""
+        return self._replace(attempt=self.attempt + 1)
+
     def alone(self) -> Entry:
         """Return the entry, not begun, to be run by itself."""
         return self._replace(lease_at_most=1)

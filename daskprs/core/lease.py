@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure, Outcome
 
 
+class Post(NamedTuple):
+    """What a new agent is given when it starts."""
+
+    process: str
+    """``process000``, …: its name on the node."""
+    environment: dict[str, str]
+    """Of the agent alone: its devices."""
+    threads: int
+    """Its share of the cores of the node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """An order to one slot of a worker."""
@@ -37,6 +48,11 @@ class Lease:
     """The number of the node that its slot is on."""
     slot: int = 0
     """The number of the slot on its worker: one slot, one agent at a time."""
+    post: Post | None = None
+    """For a new agent, which takes the place of one that is there; None: the one that is there."""
+    gpus: float = 0.0
+    """How many devices, or which part of one, its agent has: so much of the resource ``GPU`` is
+    asked of Dask where the cluster declares it."""
 
 
 class AgentStarted(NamedTuple):
@@ -124,6 +140,8 @@ class LeaseReturned:
     untouched: tuple[int, ...] = ()
     recalled: bool = False
     """Work was taken back from the agent, now or before: it takes no more until it is through."""
+    vacant: bool = False
+    """The agent that was to run it had ended before, and no post for another came with it."""
     death: Death | None = None
     agent_events: tuple[AgentEvent, ...] = ()
     pid: int = 0

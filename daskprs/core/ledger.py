@@ -13,7 +13,7 @@ from daskprs.core.accounts import Accounts
 from daskprs.core.actions import LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
 from daskprs.core.backlog import Backlog
 from daskprs.core.flight import Flight
-from daskprs.core.fresh import LeftOut, Recovered, fresh
+from daskprs.core.fresh import Recovered, fresh
 from daskprs.core.init_rules import InitRules
 from daskprs.core.lease import Lease, LeaseReturned
 from daskprs.core.lease_sizes import LeaseSizes
@@ -21,6 +21,7 @@ from daskprs.core.outcomes import Failure
 from daskprs.core.packed import Packed
 from daskprs.core.patience import Patience
 from daskprs.core.settling import Settling
+from daskprs.core.staff import Staff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -45,10 +46,11 @@ class Ledger:
     limits
         Tries, budgets and timeouts.
     recovered
-        Returns what an earlier run committed for a mini-batch, or that it is left out: such are
-        not run again. Else None.
+        Returns what an earlier run committed for a mini-batch, or None: such are not run again.
     expected
         How many mini-batches there will be, where that is known beforehand.
+    first_process
+        Returns the first process number of a node that no earlier run of the job has used.
 
     """
 
@@ -58,13 +60,15 @@ class Ledger:
         plan: Iterator[MiniBatch],
         limits: Limits,
         *,
-        recovered: Callable[[MiniBatch], Recovered | LeftOut | None] = lambda _: None,
+        recovered: Callable[[MiniBatch], Recovered | None] = lambda _: None,
         expected: int | None = None,
+        first_process: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self._job_id = job_id
         self._expected = expected
         self._sizes = LeaseSizes()
         self._init = InitRules(limits.init_timeout_s)
+        self._staff = Staff(limits.gpus_per_process, first_process)
         self._patience = Patience(limits)
         self._accounts = Accounts(limits, self._patience)
         self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
@@ -101,10 +105,10 @@ class Ledger:
                 self._lease_returned(event)
             case LeaseFailed():
                 self._lease_failed(event)
-            case SlotAdded(slot):
-                self._slot_added(slot)
-            case SlotLost(slot):
-                self._slot_lost(slot)
+            case SlotAdded():
+                self._slot_added(event)
+            case SlotLost():
+                self._slot_lost(event)
             case Ticked():
                 self._accounts.abort_if(self._patience.verdict())
             case _:
@@ -134,6 +138,7 @@ class Ledger:
         carried = len(flight.entries)
         self._slots[flight.slot] = None
         init_failure = self._init.hear(returned, flight.slot)
+        self._staff.hear(returned, flight.slot)
         self._accounts.hear_of(init_failure)
         self._settling.settle(returned, flight)
         if returned.death is not None and not self._accounts.over:
@@ -141,7 +146,10 @@ class Ledger:
         if self._accounts.over:
             return
         self._wait_on(returned, flight)
-        if len(flight.entries) == carried > 0 and init_failure is None:
+        if returned.vacant:
+            self._staff.dismiss(flight.slot)
+            self._backlog.put_back(flight.entries.values())
+        elif len(flight.entries) == carried > 0 and init_failure is None:
             self._settling.refuse(flight, NOT_BEGUN, len(self._slots))
         else:
             self._backlog.put_back(flight.entries.values())
@@ -154,23 +162,30 @@ class Ledger:
             self._init.fail(flight.slot, event.failure)
             self._settling.refuse(flight, event.failure, len(self._slots))
 
-    def _slot_added(self, slot: SlotId) -> None:
+    def _slot_added(self, added: SlotAdded) -> None:
+        slot = added.slot
         if slot not in self._slots:
             self._slots[slot] = None
             self._init.slot_added(slot)
+            self._staff.slot_added(slot, added.equipment)
 
-    def _slot_lost(self, slot: SlotId) -> None:
+    def _slot_lost(self, lost: SlotLost) -> None:
         """Take back what was on a slot that is gone: that is never a try.
 
         Only of a lease of one is it sure what was at work when the worker went, and only that is
-        counted as a loss; of a larger one nobody knows how far it was.
+        counted as a loss; of a larger one nobody knows how far it was. A worker that was told to
+        go is no loss: what it had is as if it had never begun.
         """
+        slot = lost.slot
         if slot not in self._slots:
             return
         lease_id = self._slots.pop(slot)
         self._init.slot_lost(slot)
+        self._staff.slot_lost(slot)
         entries = () if lease_id is None else tuple(self._flights.pop(lease_id).entries.values())
-        if len(entries) == 1:
+        if lost.expected:
+            self._backlog.put_back(entry.again() for entry in entries)
+        elif len(entries) == 1:
             self._backlog.again(self._accounts.lose(entries[0], slot))
         else:
             for entry in entries:
@@ -235,6 +250,7 @@ class Ledger:
         self, slot: SlotId, running: dict[int, Entry], work: list[Entry], after: int | None = None
     ) -> None:
         self._leases += 1
+        post = self._staff.post(slot) if after is None else None
         entries = running | {entry.mini_batch.index: entry for entry in work}
         lease = Lease(
             id=self._leases,
@@ -244,6 +260,8 @@ class Ledger:
             continues=after,
             node=slot.node,
             slot=slot.number,
+            post=post,
+            gpus=self._staff.gpus(slot),
         )
         self._init.begin(slot)
         self._slots[slot] = lease.id

@@ -18,6 +18,7 @@ class Limits:
     allowed_failed_count: int = 0
     allowed_failed_percent: float = 100.0
     max_node_losses: int = 3
+    gpus_per_process: float = 1.0
 
     run_timeout_s: float = 60.0
     load_timeout_s: float = 600.0

@@ -1,56 +1,31 @@
-"""What a cluster is asked, and what it answers."""
+"""The cluster that a job runs on."""
 
 from __future__ import annotations
 
-import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import dask
 import pytest
 
-from daskprs.cluster.connect import QUIET, connected, workers_of
+from daskprs.agent.site import Mark, Origin
+from daskprs.cluster.connect import QUIET, connected
+from daskprs.cluster.session import Session
+from daskprs.core.limits import Limits
 from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from distributed import Client
-
-TIMES = 200
+    from daskprs.agent.messages import JobSpec
 
 
-@contextmanager
-def asked_by_another(client: Client) -> Iterator[None]:
-    """Let the client ask for itself all the time, as it does every two seconds."""
-    over = threading.Event()
-
-    def ask() -> None:
-        while not over.is_set():
-            client.sync(client._update_scheduler_info)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    try:
-        yield
-    finally:
-        over.set()
-        asking.join()
-
-
-def test_no_worker_is_missed_because_the_client_asks_for_itself() -> None:
-    """Its own question is answered without workers: all agents would be taken for lost."""
-    with connected(None, 2) as client, asked_by_another(client):
-        seen = [workers_of(client) for _ in range(TIMES)]
-    assert [len(workers or ()) for workers in seen] == [1] * TIMES
-
-
-def test_a_cluster_that_has_gone_is_told_in_plain_words() -> None:
+def test_a_cluster_that_has_gone_is_told_in_plain_words(a_job: JobSpec) -> None:
     """Not by what some part of Dask says that was closed with it."""
     with connected(None, 1) as client:
-        pass
+        origin = Origin("", Mark("", ""), b"")
+        session = Session(client, a_job, Limits(), origin, lambda _: None)
+        assert not session.lost
     with pytest.raises(DaskprsError, match="the cluster has gone"):
-        workers_of(client)
+        _ = session.lost
 
 
 def test_two_jobs_at_a_time_leave_the_settings_of_dask_as_they_were() -> None:

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+import pytest
 
 from daskprs.cluster.slots import Nodes
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def workers(**hosts: str) -> dict[str, dict[str, Any]]:
-    """Return workers of two threads each, as the scheduler describes them."""
-    return {name: {"host": host, "nthreads": 2} for name, host in hosts.items()}
+    from daskprs.cluster.news import WorkerTold
 
-
-def dealt(nodes: Nodes, **hosts: str) -> dict[str, int]:
-    """Return how many slots each of these workers has."""
-    slots = nodes.slots(workers(**hosts))
-    return {name: sum(slot.worker == name for slot in slots) for name in hosts}
+    Dealt = Callable[..., dict[str, int]]
 
 
-def test_a_worker_offers_its_threads() -> None:
+@pytest.fixture
+def dealt(a_worker: Callable[..., WorkerTold]) -> Dealt:
+    """Return a function that says how many slots each of some workers has."""
+
+    def deal(nodes: Nodes, **hosts: str) -> dict[str, int]:
+        slots = nodes.slots({name: a_worker(name, host) for name, host in hosts.items()})
+        return {name: sum(slot.worker == name for slot in slots) for name in hosts}
+
+    return deal
+
+
+def test_a_worker_offers_its_threads(dealt: Dealt) -> None:
     """Nobody has said how many processes a node shall have."""
     assert dealt(Nodes(None, None), a="one", b="two") == {"a": 2, "b": 2}
 
 
-def test_the_processes_of_a_node_are_dealt_out_evenly() -> None:
+def test_the_processes_of_a_node_are_dealt_out_evenly(dealt: Dealt) -> None:
     """Workers on one host share what their node may have."""
     nodes = Nodes(None, 5)
     assert dealt(nodes, a="one", b="one", c="two") == {"a": 3, "b": 2, "c": 5}
 
 
-def test_a_worker_that_joins_takes_nothing_away() -> None:
+def test_a_worker_that_joins_takes_nothing_away(dealt: Dealt) -> None:
     """The slots of those that were there have work in them."""
     nodes = Nodes(None, 3)
     assert dealt(nodes, a="one") == {"a": 3}
     assert dealt(nodes, a="one", b="one") == {"a": 3, "b": 0}
 
 
-def test_what_a_lost_worker_had_goes_to_those_that_live() -> None:
+def test_what_a_lost_worker_had_goes_to_those_that_live(dealt: Dealt) -> None:
     """A node has as many processes as it shall, as long as there is a worker on it."""
     nodes = Nodes(None, 4)
     assert dealt(nodes, a="one", b="one") == {"a": 2, "b": 2}
@@ -44,8 +53,35 @@ def test_what_a_lost_worker_had_goes_to_those_that_live() -> None:
     assert dealt(nodes, c="one") == {"c": 4}
 
 
-def test_only_so_many_hosts_are_used() -> None:
+def test_only_so_many_hosts_are_used(dealt: Dealt, a_worker: Callable[..., WorkerTold]) -> None:
     """They are numbered in the order in which they are seen first, for good."""
     nodes = Nodes(1, None)
     assert dealt(nodes, a="one", b="two") == {"a": 2, "b": 0}
-    assert {slot.node for slot in nodes.slots(workers(b="two", a="one"))} == {0}
+    offered = nodes.slots({"b": a_worker("b", "two"), "a": a_worker("a", "one")})
+    assert {slot.node for slot in offered} == {0}
+
+
+@pytest.mark.parametrize(
+    ("devices", "processes"),
+    [
+        ((("0", "1"),), [1]),
+        ((("0", "1"), ("0", "1")), [1, 0]),
+        ((("0", "1"), ("1", "0")), [1, 1]),
+        ((("GPU-a",), ()), [1, 0]),
+    ],
+    ids=["one worker", "workers that see the same", "workers with their own", "one without"],
+)
+def test_a_gpu_node_has_one_process_for_each_device_that_is_a_workers_own(
+    a_worker: Callable[..., WorkerTold], devices: tuple[tuple[str, ...], ...], processes: list[int]
+) -> None:
+    """One, unless each worker was given its own, as dask-cuda does."""
+    workers = {str(n): a_worker(str(n), devices=has) for n, has in enumerate(devices)}
+    slots = Nodes(None, None).slots(workers)
+    assert [sum(slot.worker == name for slot in slots) for name in workers] == processes
+
+
+def test_agents_share_the_cores_of_their_node(a_worker: Callable[..., WorkerTold]) -> None:
+    """Eight cores and three processes: two threads each; ten processes: one."""
+    for processes, threads in ((3, 2), (10, 1), (1, 8)):
+        slots = Nodes(None, processes).slots({"a": a_worker("a"), "b": a_worker("b")})
+        assert {has.threads for has in slots.values()} == {threads}

@@ -1,0 +1,61 @@
+"""The GPUs that this process may use, by the names that ``CUDA_VISIBLE_DEVICES`` takes."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import TYPE_CHECKING
+
+from daskprs.core.staff import COUNT_VARIABLE, DEVICES_VARIABLE, HIDDEN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NVML = "libnvidia-ml.so.1"
+
+
+def visible_devices(
+    environment: Mapping[str, str] = os.environ, declared: float = 0.0
+) -> tuple[str, ...]:
+    """Return them: what this process was given, else what there is, else what is declared.
+
+    Parameters
+    ----------
+    environment
+        Of this process. What ``CUDA_VISIBLE_DEVICES`` lists is taken as it is: numbers, UUIDs or
+        MIG instances. CUDA, too, stops at the first entry that is none.
+    declared
+        How many of the resource ``GPU`` the Dask worker declares.
+
+    """
+    given = environment.get(DEVICES_VARIABLE)
+    if given is not None:
+        return _listed(given)
+    told = environment.get(COUNT_VARIABLE, "")
+    count = int(told) if told.isdecimal() else _counted() or int(declared)
+    return tuple(map(str, range(count)))
+
+
+def _listed(given: str) -> tuple[str, ...]:
+    devices: list[str] = []
+    for entry in map(str.strip, given.split(",")):
+        if entry in ("", HIDDEN) or entry == "NoDevFiles":
+            break
+        devices.append(entry)
+    return tuple(devices)
+
+
+def _counted() -> int:
+    """Return how many GPUs the driver of NVIDIA knows; 0 where there is none."""
+    try:
+        library = ctypes.CDLL(NVML)
+    except OSError:
+        return 0
+    count = ctypes.c_uint(0)
+    if library.nvmlInit_v2() != 0:
+        return 0
+    try:
+        failed = library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0
+    finally:
+        library.nvmlShutdown()
+    return 0 if failed else count.value

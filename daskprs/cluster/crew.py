@@ -1,0 +1,262 @@
+"""The crew of a job: the slots that it has on a cluster, and the leases that are out to them."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, assert_never
+
+from daskprs.agent.supervisor import deadlines_s
+from daskprs.cluster.far_nodes import FarNodes
+from daskprs.cluster.news import WorkerLeaving, WorkerLost, WorkerRefused, WorkerTold
+from daskprs.cluster.roster import Roster
+from daskprs.cluster.session import Session
+from daskprs.core.actions import SlotAdded, SlotLost
+from daskprs.core.events import Remarked, SlotsChanged
+from daskprs.core.overdue import Overdue
+from daskprs.errors import DaskprsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distributed import Client, Future
+
+    from daskprs.agent.messages import JobSpec
+    from daskprs.cluster.news import News
+    from daskprs.cluster.slots import Nodes
+    from daskprs.core.actions import SlotId
+    from daskprs.core.events import SlotState
+    from daskprs.core.lease import Lease
+    from daskprs.core.limits import Limits
+    from daskprs.report.listeners import Listeners
+
+REFUSED_FOR_S = 10.0
+"""If some workers cannot run agents, so long others are waited for that can."""
+LOOK_EVERY_S = 1.0
+
+
+class Crew:
+    """Finds the slots of a cluster, notices which come and go, and keeps the leases that are out.
+
+    Parameters
+    ----------
+    client, job, limits
+        For the session on the cluster.
+    nodes
+        Which slots its workers offer.
+    listeners
+        Are told what a person should know.
+    tell
+        Takes `SlotAdded` and `SlotLost`.
+    wake
+        Called by Dask's threads when there is something new: with what has come back, or None.
+
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        job: JobSpec,
+        limits: Limits,
+        nodes: Nodes,
+        listeners: Listeners,
+        tell: Callable[[SlotAdded | SlotLost], None],
+        wake: Callable[[tuple[int, Future] | None], None],
+    ) -> None:
+        self._client = client
+        self._job = job
+        self._limits = limits
+        self._listeners = listeners
+        self._tell = tell
+        self._wake = wake
+        self._news: SimpleQueue[News] = SimpleQueue()
+        self._roster = Roster(nodes, Overdue(deadlines_s(limits)))
+        self._slots: dict[SlotId, None] = {}
+        self._leases: dict[int, tuple[SlotId, Future]] = {}
+        self._refused: dict[str, str] = {}
+        self._sessions = 0
+        self._far: FarNodes
+        self._session: Session
+        self._begun_s = self._looked_s = time.monotonic()
+
+    @property
+    def session(self) -> Session:
+        """The one that goes on just now."""
+        return self._session
+
+    @property
+    def workers(self) -> dict[str, int]:
+        """The workers that have slots, and the number of the node that each is on."""
+        return {slot.worker: slot.node for slot in self._slots}
+
+    def states(self) -> tuple[SlotState, ...]:
+        """Return what all slots are doing."""
+        return self._roster.states()
+
+    def open(self) -> None:
+        """Come to the cluster; slots are there once their workers are ready."""
+        self._far = FarNodes(self._client, self._job)
+        self._session = self._new_session()
+        self._session.open()
+
+    def close(self) -> None:
+        """Leave the cluster as it was."""
+        # Any of it is refused when the start was broken off before it, or the cluster is gone: that
+        # must not hide why.
+        with suppress(Exception):
+            self._far.close()
+        with suppress(Exception):
+            self._session.close(self._roster.silent)
+
+    # ---- leases ----
+
+    def submit(self, lease: Lease, slot: SlotId) -> None:
+        """Send a lease to its slot."""
+        worker = slot.worker
+        lease = self._far.loaded(lease, worker)
+        future = self._session.submit(lease, worker, self._roster.gpus(worker))
+        self._leases[lease.id] = (slot, future)
+        future.add_done_callback(partial(self._far.deliver, worker, lease.id, self._wake))
+
+    def take(self, lease_id: int) -> SlotId | None:
+        """Return the slot of a lease that came back; None if it had been taken back before."""
+        slot, _ = self._leases.pop(lease_id, (None, None))
+        return slot
+
+    def broken_off(self, slot: SlotId) -> None:
+        """Take a slot out of use whose lease was taken from it, by whomever.
+
+        Where a crash has done it that is known, and counted, already.
+        """
+        self._hear()
+        if slot in self._slots:
+            self.drop(slot, expected=True)
+
+    def drop(self, slot: SlotId, *, expected: bool = False) -> None:
+        """Take a slot out of use, and take back what it was working on."""
+        self._slots.pop(slot, None)
+        for lease_id, (where, future) in list(self._leases.items()):
+            if where == slot:
+                del self._leases[lease_id]
+                future.cancel()
+        self._tell(SlotLost(slot, expected))
+
+    # ---- what happens on the cluster ----
+
+    def turn(self) -> None:
+        """Take note of what has happened since the last time."""
+        if self._session.lost:
+            self._go_on_elsewhere()
+            return
+        changed = self._hear()
+        now = time.monotonic()
+        self._roster.tick(now)
+        for slot, why in self._roster.overdue(self._slots).items():
+            self._listeners.tell(Remarked("warning", f"{why}: it is used no more."))
+            self.drop(slot)
+        if changed or now - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = now
+            self._look_for_slots()
+        if self._refused and not self._slots and now - self._begun_s > REFUSED_FOR_S:
+            worker, why = next(iter(self._refused.items()))
+            raise DaskprsError(_refusal(worker, why))
+
+    def is_there(self, worker: str) -> bool:
+        """Say whether a worker has not gone meanwhile."""
+        self._hear()
+        self._roster.tick(time.monotonic())
+        return self._roster.has(worker) and not self._session.lost
+
+    def _hear(self) -> bool:
+        changed = False
+        try:
+            while True:
+                changed |= self._take_note(self._news.get_nowait())
+        except Empty:
+            return changed
+
+    def _take_note(self, news: News) -> bool:
+        match news:
+            case WorkerTold():
+                return self._roster.hear(news)
+            case WorkerLost(worker, expected):
+                self._roster.lose(worker)
+                self._refused.pop(worker, None)
+                for slot in [slot for slot in self._slots if slot.worker == worker]:
+                    self.drop(slot, expected=expected)
+                return True
+            case WorkerRefused(worker, why):
+                self._refused[worker] = why
+                self._listeners.tell(Remarked("warning", _refusal(worker, why)))
+            case WorkerLeaving():
+                pass  # it is lost soon
+            case _:
+                assert_never(news)
+        return False
+
+    def _heard(self, news: News) -> None:
+        """Take news from Dask's loop."""
+        self._news.put(news)
+        if not isinstance(news, WorkerTold) or not self._roster.has(news.worker):
+            self._wake(None)
+
+    def _look_for_slots(self) -> None:
+        offered = self._roster.offered(self._far.ready)
+        gone = [slot for slot in self._slots if slot not in offered]
+        new = [slot for slot in offered if slot not in self._slots]
+        for slot in gone:
+            if not self._roster.has(slot.worker):
+                told = (
+                    f"the worker {slot.worker} has been silent for too long: it is taken for lost"
+                )
+                self._listeners.tell(Remarked("warning", told))
+            self.drop(slot)
+        for slot in new:
+            self._slots[slot] = None
+            self._tell(SlotAdded(slot, offered[slot]))
+        if gone or new:
+            self._listeners.tell(SlotsChanged(len(set(self.workers.values())), len(self._slots)))
+
+    # ---- the connection ----
+
+    def _new_session(self) -> Session:
+        session = Session(
+            self._client,
+            self._job,
+            self._limits,
+            self._far.origin,
+            self._heard,
+            number=self._sessions,
+        )
+        self._sessions += 1
+        return session
+
+    def _go_on_elsewhere(self) -> None:
+        """Go on with another session once the client is connected again.
+
+        The scheduler has ended the agents of the last one, or has ended itself: what they were at
+        is as if it had not begun.
+        """
+        if self._roster.states() or self._slots:
+            told = "the connection to the scheduler was lost; the job goes on when it is back."
+            self._listeners.tell(Remarked("warning", told))
+        for slot in list(self._slots):
+            self.drop(slot, expected=True)
+        self._roster.lose_all()
+        if self._session.connected:
+            self._session.forget()
+            session = self._new_session()
+            try:
+                session.open()
+            except OSError:
+                return  # lost again; it will be seen at the next turn
+            self._session = session
+
+
+def _refusal(worker: str, why: str) -> str:
+    return (
+        f"the worker {worker} cannot run agents: {why}. Install the same versions of daskprs and "
+        "of what it needs on the scheduler and on all workers."
+    )

@@ -1,0 +1,64 @@
+"""What a job hears of its workers, from themselves and from the scheduler."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from daskprs.core.events import SlotState
+
+
+class WorkerTold(NamedTuple):
+    """A worker tells twice a second that it lives, what it has, and what its slots are doing."""
+
+    worker: str
+    """Its address."""
+    life: str
+    """Another one after a restart at the same address."""
+    host: str
+    threads: int
+    """How many it declares."""
+    cores: int
+    """How many its process may use."""
+    gpus: float
+    """How many of the resource ``GPU`` it declares."""
+    devices: tuple[str, ...]
+    """The devices that its process may use."""
+    states: dict[int, SlotState]
+    """By the number of the slot."""
+
+
+class WorkerLost(NamedTuple):
+    """The scheduler has removed a worker."""
+
+    worker: str
+    expected: bool
+    """It was told to go."""
+
+
+class WorkerLeaving(NamedTuple):
+    """A worker that was told to go says so: the scheduler itself does not hear of each of them."""
+
+    worker: str
+
+
+class WorkerRefused(NamedTuple):
+    """A worker cannot run agents of the job."""
+
+    worker: str
+    why: str
+
+
+News = WorkerTold | WorkerLost | WorkerLeaving | WorkerRefused
+
+
+def packed(news: News) -> bytes:
+    """Return news as Dask passes them on: its messages turn named tuples into plain ones."""
+    return pickle.dumps(news)
+
+
+def unpacked(message: bytes) -> News:
+    """Return news that came by a message."""
+    news: News = pickle.loads(message)
+    return news

@@ -1,0 +1,96 @@
+"""The workers of a cluster, as a job hears of them, and what they offer it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from daskprs.cluster.news import WorkerTold
+    from daskprs.cluster.slots import Nodes
+    from daskprs.core.actions import Equipment, SlotId
+    from daskprs.core.events import SlotState
+    from daskprs.core.overdue import Overdue
+
+    Ready = Callable[[Mapping[str, WorkerTold]], Mapping[str, WorkerTold]]
+
+
+class Roster:
+    """Knows the workers that live, and is told when they go.
+
+    Workers are heard of by what they tell themselves: one whose plugin is not up yet has no slots.
+    """
+
+    def __init__(self, nodes: Nodes, overdue: Overdue) -> None:
+        self._nodes = nodes
+        self._overdue = overdue
+        self._told: dict[str, WorkerTold] = {}
+        self._gone: set[str] = set()
+        """Lives that are over; what one of them has said may arrive after the news of its end."""
+        self._retired: set[SlotId] = set()
+
+    def hear(self, told: WorkerTold) -> bool:
+        """Take what a worker tells; say whether it is a new one, or one that was silent."""
+        if told.life in self._gone:
+            return False
+        before = self._told.get(told.worker)
+        self._told[told.worker] = told
+        was_silent = told.worker in self._overdue.silent
+        self._overdue.hear(told.worker)
+        return was_silent or before is None or before.life != told.life
+
+    def lose(self, worker: str) -> None:
+        """Take note that a worker has gone."""
+        told = self._told.pop(worker, None)
+        self._overdue.forget(worker)
+        if told is not None:
+            self._gone.add(told.life)
+            self._retired = {slot for slot in self._retired if slot.worker != worker}
+
+    def lose_all(self) -> None:
+        """Take note that nothing is known any more of any worker: who lives will tell again."""
+        for worker in list(self._told):
+            self._told.pop(worker)
+            self._overdue.forget(worker)
+        self._retired.clear()
+
+    def overdue(self, slots: dict[SlotId, None]) -> dict[SlotId, str]:
+        """Retire the slots that should have come back and did not; return them, and why."""
+        states = {
+            slot: state
+            for slot in slots
+            if (told := self._told.get(slot.worker))
+            and (state := told.states.get(slot.number)) is not None
+        }
+        found = self._overdue.found(states)
+        self._retired.update(found)
+        return found
+
+    def tick(self, now_s: float) -> None:
+        """Let time pass for those that are not heard."""
+        self._overdue.tick(now_s)
+
+    @property
+    def silent(self) -> set[str]:
+        """The workers that have not been heard for too long."""
+        return self._overdue.silent
+
+    def offered(self, ready: Ready) -> dict[SlotId, Equipment]:
+        """Return the slots there are now, of those workers that are ready."""
+        heard = {worker: told for worker, told in self._told.items() if worker not in self.silent}
+        slots = self._nodes.slots(ready(heard))
+        return {slot: has for slot, has in slots.items() if slot not in self._retired}
+
+    def gpus(self, worker: str) -> float:
+        """Return how many of the resource ``GPU`` a worker declares."""
+        told = self._told.get(worker)
+        return 0.0 if told is None else told.gpus
+
+    def has(self, worker: str) -> bool:
+        """Say whether a worker is there."""
+        return worker in self._told and worker not in self.silent
+
+    def states(self) -> tuple[SlotState, ...]:
+        """Return what all slots are doing."""
+        return tuple(state for told in self._told.values() for state in told.states.values())

@@ -1,0 +1,138 @@
+"""Numbers and devices of agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from daskprs.core.actions import Equipment, SlotId
+from daskprs.core.lease import AgentExited, AgentStarted, LeaseReturned
+from daskprs.core.staff import Staff
+
+DEVICES = ("0", "1")
+
+
+class Office:
+    """A staff, and what comes back of its agents."""
+
+    def __init__(
+        self, share: float = 1, *devices: tuple[str, ...], slots: int = 4, node: int = 0
+    ) -> None:
+        self.staff = Staff(share, lambda _: 0)
+        self.slots = [
+            SlotId(f"worker {worker}", number, node)
+            for worker in range(max(1, len(devices)))
+            for number in range(slots)
+        ]
+        for slot in self.slots:
+            worker = int(slot.worker.removeprefix("worker "))
+            has = devices[worker] if devices else DEVICES
+            self.staff.slot_added(slot, Equipment(has, 1))
+
+    def start(self, slot: SlotId) -> tuple[str, str]:
+        """Start an agent; return its name and what it sees."""
+        post = self.staff.post(slot)
+        assert post is not None
+        self.tell(slot, AgentStarted(post.process, 1))
+        return post.process, post.environment["CUDA_VISIBLE_DEVICES"]
+
+    def end(self, slot: SlotId, process: str) -> None:
+        """Let an agent end."""
+        self.tell(slot, AgentExited(process, 0, "stopped", expected=True))
+
+    def tell(self, slot: SlotId, *events: Any) -> None:
+        """Let a lease come back."""
+        self.staff.hear(LeaseReturned(1, "", agent_events=events), slot)
+
+
+def test_the_next_started_process_takes_the_device_that_one_has_left() -> None:
+    """Two devices and four processes, as the contract has it."""
+    office = Office()
+    started = [office.start(slot) for slot in office.slots]
+    assert started == [
+        ("process000", "0"),
+        ("process001", "1"),
+        ("process002", "-1"),
+        ("process003", "-1"),
+    ]
+    office.end(office.slots[2], "process002")
+    office.end(office.slots[0], "process000")
+    assert office.start(office.slots[2]) == ("process004", "0")
+    assert office.start(office.slots[0]) == ("process005", "-1")
+
+
+def test_several_workers_on_a_host_never_get_the_same_device() -> None:
+    """Whether all see all devices, or each its own first, as dask-cuda has it."""
+    for seen in ((DEVICES, DEVICES), (DEVICES, DEVICES[::-1])):
+        office = Office(1, *seen, slots=1)
+        assert [office.start(slot)[1] for slot in office.slots] == ["0", "1"]
+    office = Office(1, DEVICES[::-1], DEVICES, slots=1)
+    assert [office.start(slot)[1] for slot in office.slots] == ["1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("share", "seen"),
+    [
+        (0.5, ["0", "1", "0", "1", "-1"]),
+        (0.1, ["0", "1", "0", "1", "0"]),
+        (0.6, ["0", "1", "-1", "-1", "-1"]),
+        (2, ["0,1", "-1", "-1", "-1", "-1"]),
+        (3, ["-1", "-1", "-1", "-1", "-1"]),
+        (0, ["-1", "-1", "-1", "-1", "-1"]),
+    ],
+)
+def test_a_device_is_shared_by_as_many_as_fit(share: float, seen: list[str]) -> None:
+    """Five processes on two devices; who has none is shown none."""
+    office = Office(share, slots=5)
+    assert [office.start(slot)[1] for slot in office.slots] == seen
+    asked = [0.0 if devices == "-1" else float(share) for devices in seen]
+    assert [office.staff.gpus(slot) for slot in office.slots] == asked
+
+
+def test_names_of_devices_are_passed_on_as_they_are() -> None:
+    """UUIDs and MIG instances too."""
+    office = Office(1, ("GPU-8f1c", "MIG-GPU-2/1/0"), slots=2)
+    assert [office.start(slot)[1] for slot in office.slots] == ["GPU-8f1c", "MIG-GPU-2/1/0"]
+
+
+def test_where_there_is_no_device_nothing_is_said_of_any() -> None:
+    """A CPU node."""
+    staff = Staff(1, lambda _: 0)
+    slot = SlotId("worker", 0, 0)
+    staff.slot_added(slot, Equipment((), 3))
+    post = staff.post(slot)
+    assert post is not None
+    assert post.environment == {}
+    assert post.threads == 3
+    assert staff.gpus(slot) == 0.0
+
+
+def test_no_number_is_left_out_where_an_agent_could_not_be_had() -> None:
+    """The post is given again until somebody holds it, and then no more."""
+    office = Office()
+    slot = office.slots[0]
+    assert office.staff.post(slot) == office.staff.post(slot)
+    assert office.start(slot)[0] == "process000"
+    assert office.staff.post(slot) is None
+    assert office.start(office.slots[1])[0] == "process001"
+
+
+def test_numbers_are_of_their_node_and_go_on_after_an_earlier_run() -> None:
+    """Node 3 has had two processes before."""
+    staff = Staff(1, {3: 2}.get)  # type: ignore[arg-type]
+    for number in range(2):
+        slot = SlotId("worker", number, 3)
+        staff.slot_added(slot, Equipment())
+        post = staff.post(slot)
+        assert post is not None
+        assert post.process == f"process{2 + number:03d}"
+
+
+def test_the_device_of_a_lost_worker_is_free() -> None:
+    """Another worker of the host takes it."""
+    office = Office(1, ("0",), ("0",), slots=1)
+    first, second = office.slots
+    assert office.start(first)[1] == "0"
+    office.staff.slot_lost(first)
+    assert office.start(second)[1] == "0"

@@ -16,7 +16,7 @@ OLDEST := .venv-oldest
 OLDEST_PYTHON ?= python3.11
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-large test-oldest style docs suite bench bench-full clean
+.PHONY: help demo test test-long test-large test-oldest chaos style docs suite bench bench-full clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -36,6 +36,9 @@ test-long: $(READY)  ## The tests that take minutes, and properties on many more
 
 test-large: $(READY)  ## A result of 10 GB: minutes, and 35 GB of room where TMPDIR is
 	@LARGE_RESULT_MB=10000 $(BIN)/python -m pytest tests/output/test_large_results.py
+
+chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random: half an hour
+	@$(BIN)/python tests/chaos/everything.py
 
 test-oldest: $(OLDEST)/ready  ## The suite with the lowest versions that pyproject.toml allows
 	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not long"

@@ -67,7 +67,8 @@ def parallel_run(
     append_row_dataframe_sep: str = " ",
     keep_rows: bool = False,
     overwrite: bool = False,
-    resume: bool = False,
+    resume: bool | Literal["extend", "failed"] = False,
+    accept_changes: Sequence[str] = (),
     progress: bool | None = None,
     **unknown: Any,
 ) -> ParallelRunResult:
@@ -191,7 +192,14 @@ def parallel_run(
     overwrite
         Replace an existing output file, at the moment of publishing.
     resume
-        Continue the job in `job_dir`: what is committed in its journal is not run again.
+        Go on with the job in `job_dir`: what is committed in its journal is not run again. With
+        True, all that is left is run, and what has failed gets fresh tries. ``"extend"``: the input
+        has grown, and only what is new by content is run. ``"failed"``: only what has failed in
+        the end is run, by a script that may have been mended. The output is written anew, with all
+        rows in input order.
+    accept_changes
+        With `resume`: which of ``"script"``, ``"input"`` and ``"options"`` may have changed. What
+        is done is kept on purpose; of a changed input, what is the same by content.
     progress
         Show progress. Default: in a terminal and in notebooks a live display, else a line now and
         then.

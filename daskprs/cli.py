@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from daskprs.errors import Option
     from daskprs.result import ParallelRunResult
 
+EXTEND = "The same where the input has grown: only what is new by content is run."
 EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
 ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
 """What ends a job as Ctrl-C does: a batch system's end, and that of the terminal."""
@@ -76,6 +77,7 @@ def main() -> None:
     help="The scheduler of a Dask cluster. Default: the cores of this machine.",
 )
 @click.option("--resume", is_flag=True, help=HELP["resume"])
+@click.option("--extend", is_flag=True, help=EXTEND)
 @click.option("--overwrite", is_flag=True, help=HELP["overwrite"])
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option(
@@ -106,6 +108,8 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
         "--environment-variable", found.pop("environment_variables")
     )
     found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
+    if found.pop("extend"):
+        found["resume"] = "extend"
     found["progress"] = False if found.pop("quiet") else None
     with _every_end():
         _run(ctx, script, inputs, found)

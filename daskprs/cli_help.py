@@ -57,7 +57,7 @@ GROUPS = {
         "keep_rows",
         "overwrite",
     ),
-    "The job": ("job_dir", "resume", "quiet"),
+    "The job": ("job_dir", "resume", "extend", "accept_changes", "quiet"),
 }
 """Options in the order in which they are shown; the headings are those of the documentation."""
 AFTER_RUN = """\b

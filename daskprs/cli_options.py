@@ -90,12 +90,15 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def flagged(option: Option) -> str:
     """Return an option as it is written here; see `daskprs.errors.Option`."""
+    if option == ("resume", "extend"):
+        return "--extend"
     name = WRITTEN.get(option.name, option.name).replace("_", "-")
     if option.value is True:
         return f"--{name}"
     if option.value is False:
         return f"--no-{name}"
-    return f"--{name}" if option.value is ... else f"--{name} {shlex.quote(str(option.value))}"
+    value = ",".join(option.value) if isinstance(option.value, tuple) else str(option.value)
+    return f"--{name}" if option.value is ... else f"--{name} {shlex.quote(value)}"
 
 
 def pairs(option: str, words: Iterable[str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from daskprs.job_spec import agent_spec
 from daskprs.output.output_file import (
     make_output_dir,
 )
+from daskprs.output.resumption import RUNS, Resumption
 from daskprs.output.store import ResultStore
 from daskprs.report.end_message import end_message
 from daskprs.report.listeners import Listeners
@@ -115,9 +116,16 @@ class Job:
             call.output,
             call.target,
             fingerprint,
-            resume=options.resume,
+            resumption=self._resumption(),
             overwrite=options.overwrite,
+            where=self._source.where,
         )
+
+    def _resumption(self) -> Resumption | None:
+        options = self._options
+        if not options.resume:
+            return None
+        return Resumption(self._source.mini_batches, RUNS[options.resume], options.accept_changes)
 
     def _spec(self) -> JobSpec:
         return agent_spec(
@@ -141,7 +149,7 @@ class Job:
                 self._source.unit,
                 time.time(),
                 expected,
-                self._options.resume,
+                bool(self._options.resume),
                 self._options.changed(),
             )
         )
@@ -192,6 +200,7 @@ class Job:
         if rows and items.total > 0 and items.succeeded == 0:
             reason = f"not one of {items.total} {self._source.unit}s succeeded"
             return Ending(JobStatus.FAILED, reason, ledger.first_failure)
+        self._write_failed(store, listeners)  # first: what is Completed has the table that is true
         path = store.publish()
         if path is not None:
             listeners.tell(OutputPublished(str(path), store.published_bytes))
@@ -205,6 +214,8 @@ class Job:
         self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners
     ) -> JobEnd:
         """Settle how the job ended, and only then tell it."""
+        if ending.status is not JobStatus.COMPLETED:
+            self._write_failed(store, listeners)
         with held_back():
             standing = ledger.standing()
             done, items, output = standing.mini_batches, standing.items, store.published
@@ -212,10 +223,19 @@ class Job:
             go_on_by = self._surface.resume(self._folder.path)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)
             end = self._end = JobEnd(result, end_message(ended, self._folder))
+            store.end(result.record())
         if self._interrupts.taken:
             listeners.tell(Remarked("warning", "An interrupt came too late: all is published."))
         listeners.tell(ended)
         return end
+
+    def _write_failed(self, store: ResultStore, listeners: Listeners) -> None:
+        """Write the table of what failed; without it a job is no less what it is."""
+        try:
+            store.write_failed()
+        except OSError as error:
+            told = f"{self._folder.failed} cannot be written: {error}"
+            listeners.tell(Remarked("warning", told))
 
     def _result(
         self, status: JobStatus, done: Counts, items: Counts, output: Path | None

@@ -126,6 +126,16 @@ class JobFolder:
         """Return the private working directory of an agent."""
         return self.path / "work" / str(node) / process
 
+    @property
+    def call(self) -> Path:
+        """What the job was called with, for those that go on with it by its folder."""
+        return self.path / "job.json"
+
+    @property
+    def failed(self) -> Path:
+        """The mini-batches that failed in the end, with every attempt."""
+        return self.path / "failed.parquet"
+
     # ---- logs ----
 
     @property

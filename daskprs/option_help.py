@@ -99,6 +99,10 @@ HELP = {
     "keep_rows": "Keep the rows with their types too, for to_pandas in Python.",
     "overwrite": "Replace an existing output file, at the moment of publishing.",
     "resume": "Go on with the job in --job-dir: what it has done is not done again.",
+    "accept_changes": (
+        "Go on although these have changed, script, input or options, and keep what is done; "
+        "of a changed input, what is the same by content."
+    ),
     "progress": (
         "Show progress. Default: in a terminal and in notebooks a live display, else a "
         "line now and then."

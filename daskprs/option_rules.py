@@ -15,6 +15,7 @@ LONGEST_S = 259_200
 MOST_PERCENT = 100
 PLAIN = (str, int, float)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+PARTS = ("script", "input", "options")
 HEADERS = (
     "no_header",
     "from_first_file",
@@ -195,6 +196,14 @@ def check_size(name: str, value: Any) -> Any:
     return value if isinstance(value, str) else size
 
 
+def check_parts(name: str, value: Any) -> tuple[str, ...]:
+    """Return the parts of a job that may have changed as a tuple; a single one may be text."""
+    given = (value,) if isinstance(value, str) else value
+    if not isinstance(given, Sequence) or not all(one in PARTS for one in given):
+        raise refused(name, value, f"some of {', '.join(map(repr, PARTS))}")
+    return tuple(dict.fromkeys(given))
+
+
 RULES: dict[str, Rule] = {
     "source_directory": check_path,
     "arguments": strings,
@@ -237,8 +246,9 @@ RULES: dict[str, Rule] = {
             "append_row_dataframe_header",
             "keep_rows",
             "overwrite",
-            "resume",
         )
     },
+    "resume": check_one_of(True, False, "extend", "failed"),
+    "accept_changes": check_parts,
     "progress": check_one_of(True, False, None),
 }

@@ -49,6 +49,7 @@ NEVER_IN_RESULTS = {
     "source_directory",
     "overwrite",
     "resume",
+    "accept_changes",
     "progress",
 }
 """Options that change how a job runs, not what comes out: a resume may change them."""
@@ -118,7 +119,8 @@ class RunOptions:
     append_row_dataframe_sep: str = " "
     keep_rows: bool = False
     overwrite: bool = False
-    resume: bool = False
+    resume: bool | Literal["extend", "failed"] = False
+    accept_changes: Sequence[str] = ()
     progress: bool | None = None
 
     def __post_init__(self) -> None:
@@ -138,6 +140,14 @@ class RunOptions:
                 ": not with ",
                 Option("output_action", "summary_only"),
                 ", which drops what run() returns.",
+            )
+
+        if self.accept_changes and not self.resume:
+            raise OptionError(
+                Option("accept_changes", self.accept_changes),
+                ": only with ",
+                Option("resume", value=True),
+                ": a new job has nothing to keep.",
             )
 
     @classmethod

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from daskprs.core.events import Counts
 from daskprs.errors import Option, OptionError
@@ -56,24 +56,41 @@ class ParallelRunResult:
     unit: str = "row"
 
     @property
+    def failed_file(self) -> Path | None:
+        """The table of what failed in the end, with every attempt; None where nothing did.
+
+        A Parquet file in the job folder, with a row for each mini-batch. A later run of the job in
+        which they succeed removes it.
+        """
+        path = JobFolder(self.job_dir).failed
+        return path if path.exists() else None
+
+    @property
     def failed(self) -> pd.DataFrame:
         """The mini-batches that failed in the end.
 
         Returns
         -------
         pandas.DataFrame
-            One row for each, in the order in which they were given up, with the columns
+            One row for each, in input order, with the columns
             ``mini_batch`` (int), ``label`` (str, which part of the input it is), ``items`` (int),
             ``log`` (str, below `logs_dir`: the traceback, or what a process that died wrote to
-            stderr) and ``error`` (str). Read from the log folder each time.
+            stderr) and ``error`` (str). Read from `failed_file` each time.
 
         """
         import pandas as pd
 
-        from daskprs.report.attempts import FailedRow, failed_rows
+        from daskprs.report.failed_rows import FailedRow, failed_rows
 
         rows = list(failed_rows(JobFolder(self.job_dir)))
         return pd.DataFrame(rows, columns=list(FailedRow._fields))
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        values = asdict(self)
+        for name in ("output_file", "output_dir", "logs_dir", "job_dir"):
+            values[name] = None if values[name] is None else str(values[name])
+        return values
 
     def to_pandas(self) -> pd.DataFrame:
         """Return what `run` returned, in input order, with its types.
@@ -133,6 +150,7 @@ class ParallelRunResult:
             rows.append(("output", str(self.output_file)))
         if self.mini_batches.failed:
             rows.append(("errors", str(JobFolder(self.job_dir).job_error)))
+            rows.append(("failed", str(JobFolder(self.job_dir).failed)))
         return [*rows, ("logs", str(self.logs_dir)), ("job", str(self.job_dir))]
 
 

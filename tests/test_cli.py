@@ -246,7 +246,7 @@ def test_the_headings_of_the_help_are_those_of_the_documentation() -> None:
     table = {
         name: set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) for name, text in sections.items()
     }
-    elsewhere = {"arguments", "progress", "client", "job_dir", "output_dir", "quiet"}
+    elsewhere = {"arguments", "progress", "client", "job_dir", "output_dir", "quiet", "extend"}
     assert {name: set(names) - elsewhere for name, names in GROUPS.items()} == {
         name: names - elsewhere for name, names in table.items()
     }

@@ -115,6 +115,10 @@ REFUSED: list[tuple[str, Any]] = [
     ("keep_rows", None),
     ("overwrite", "no"),
     ("resume", 1),
+    ("resume", "all"),
+    ("accept_changes", "outputs"),
+    ("accept_changes", ["script", 1]),
+    ("accept_changes", 7),
     ("progress", "bar"),
 ]
 
@@ -164,6 +168,7 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
     ("given", "said"),
     [
         ({"partition_keys": "a", "mini_batch_size": 10}, "not with partition_keys"),
+        ({"accept_changes": "script"}, "only with resume=True"),
         ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
     ],
 )

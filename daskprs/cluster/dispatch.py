@@ -16,6 +16,7 @@ from daskprs.cluster.stopping import stopped
 from daskprs.core.actions import Abort, Commit, FailAttempt, Finish, LeaseFailed, Submit, Ticked
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import (
+    NOWHERE,
     AgentChanged,
     AttemptFailed,
     MiniBatchesDone,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from daskprs.output.store import ResultStore
     from daskprs.report.listeners import Listeners
 
-NOWHERE = Place(0, "")
 TICK_S = 0.25
 """How often the loop turns when nothing comes in."""
 
@@ -172,7 +172,7 @@ class Dispatcher:
             case FailAttempt(mini_batch, outcome, final, charged):
                 if not outcome.started:  # lost with its node: the ledger has no clock
                     outcome = outcome._replace(started=time.time())
-                self._store.attempt_failed(mini_batch, outcome, final=final)
+                self._store.attempt_failed(mini_batch, outcome, place, final=final, charged=charged)
                 if final:
                     self._settled_s = time.monotonic()
                 self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))

@@ -67,6 +67,11 @@ class Accounts:
         self.tally.recover(total, succeeded, failed, empty=empty)
         self.abort_if(self._budgets.fail_items(failed))
 
+    def carry_failure(self, items: int) -> None:
+        """Settle a mini-batch that an earlier run has given up, and this one does not try again."""
+        self.tally.carry_failure(items)
+        self.abort_if(self._budgets.fail_mini_batch(items))
+
     def charge(
         self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool = False
     ) -> Entry | None:

@@ -34,6 +34,9 @@ class Place(NamedTuple):
     pid: int = 0
 
 
+NOWHERE = Place(0, "")
+
+
 class SlotState(NamedTuple):
     """What one slot is doing just now, as its worker saw it last."""
 

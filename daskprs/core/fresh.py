@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from daskprs.core.entry import Entry
 from daskprs.core.outcomes import Failure
@@ -36,9 +36,15 @@ class Recovered(Protocol):
         ...
 
 
+class LeftOut(NamedTuple):
+    """A mini-batch that failed in an earlier run, and is not tried again in this one."""
+
+    items: int
+
+
 def fresh(
     plan: Iterator[MiniBatch],
-    recovered: Callable[[MiniBatch], Recovered | None],
+    recovered: Callable[[MiniBatch], Recovered | LeftOut | None],
     accounts: Accounts,
     patience: Patience,
 ) -> Iterator[Entry]:
@@ -62,7 +68,10 @@ def fresh(
             accounts.tally.plan()
             yield Entry(mini_batch)
         else:
-            accounts.recover(done.total, done.succeeded, empty=done.empty)
+            if isinstance(done, LeftOut):
+                accounts.carry_failure(done.items)
+            else:
+                accounts.recover(done.total, done.succeeded, empty=done.empty)
             if accounts.over:
                 return
 

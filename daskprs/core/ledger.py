@@ -13,7 +13,7 @@ from daskprs.core.accounts import Accounts
 from daskprs.core.actions import LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
 from daskprs.core.backlog import Backlog
 from daskprs.core.flight import Flight
-from daskprs.core.fresh import Recovered, fresh
+from daskprs.core.fresh import LeftOut, Recovered, fresh
 from daskprs.core.init_rules import InitRules
 from daskprs.core.lease import Lease, LeaseReturned
 from daskprs.core.lease_sizes import LeaseSizes
@@ -46,7 +46,8 @@ class Ledger:
     limits
         Tries, budgets and timeouts.
     recovered
-        Returns what an earlier run committed for a mini-batch, or None: such are not run again.
+        Returns what an earlier run committed for a mini-batch, or that it is left out: such are
+        not run again. Else None.
     expected
         How many mini-batches there will be, where that is known beforehand.
     first_process
@@ -60,7 +61,7 @@ class Ledger:
         plan: Iterator[MiniBatch],
         limits: Limits,
         *,
-        recovered: Callable[[MiniBatch], Recovered | None] = lambda _: None,
+        recovered: Callable[[MiniBatch], Recovered | LeftOut | None] = lambda _: None,
         expected: int | None = None,
         first_process: Callable[[int], int] = lambda _: 0,
     ) -> None:

@@ -37,3 +37,15 @@ class Assigned(NamedTuple):
     mini_batch: MiniBatch
     attempt: int
     """1 for the first; counted by the ledger alone."""
+
+
+class Where(NamedTuple):
+    """Where the items of a mini-batch lie, as far as that can be said in numbers and paths."""
+
+    paths: tuple[str, ...] = ()
+    """Its files, or the file that it is a part of."""
+    row_group: int | None = None
+    rows: tuple[int, int] | None = None
+    """Its first row and the one behind its last: in the row group, the partition or the frame."""
+    bytes: tuple[int, int] | None = None
+    """The same in bytes; of text, the rows that start there."""

@@ -65,6 +65,11 @@ class Tally:
             self.items_succeeded += succeeded
             self.items_failed += failed
 
+    def carry_failure(self, items: int) -> None:
+        """Count a mini-batch that an earlier run has given up."""
+        self.plan()
+        self.give_up(items)
+
     def standing(self, *, expected: int | None, running: int, waiting: int) -> Standing:
         """Return the counts together with what is under way."""
         return Standing(

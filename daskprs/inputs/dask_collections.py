@@ -12,7 +12,7 @@ from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
 from daskprs.inputs.files import FilesSource
-from daskprs.inputs.frames import FrameReader, FrameSource, source_of_frame
+from daskprs.inputs.frames import FrameReader, FrameSource, rows_of, source_of_frame
 from daskprs.inputs.input_options import check_options
 from daskprs.inputs.object_frames import ObjectFrameReader, ObjectFrameSource
 from daskprs.inputs.partition_keys import by_keys
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Source, Unit
 
@@ -158,6 +158,10 @@ class PartitionsSource:
             "kind": "dask DataFrame",
             "partitions": [part.fingerprint() for part in self._parts],
         }
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return which rows of its partition."""
+        return rows_of(mini_batch.piece[1])
 
     def reader(self) -> PartitionsReader:
         """Return the reader for the agents (after `prepare`)."""

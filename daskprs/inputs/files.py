@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.mini_batch import MiniBatch
+from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError, Option, OptionError
 from daskprs.inputs.input_file import InputFile, files_fingerprint, is_url, name_of
 from daskprs.inputs.partition_format import PartitionFormat, Values, check_keys
@@ -94,6 +94,10 @@ class FilesSource:
     def reader(self) -> FilesReader:
         """Return the reader for the agents."""
         return FilesReader()
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return the paths."""
+        return Where(paths=mini_batch.piece)
 
     def _files(self) -> Iterator[InputFile]:
         return (file for files in self._inputs for file in files)

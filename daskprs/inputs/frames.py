@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs.core.mini_batch import MiniBatch
+from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputError
 from daskprs.inputs.arrow_pandas import ToPandas, cast, one_type, without_index, without_rows
 from daskprs.inputs.digested_file import DigestedFile
@@ -87,6 +87,10 @@ class FrameSource:
         """Return the reader for the agents (after `prepare`)."""
         return FrameReader(self._path, self._to_pandas)
 
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return which rows of the frame."""
+        return rows_of(mini_batch)
+
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""
         return self._to_pandas.meta()
@@ -114,6 +118,12 @@ def row_slices(total: int, rows: int, digest: str) -> Iterator[MiniBatch]:
             row_lower_bound=start,
             label=f"rows {start}-{stop}",
         )
+
+
+def rows_of(mini_batch: MiniBatch) -> Where:
+    """Return which rows of its frame a mini-batch is."""
+    first = mini_batch.row_lower_bound or 0
+    return Where(rows=(first, first + (mini_batch.items or 0)))
 
 
 class FrameReader:

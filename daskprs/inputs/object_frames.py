@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import LoadError
-from daskprs.inputs.frames import row_slices
+from daskprs.inputs.frames import row_slices, rows_of
 from daskprs.job_folder import whole_file
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.inputs.source import Unit
 
 SAMPLE_ROWS = 1_000
@@ -83,6 +83,10 @@ class ObjectFrameSource:
     def reader(self) -> ObjectFrameReader:
         """Return the reader for the agents (after `prepare`)."""
         return ObjectFrameReader(self._path)
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return which rows of the frame."""
+        return rows_of(mini_batch)
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprs.core.mini_batch import MiniBatch
+from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError
 from daskprs.inputs.arrow_pandas import cast
 from daskprs.inputs.input_file import files_fingerprint, open_binary
@@ -104,6 +104,8 @@ class ParquetSource:
             "kind": "parquet",
             "files": files_fingerprint(self._files),
             "schema": str(self._types.schema.remove_metadata()),
+            "booleans with nulls": sorted(self._types.objects),
+            "types of paths": self._paths.types(),
         }
 
     def reader(self) -> ParquetReader:
@@ -111,6 +113,12 @@ class ParquetSource:
         paths = [file.path for file in self._files]
         values = [self._paths.of_file(path) for path in paths]
         return ParquetReader(paths, values, self._types)
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return the file, the row group, and which of its rows."""
+        place, group, start, count = mini_batch.piece
+        path = self._files[place].path
+        return Where(paths=(path,), row_group=group, rows=(start, start + count))
 
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from daskprs.core.mini_batch import MiniBatch
+from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.inputs.shuffle import KeyIndex, ShuffledReader, shuffle
 
 if TYPE_CHECKING:
@@ -62,6 +62,11 @@ class FolderKeySource:
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on."""
         return {"keys": list(self._keys), "table": self._source.fingerprint()}
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return the files that have rows of it."""
+        found = (path for part in mini_batch.piece for path in self._source.where(part).paths)
+        return Where(paths=tuple(dict.fromkeys(found)))
 
     def reader(self) -> JoiningReader:
         """Return the reader for the agents."""
@@ -130,6 +135,11 @@ class ShuffledKeySource:
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on."""
         return {"keys": list(self._keys), "table": self._source.fingerprint()}
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return nothing: what it is says its key."""
+        del mini_batch
+        return Where()
 
     def reader(self) -> ShuffledReader:
         """Return the reader for the agents."""

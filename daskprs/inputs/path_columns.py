@@ -62,6 +62,10 @@ class PathColumns:
             for file, values in zip(files, given, strict=True)
         }
 
+    def types(self) -> dict[str, str]:
+        """Return the types of the columns, which depend on all paths."""
+        return {name: str(self._types[name]) for name in self.names}
+
     def values(self, path: str) -> dict[str, Any]:
         """Return what one path carries."""
         return self._values[path]

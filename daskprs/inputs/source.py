@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.mini_batch import MiniBatch, Where
 
 Unit = Literal["row", "file"]
 
@@ -70,6 +70,10 @@ class Source(Protocol):
 
     def reader(self) -> Reader:
         """Return the reader for the agents."""
+        ...
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return where the items of a mini-batch lie."""
         ...
 
 

@@ -53,6 +53,11 @@ class TextColumn(NamedTuple):
         return str(self.parsed if self.final is None else self.final)
 
     @property
+    def told_apart(self) -> str:
+        """All that its values depend on, for people."""
+        return f"{self.kind} as {self.date_format}" if self.date_format else self.kind
+
+    @property
     def takes_null(self) -> bool:
         """Whether a cell may be empty."""
         return not self.is_plain or self.parsed.kind == "f"

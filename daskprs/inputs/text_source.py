@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.core.mini_batch import MiniBatch
+from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.inputs.input_file import files_fingerprint
 from daskprs.inputs.path_columns import PathColumns
 from daskprs.inputs.sizes import bytes_per_mini_batch
@@ -91,6 +91,11 @@ class TextSource:
         known = [size for size in sizes if size is not None]
         return sum(-(-size // self._size) for size in known) if len(known) == len(sizes) else None
 
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return the file, and which of its bytes."""
+        place, start, stop = mini_batch.piece
+        return Where(paths=(self._files[place].path,), bytes=(start, stop))
+
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
         """Return what the path of a mini-batch's file carries."""
         return self._paths.values(self._files[mini_batch.piece[0]].path)
@@ -102,7 +107,12 @@ class TextSource:
 
     def _fingerprint(self, kind: str, schema: dict[str, str]) -> dict[str, Any]:
         files = files_fingerprint(self._files)
-        return {"kind": kind, "files": files, "schema": schema}
+        return {
+            "kind": kind,
+            "files": files,
+            "schema": schema,
+            "types of paths": self._paths.types(),
+        }
 
     def _ranges(self, place: int) -> Iterator[tuple[int, int]]:
         size = size_of(self._files[place], self._encoding)

@@ -108,7 +108,7 @@ class CommitTable:
         headers = self._headers
         numbers = [headers.setdefault(header, len(headers)) for header in commits.header or ()]
         values = (
-            None if commits.identity is None else map(_digest, commits.identity),
+            None if commits.identity is None else map(digest_of, commits.identity),
             commits.index,
             commits.total,
             commits.succeeded,
@@ -140,7 +140,7 @@ class CommitTable:
         if place == len(indexes) or indexes[place] != index:
             return None
         row = int(order[place])
-        return self._commit(row) if self._columns["identity"][row] == _digest(identity) else None
+        return self._commit(row) if self._columns["identity"][row] == digest_of(identity) else None
 
     def column(self, name: str) -> Numbers:
         """Return a copy of a column."""
@@ -200,6 +200,7 @@ _COLUMNS = {
 }
 
 
-def _digest(identity: str) -> int:
+def digest_of(identity: str) -> int:
+    """Return what an identity is looked for by."""
     digest = hashlib.blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "little")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobChanged, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterator
 
     Parts = tuple[str | Option, ...]
 
@@ -21,19 +22,39 @@ DIGESTS = {
     ("script", "object"): "the function or object that is the script has changed",
 }
 """What is compared by a digest, which says nothing to people."""
+ACCEPTABLE = ("input", "options", "script")
+OF_PLAN = ("input", "options")
+OF_ALL_ROWS = {"content", "rows", "partitions"}
+"""What is known of a table as a whole; rows that are brought together by key are known by key."""
 PLACES = {"script": "in the script's folder", "input": "of the input"}
 
 
-def check_unchanged(written: Iterable[dict[str, Any]], now: dict[str, Any]) -> None:
+def check_unchanged(
+    then: dict[str, Any] | None,
+    now: dict[str, Any],
+    accepted: Collection[str] = (),
+    *,
+    extend: bool = False,
+) -> bool:
     """Refuse to go on with a job that has become another one.
 
     Parameters
     ----------
-    written
-        What the epochs of the job were begun with, as JSON values: for ``input``, ``script``,
-        ``options`` and ``output``. Below ``files``, paths with what their content is known by.
+    then
+        What the job was begun with, as JSON values: for ``input``, ``script``, ``options`` and
+        ``output``. Below ``files``, paths with what their content is known by. None: nothing that
+        would matter.
     now
         The same of what is asked for now.
+    accepted
+        Parts that may differ: what was made with another one is kept on purpose.
+    extend
+        The input may have more files, other rows of a key, more partitions.
+
+    Returns
+    -------
+    bool
+        Whether the plan may be another one.
 
     Raises
     ------
@@ -41,60 +62,106 @@ def check_unchanged(written: Iterable[dict[str, Any]], now: dict[str, Any]) -> N
         Naming the files, options and other parts that differ.
 
     """
+    if then is None:
+        return False
     now = json.loads(json.dumps(now))  # as it would have been written
-    for then in written:
-        changed = list(_differences(then, now, ()))
-        if changed:
-            raise JobChanged(*_message(changed))
+    compared = _Comparison(extend=extend)
+    changed = {
+        part: found
+        for part in sorted({*then, *now})
+        if part not in accepted
+        and (found := list(compared.differences(then.get(part), now.get(part), (part,))))
+    }
+    if changed:
+        raise JobChanged(*_message(changed, is_more=_is_only_more(then, now, changed)))
+    return any(then.get(part) != now.get(part) for part in OF_PLAN) or _order(then) != _order(now)
 
 
-def _message(changed: list[Parts]) -> Iterator[str | Option]:
+def _order(fingerprint: dict[str, Any]) -> str:
+    return json.dumps(fingerprint.get("input"))
+
+
+def _is_only_more(then: Any, now: Any, changed: Collection[str]) -> bool:
+    """Say whether the input has more than it had, and nothing else has changed."""
+    more = _Comparison(extend=True).differences(then.get("input"), now.get("input"), ("input",))
+    return [*changed] == ["input"] and not list(more)
+
+
+def _message(changed: dict[str, list[Parts]], *, is_more: bool) -> Iterator[str | Option]:
     yield "the job cannot go on, since what it has done was made with something else:"
-    for parts in changed[:SHOWN]:
+    told = [parts for part in changed for parts in changed[part]]
+    for parts in told[:SHOWN]:
         yield "\n  "
         yield from parts
-    if len(changed) > SHOWN:
-        yield f"\n  and {len(changed) - SHOWN} more"
-    yield "\nPut this back as it was, and go on; or begin anew, without "
+    if len(told) > SHOWN:
+        yield f"\n  and {len(told) - SHOWN} more"
+    yield "\nPut this back as it was, and go on"
+    if is_more:
+        yield "; or run only what is new by "
+        yield Option("resume", "extend")
+    elif set(changed) <= set(ACCEPTABLE):
+        yield "; or keep what is done on purpose by "
+        yield Option("accept_changes", tuple(changed))
+    yield "; or begin anew, without "
     yield Option("resume", value=True)
     yield " and with another "
     yield Option("job_dir")
     yield "."
 
 
-def _differences(then: Any, now: Any, where: tuple[str, ...]) -> Iterator[Parts]:
-    if then == now and not isinstance(then, dict):
-        return
-    if where[-1:] == ("files",):
-        yield from _files(then, now, where[0])
-    elif isinstance(then, dict) and isinstance(now, dict):
-        for name in sorted({*then, *now}):
-            yield from _differences(then.get(name), now.get(name), (*where, name))
-    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
-        for place, (one, other) in enumerate(zip(then, now, strict=True)):
-            yield from _differences(one, other, (*where, str(place)))
-    else:
-        yield _value(then, now, where)
+class _Comparison:
+    """Finds what differs; with `extend`, what is more than growth."""
 
+    def __init__(self, *, extend: bool) -> None:
+        self._extend = extend
+        self._by_content = False
+        """Mini-batches are made of all rows of a key, wherever these lie."""
 
-def _files(then: Any, now: Any, part: str) -> Iterator[Parts]:
-    """Name the files that differ; of more than anybody would read there is only a digest."""
-    if not isinstance(then, dict) or not isinstance(now, dict):
-        if then != now:
-            yield (f"the files {PLACES[part]} are not the same",)
-        return
-    for path in sorted({*then, *now}):
-        if "" in (then.get(path), now.get(path)):
-            continue  # a log that the job itself writes
-        if path not in then:
-            if part == "input" or path.endswith(CODE):
-                yield (f"{PLACES[part]}, {path} is new",)
-        elif path not in now:
-            yield (f"{PLACES[part]}, {path} is gone",)
-        elif then[path] != now[path]:
-            yield (f"{PLACES[part]}, {path} has changed",)
-    if part == "input" and then == now and list(then) != list(now):
-        yield ("the files of the input come in another order",)
+    def differences(self, then: Any, now: Any, where: tuple[str, ...]) -> Iterator[Parts]:
+        """Yield what differs, in words."""
+        if isinstance(then, dict) and "keys" in then:
+            self._by_content = self._extend
+        if then == now and not isinstance(then, dict):
+            return
+        if where[-1] in OF_ALL_ROWS and self._extend:
+            yield from self._all_rows(then, now, where)
+        elif where[-1] == "files":
+            yield from self._files(then, now, where[0])
+        elif isinstance(then, dict) and isinstance(now, dict):
+            for name in sorted({*then, *now}):
+                yield from self.differences(then.get(name), now.get(name), (*where, name))
+        elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+            for place, (one, other) in enumerate(zip(then, now, strict=True)):
+                yield from self.differences(one, other, (*where, str(place)))
+        else:
+            yield _value(then, now, where)
+
+    def _all_rows(self, then: Any, now: Any, where: tuple[str, ...]) -> Iterator[Parts]:
+        if self._by_content:
+            return
+        if where[-1] != "partitions":
+            yield _value(then, now, where)
+        elif Counter(map(json.dumps, then)) - Counter(map(json.dumps, now)):
+            yield ("a partition of the input has changed, or is gone",)
+
+    def _files(self, then: Any, now: Any, part: str) -> Iterator[Parts]:
+        """Name the files that differ; of more than anybody would read there is only a digest."""
+        if not isinstance(then, dict) or not isinstance(now, dict):
+            if then != now:
+                yield (f"the files {PLACES[part]} are not the same",)
+            return
+        for path in sorted({*then, *now}):
+            if "" in (then.get(path), now.get(path)):
+                continue  # a log that the job itself writes
+            if path not in then:
+                if not self._extend if part == "input" else path.endswith(CODE):
+                    yield (f"{PLACES[part]}, {path} is new",)
+            elif path not in now:
+                yield (f"{PLACES[part]}, {path} is gone",)
+            elif then[path] != now[path]:
+                yield (f"{PLACES[part]}, {path} has changed",)
+        if part == "input" and then == now and list(then) != list(now) and not self._extend:
+            yield ("the files of the input come in another order",)
 
 
 def _value(then: Any, now: Any, where: tuple[str, ...]) -> Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +12,7 @@ from daskprs.errors import JournalError
 from daskprs.job_lock import latest_epoch
 from daskprs.output.commits import Commits, CommitTable, Regions
 from daskprs.output.journal import VERSION, records
+from daskprs.output.renumbering import Renumbering
 
 if TYPE_CHECKING:
     from daskprs.job_folder import JobFolder
@@ -27,24 +29,43 @@ class Publication(NamedTuple):
     header_bytes: int
 
 
+class GivenUp(NamedTuple):
+    """A mini-batch that failed in the end."""
+
+    identity: str
+    items: int
+    borne: bool = False
+    """The plan came to its end all the same."""
+
+
 class History:
     """The records of all epochs, the oldest first."""
 
     def __init__(self, folder: JobFolder) -> None:
         self.commits = CommitTable()
-        """Every commit that a journal tells of, dropped ones too."""
-        self._fingerprints: dict[int, dict[str, Any]] = {}
+        """Every commit that a journal tells of, dropped ones too; numbered as in the plan now."""
+        self.given_up: dict[int, GivenUp] = {}
+        """By number, what failed in the end and was not committed since."""
         self.publications: list[Publication] = []
         self.may_overwrite = False
         """An epoch was told that it may replace the output file."""
+        self.ended: dict[str, Any] | None = None
+        """What the last epoch came to, if it lived to say so."""
+        self.is_complete = False
+        """The last epoch came to the end of its plan."""
+        self._fingerprints: dict[int, dict[str, Any]] = {}
         self._dropped: list[tuple[int, int]] = []
+        self._recorded = array("I")
+        """The number that each commit had when it was made."""
+        self._numbered: list[tuple[int, Numbers]] = []
+        """Epochs that began with another plan, and the numbers of all commits before that."""
         for epoch in range(1, latest_epoch(folder) + 1):
             journal = folder.journal(epoch)
             if journal.exists():
                 self._read(journal, epoch)
 
     def standing(self, at_the_end_of: int | None = None) -> Numbers:
-        """Return the rows of the commits that count: one for each mini-batch, in no order.
+        """Return the rows of the commits that count, one for each mini-batch, in input order.
 
         Parameters
         ----------
@@ -52,34 +73,101 @@ class History:
             As things stood at the end of this epoch; None: now.
 
         """
-        epochs, indexes = self.commits.column("epoch"), self.commits.column("index")
+        epochs, indexes = self.commits.column("epoch"), self._indexes(at_the_end_of)
         last = np.iinfo(epochs.dtype).max if at_the_end_of is None else at_the_end_of
         dropped = np.array([key for by, key in self._dropped if by <= last], dtype=np.uint64)
-        there = (epochs <= last) & ~np.isin(_key(epochs, indexes), dropped)
+        there = (epochs <= last) & ~np.isin(_key(epochs, self.recorded()), dropped)
         rows = np.flatnonzero(there)
         _, first = np.unique(indexes[rows], return_index=True)
         chosen: Numbers = rows[first]
         return chosen
 
-    def fingerprints(self) -> list[dict[str, Any]]:
-        """Return what the epochs that have something to show for it were begun with."""
+    def recorded(self) -> Numbers:
+        """Return the numbers that commits had when they were made: their names in a journal."""
+        return np.array(self._recorded)
+
+    def renumbered_since(self, epoch: int) -> bool:
+        """Say whether a later epoch began with another plan."""
+        return any(by > epoch for by, _ in self._numbered)
+
+    def fingerprint(self) -> dict[str, Any] | None:
+        """Return what the last epoch was begun with that has something to show for it.
+
+        What an earlier one was begun with was the same, or what changed was accepted.
+        """
         made = {publication.epoch for publication in self.publications}
         made.update(np.unique(self.commits.column("epoch")).tolist())
-        return [fingerprint for epoch, fingerprint in self._fingerprints.items() if epoch in made]
+        made.update(by for by, _ in self._numbered)
+        shown = made & self._fingerprints.keys()
+        return self._fingerprints[max(shown)] if shown else None
+
+    def _renumber(self, epoch: int, numbers: Renumbering) -> None:
+        """Give everything the numbers of the plan that an epoch began with."""
+        before, rows = self.commits.column("index"), self.standing(epoch)
+        there, now = numbers.of(before[rows])
+        after = before.copy()
+        after[rows[there]] = now
+        gone = np.ones(len(before), dtype=bool)
+        gone[rows[there]] = False
+        keys = _key(self.commits.column("epoch")[gone], self.recorded()[gone])
+        self._dropped += [(epoch, key) for key in keys.tolist()]
+        self._numbered.append((epoch, before))
+        self.commits.set_column("index", after)
+        mapped = dict(zip(numbers.before.tolist(), numbers.now.tolist(), strict=True))
+        self.given_up = {mapped[i]: one for i, one in self.given_up.items() if i in mapped}
+
+    def _indexes(self, at_the_end_of: int | None) -> Numbers:
+        """Return the numbers of all commits in the plan of an epoch; later ones have none."""
+        now = self.commits.column("index")
+        for epoch, before in self._numbered if at_the_end_of is not None else ():
+            if at_the_end_of is not None and epoch > at_the_end_of:
+                now[: len(before)] = before
+                return now
+        return now
 
     def _read(self, journal: Path, epoch: int) -> None:
+        self.ended, self.is_complete = None, False
         for record in records(journal):
             match record:
-                case ["job", int(version), fingerprint, bool(overwrite)]:
-                    _check_version(version, journal)
-                    self._fingerprints[epoch] = fingerprint
-                    self.may_overwrite |= overwrite
                 case ["commits", *columns]:
-                    self.commits.add(_commits(*columns), epoch)
-                case ["dropped", int(of_epoch), int(index)]:
-                    self._dropped.append((epoch, _key(of_epoch, index)))
+                    self._commit(_commits(*columns), epoch)
+                case ["given up", str(identity), int(index), _, {"items": int(items)}]:
+                    self.given_up[index] = GivenUp(identity, items)
+                case ["complete", *_]:
+                    self.is_complete = True
+                    self._bear(borne=True)
                 case ["publishing", str(target), *numbers]:
                     self.publications.append(Publication(epoch, Path(target), *numbers))
+                case ["ended", dict(ended)]:
+                    self.ended = ended
+                case _:
+                    self._read_beginning(record, journal, epoch)
+
+    def _read_beginning(self, record: list[Any], journal: Path, epoch: int) -> None:
+        """Take what an epoch begins with."""
+        match record:
+            case ["job", int(version), fingerprint, bool(overwrite)]:
+                _check_version(version, journal)
+                self._fingerprints[epoch] = fingerprint
+                self.may_overwrite |= overwrite
+            case ["dropped", int(of_epoch), int(index)]:
+                self._dropped.append((epoch, _key(of_epoch, index)))
+            case ["renumbered", before, now]:
+                old, new = (np.array(one, np.uint32) for one in (before, now))
+                self._renumber(epoch, Renumbering(old, new, 0))
+            case ["again"]:
+                self._bear(borne=False)
+
+    def _bear(self, *, borne: bool) -> None:
+        for index, one in self.given_up.items():
+            self.given_up[index] = one._replace(borne=borne)
+
+    def _commit(self, commits: Commits, epoch: int) -> None:
+        self.commits.add(commits, epoch)
+        self._recorded.extend(commits.index)
+        if self.given_up:
+            for index in commits.index:
+                self.given_up.pop(index, None)
 
 
 def _key(epoch: Any, index: Any) -> Any:

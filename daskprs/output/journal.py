@@ -7,10 +7,14 @@ whole was being written when its writer died; it is cut off. The records of an e
     ["dropped", epoch, index]                                         a commit whose bytes are gone
     ["commits", identity, attempt, index, total, succeeded, empty, text, typed, header]
                                             each a column, or null where nothing stands in it
-    ["failed" | "given up", identity, attempt, index, status, error]
+    ["renumbered", before, now]             the plan is another one, and what was settled has these
+                                            numbers in it now; what is not among them is dropped
+    ["again"]                               what was given up gets fresh tries
+    ["failed" | "given up", identity, index, attempt, item]           as `Attempt` and `Item` say
     ["complete", committed, given up]                                 the plan has come to its end
     ["publishing", target, size, checksum, header bytes]
     ["published", target]
+    ["ended", result]                       what the driver told of the job in the end
 
 In the published file the rows of the mini-batches follow the header in input order: their offsets
 are sums of the lengths of the commits that stood when it was published.
@@ -24,7 +28,7 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 VERSION = 1
@@ -43,6 +47,11 @@ class Journal:
         """Add a record; it is written by the next `write`."""
         body = _dumps(record).encode()
         self._unwritten.append(b"%08x %b\n" % (zlib.crc32(body), body))
+
+    def add_all(self, records: Iterable[tuple[Any, ...]]) -> None:
+        """Add records."""
+        for record in records:
+            self.add(*record)
 
     def write(self) -> None:
         """Hand what was added to the system: it survives the death of this process.
@@ -77,9 +86,24 @@ def write_at(fd: int, piece: memoryview, offset: int) -> None:
 
 def records(path: Path) -> Iterator[list[Any]]:
     """Yield the records of a journal, up to the first line that is not whole."""
+    return (json.loads(body) for _, body in lines(path))
+
+
+def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the place and the JSON of each line, up to the first one that is not whole."""
     with path.open("rb") as file:
+        at = 0
         for line in file:
-            checksum, _, body = line.rstrip(b"\n").partition(b" ")
-            if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
+            body = whole_line(line)
+            if body is None:
                 return
-            yield json.loads(body)
+            yield at, body
+            at += len(line)
+
+
+def whole_line(line: bytes) -> bytes | None:
+    """Return the JSON of a line; None when it is not the line that was written."""
+    checksum, _, body = line.rstrip(b"\n").partition(b" ")
+    if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
+        return None
+    return body

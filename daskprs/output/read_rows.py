@@ -10,7 +10,7 @@ import pandas as pd
 
 from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.job_lock import latest_epoch
-from daskprs.output.commits import Region, each, in_input_order
+from daskprs.output.commits import Region, each
 from daskprs.output.history import History
 from daskprs.output.spool import holds
 from daskprs.output.typed_rows import column_of, decode
@@ -65,7 +65,7 @@ def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
 def _pieces(folder: JobFolder) -> Iterator[tuple[int, Piece]]:
     history = History(folder)
     commits = history.commits
-    rows = in_input_order(commits, history.standing())
+    rows = history.standing()
     rows = rows[commits.column("typed_length")[rows] > 0]
     names = ("index", "epoch", *(f"typed_{part}" for part in Region._fields))
     columns = [commits.column(name)[rows] for name in names]

@@ -7,18 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daskprs.output.commits import Region, each, in_input_order
+from daskprs.output.commits import Region, each
 from daskprs.output.fingerprint import check_unchanged
 from daskprs.output.history import History
 from daskprs.output.spool import checksum_of, holds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from daskprs.job_folder import JobFolder
     from daskprs.output.commits import CommitTable, Numbers
-    from daskprs.output.history import Publication
+    from daskprs.output.history import GivenUp, Publication
+    from daskprs.output.renumbering import Renumbering
+    from daskprs.output.resumption import Resumption
     from daskprs.output.spec import OutputSpec
 
 
@@ -32,10 +34,31 @@ class Found(NamedTuple):
     """The output file, where it was published and is unchanged."""
     may_overwrite: bool
     """What stands under the name of the output file may be replaced."""
+    given_up: dict[int, GivenUp]
+    """By number, what failed in the end."""
+    renumbering: Renumbering | None
+    """Which numbers of mini-batches are others now, where any are."""
+    is_new: bool
+    """The output file would be another one than that which is published."""
+    is_tried_again: bool
+    """What was given up is."""
+
+    def records(self) -> Iterator[tuple[Any, ...]]:
+        """Yield what the journal has to know of it."""
+        for epoch, index in self.dropped:
+            yield "dropped", epoch, index
+        if self.renumbering is not None:
+            yield "renumbered", self.renumbering.before.tolist(), self.renumbering.now.tolist()
+        if self.is_tried_again:
+            yield ("again",)
 
 
 def recover(
-    folder: JobFolder, spec: OutputSpec, fingerprint: dict[str, Any], target: Path | None
+    folder: JobFolder,
+    spec: OutputSpec,
+    fingerprint: dict[str, Any],
+    target: Path | None,
+    resumption: Resumption,
 ) -> Found:
     """Read the journals of all epochs, and check every byte that they promise.
 
@@ -49,10 +72,14 @@ def recover(
         When a journal was written for other inputs, another script or other options.
     JournalError
         When a journal was written by another version.
+    JobFolderError
+        When only what failed is to be run, and more than that is left.
 
     """
     history = History(folder)
-    check_unchanged(history.fingerprints(), fingerprint)
+    is_other_plan = check_unchanged(
+        history.fingerprint(), fingerprint, resumption.accepts, extend=resumption.extends
+    )
     commits, standing = history.commits, history.standing()
     published = _published(history, target)
     if published is not None:
@@ -65,12 +92,26 @@ def recover(
     if spec.typed:
         whole &= ~np.isin(standing, _broken(commits, standing, "typed", folder.typed_spool))
     lost = standing[~whole]
-    dropped = list(each(commits.column("epoch")[lost], commits.column("index")[lost]))
+    dropped = list(each(commits.column("epoch")[lost], history.recorded()[lost]))
     kept = np.zeros(len(commits), dtype=bool)
     kept[standing[whole]] = True
     commits.keep(kept)
     known = any(publication.target == target for publication in history.publications)
-    return Found(commits, dropped, published, history.may_overwrite or known)
+    is_new = published is None or bool(
+        (commits.column("epoch") > published.epoch).any()
+        or history.renumbered_since(published.epoch)
+    )
+    numbers = resumption.renumber(folder, commits, history.given_up, is_other_plan=is_other_plan)
+    return Found(
+        commits,
+        dropped,
+        published,
+        history.may_overwrite or known,
+        history.given_up,
+        numbers,
+        is_new or numbers is not None,
+        bool(history.given_up) and resumption.runs == "all that is left",
+    )
 
 
 def _published(history: History, target: Path | None) -> Publication | None:
@@ -89,7 +130,7 @@ def _published(history: History, target: Path | None) -> Publication | None:
 def _place_in_file(history: History, published: Publication) -> None:
     """Point the text of what was published to its place in the file."""
     commits = history.commits
-    rows = in_input_order(commits, history.standing(published.epoch))
+    rows = history.standing(published.epoch)
     lengths = commits.column("text_length")[rows]
     offsets, in_file = commits.column("text_offset"), commits.column("in_file")
     offsets[rows] = published.header_bytes + np.cumsum(lengths) - lengths

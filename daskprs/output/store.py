@@ -10,6 +10,8 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
+from daskprs.core.events import NOWHERE
+from daskprs.core.mini_batch import Where
 from daskprs.errors import JournalError, OutputError
 from daskprs.interrupts import held_back
 from daskprs.job_folder import sync_folder
@@ -17,23 +19,29 @@ from daskprs.job_lock import latest_epoch
 from daskprs.output.append_row import PUBLISHED, OrderedText
 from daskprs.output.commits import Commits, CommitTable
 from daskprs.output.extents import extents_of, split
+from daskprs.output.failed_work import FailedWork
 from daskprs.output.headers import Headers
 from daskprs.output.journal import VERSION, Journal
 from daskprs.output.output_file import check_output_file, claimed_output, part_of
 from daskprs.output.recovery import recover
+from daskprs.output.removal import drop_spools
 from daskprs.output.room import no_room
 from daskprs.output.spool import Spool
 from daskprs.output.syncing import Syncer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from daskprs.core.events import Place
+    from daskprs.core.fresh import LeftOut
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
     from daskprs.job_folder import JobFolder
     from daskprs.output.commits import Commit, Regions
+    from daskprs.output.recovery import Found
+    from daskprs.output.resumption import Resumption
     from daskprs.output.spec import OutputSpec
 
 
@@ -52,10 +60,12 @@ class ResultStore:
         The output file; None when there is none.
     fingerprint
         What the results depend on, as JSON values.
-    resume
+    resumption
         Go on with what is committed; without, the folder must hold no journal.
     overwrite
         Replace an existing output file, at the moment of publishing.
+    where
+        Says where a mini-batch lies, for the table of those that failed.
 
     Raises
     ------
@@ -76,8 +86,9 @@ class ResultStore:
         target: Path | None,
         fingerprint: dict[str, Any],
         *,
-        resume: bool = False,
+        resumption: Resumption | None = None,
         overwrite: bool = False,
+        where: Callable[[MiniBatch], Where] = lambda _: Where(),
     ) -> None:
         self.published: Path | None = None
         """The output file, once it is there."""
@@ -94,18 +105,19 @@ class ResultStore:
         self._commits = CommitTable()
         self._headers = Headers()
         self._ordered: OrderedText | None = None
-        self._given_up = 0
+        self._failed = FailedWork(folder, where)
         self._is_new = True
         """Something was committed that is not in the published file."""
         self._closing = ExitStack()
         with ExitStack() as opening:
             opening.callback(self._closing.close)
-            self._open(fingerprint, resume=resume, overwrite=overwrite)
+            self._open(fingerprint, resumption, overwrite=overwrite)
             opening.pop_all()
 
-    def recovered(self, mini_batch: MiniBatch) -> Commit | None:
-        """Return what an earlier run has committed for a mini-batch."""
-        return self._commits.find(mini_batch.index, mini_batch.identity)
+    def recovered(self, mini_batch: MiniBatch) -> Commit | LeftOut | None:
+        """Return what an earlier run has made of a mini-batch that is not run in this one."""
+        index = mini_batch.index
+        return self._commits.find(index, mini_batch.identity) or self._failed.left_out(index)
 
     def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
         """Keep what attempts made, one for each of these mini-batches.
@@ -129,17 +141,21 @@ class ResultStore:
         self._commits.add(commits._replace(identity=None), self._epoch)
         if self._ordered is not None:
             self._ordered.add(commits, self._epoch)
+        self._failed.forget(commits.index)
         self._is_new = True
 
-    def attempt_failed(self, mini_batch: MiniBatch, outcome: Outcome, *, final: bool) -> None:
+    def attempt_failed(
+        self,
+        mini_batch: MiniBatch,
+        outcome: Outcome,
+        place: Place = NOWHERE,
+        *,
+        final: bool,
+        charged: bool = True,
+    ) -> None:
         """Record a failed attempt, and with `final` that the mini-batch was given up."""
-        failure = outcome.failure
-        error = None if failure is None else [failure.kind, failure.message[:1000]]
-        kind = "given up" if final else "failed"
-        self._journal.add(
-            kind, mini_batch.identity, outcome.attempt, outcome.index, outcome.status, error
-        )
-        self._given_up += final
+        failed = self._failed.record(mini_batch, outcome, place, final=final, charged=charged)
+        self._journal.add(*failed)
         if final and self._ordered is not None:
             self._ordered.skip(outcome.index)
 
@@ -151,24 +167,27 @@ class ResultStore:
         """Write the output file, and return it; None when the job has none.
 
         To be called when every mini-batch is settled. A file that is published already is written
-        anew only if there is more to put into it.
-
-        Raises
-        ------
-        OutputError
-            When it cannot be written. Nothing stands under its name then.
-        JournalError
-            When the spool is damaged, or another driver has taken over.
-
+        anew only if it would be another one. Nothing new stands under its name after an
+        `OutputError` (it cannot be written) or a `JournalError` (the spool is damaged, or another
+        driver has taken over).
         """
-        self._journal.add("complete", len(self._commits), self._given_up)
+        self._journal.add("complete", len(self._commits), len(self._failed))
         self._syncer.sync()
         if self._target is not None and self._ordered is not None:
             if self.published is None or self._is_new:
                 self._publish(self._ordered, self._target)
-            self.complaint = self._drop_spools(self._target, self._epoch)
+            self.complaint = drop_spools(self._folder, self._target, self._epoch)
         self.done = True
         return self.published
+
+    def write_failed(self) -> None:
+        """Write ``failed.parquet``, of what has failed so far; an `OSError` if that cannot be."""
+        self._journal.write()
+        self._failed.write()
+
+    def end(self, result: dict[str, Any]) -> None:
+        """Record what the job came to."""
+        self._journal.add("ended", result)
 
     def close(self) -> None:
         """Write what there is, and let go; the journal and the spools stay for a resume."""
@@ -188,14 +207,16 @@ class ResultStore:
 
     # ---- opening ----
 
-    def _open(self, fingerprint: dict[str, Any], *, resume: bool, overwrite: bool) -> None:
+    def _open(
+        self, fingerprint: dict[str, Any], resumption: Resumption | None, *, overwrite: bool
+    ) -> None:
         target, replaces = self._target, overwrite
         if target is not None:
             self._closing.enter_context(claimed_output(target))
-        dropped: list[tuple[int, ...]] = []
-        if resume:
-            dropped, known = self._recover(fingerprint)
-            replaces |= known
+        found = None
+        if resumption is not None:
+            found = self._recover(fingerprint, resumption)
+            replaces |= found.may_overwrite
         if target is not None:
             check_output_file(target, overwrite=replaces)
         self._folder.clear_spill()
@@ -205,8 +226,8 @@ class ResultStore:
         except OSError as error:
             raise OutputError(no_room(self._folder.path, error)) from error
         self._journal.add("job", VERSION, fingerprint, overwrite)
-        for epoch, index in dropped:
-            self._journal.add("dropped", epoch, index)
+        if found is not None:
+            self._journal.add_all(found.records())
         self._syncer.sync()
         sync_folder(self._folder.path)
 
@@ -226,16 +247,17 @@ class ResultStore:
             self._ordered = OrderedText(part, self._rows_of, self._headers, with_header=header)
             self._closing.callback(self._ordered.close)
 
-    def _recover(self, fingerprint: dict[str, Any]) -> tuple[list[tuple[int, ...]], bool]:
-        found = recover(self._folder, self._spec, fingerprint, self._target)
+    def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:
+        found = recover(self._folder, self._spec, fingerprint, self._target, resumption)
         self._commits = found.commits
         self._headers = Headers.of(found.commits)
+        self._failed.take_over(found.given_up, borne_is_left=resumption.extends)
         if found.published is not None:
             self.published = self._target
-            self._is_new = bool((found.commits.column("epoch") > found.published.epoch).any())
+            self._is_new = found.is_new
             self.published_bytes = found.published.size
-            self._drop_spools(found.published.target, found.published.epoch)
-        return found.dropped, found.may_overwrite
+            drop_spools(self._folder, found.published.target, found.published.epoch)
+        return found
 
     def _spool(self, path: Path, *, wanted: bool) -> Spool | None:
         if not wanted:
@@ -273,16 +295,3 @@ class ResultStore:
         if source == PUBLISHED and self._target is not None:
             return self._target
         return self._folder.spool(source)
-
-    def _drop_spools(self, target: Path, last: int) -> str:
-        """Remove what is in the output file, and return what went wrong: that is no failure."""
-        try:
-            sync_folder(target.parent)  # else a loss of power could undo the publishing
-            for epoch in range(1, last + 1):
-                self._folder.spool(epoch).unlink(missing_ok=True)
-        except OSError as error:
-            return (
-                f"{target} is published. What it was made of is kept in {self._folder}, since its "
-                f"folder cannot be synced, or that cannot be removed: {error}."
-            )
-        return ""

@@ -1,20 +1,19 @@
-"""``processed_mini-batches.csv``: one row for each attempt, written and read back."""
+"""``processed_mini-batches.csv``: one row for each attempt."""
 
 from __future__ import annotations
 
-import csv
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from daskprs.core.events import AttemptFailed, JobStarted, MiniBatchesDone
-from daskprs.core.outcomes import Status, failed_items
+from daskprs.core.outcomes import failed_items
 from daskprs.core.packed import Packed
 from daskprs.job_lock import latest_epoch
 from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.stamps import Stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from daskprs.core.events import Event, Place
     from daskprs.core.mini_batch import MiniBatch
@@ -133,54 +132,9 @@ def _quoted(text: str) -> str:
     return f'"{doubled}"'
 
 
-class FailedRow(NamedTuple):
-    """A mini-batch that was given up."""
-
-    mini_batch: int
-    label: str
-    """Which part of the input it is: path and range, or keys."""
-    items: int
-    log: str
-    """The file to look into, relative to the log folder."""
-    error: str
-    """The last one: where there is little room, pandas leaves out columns in the middle."""
-
-
-def failed_rows(folder: JobFolder) -> Iterator[FailedRow]:
-    """Yield what was given up in the last run of a job, in that order, from the table.
-
-    What an earlier run gave up was run again by a resume, and counts with that.
-    """
-    if not folder.attempts.exists():
-        return
-    run = _last_run(folder)
-    with folder.attempts.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file):
-            if row["Status"] == Status.RUN_DONE:
-                continue
-            detail = _read(row["Mini-batch Detail"])
-            if detail.get("final") and detail.get("run") == run:
-                yield FailedRow(
-                    int(row["Mini-batch Id"]),
-                    detail.get("label", ""),
-                    int(row["Total"]),
-                    detail.get("log", ""),
-                    detail.get("error", ""),
-                )
-
-
 def _last_run(folder: JobFolder) -> int:
     """Return the epoch of the last run; one without a journal was refused before it began."""
     epoch = latest_epoch(folder)
     while epoch > 0 and not folder.journal(epoch).exists():
         epoch -= 1
     return epoch
-
-
-def _read(detail: str | None) -> dict[str, Any]:
-    """Return the detail of a row; nothing of the last one where a killed driver left it torn."""
-    try:
-        found: dict[str, Any] = json.loads(detail or "{}")
-    except ValueError:
-        return {}
-    return found

@@ -31,6 +31,8 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"Output{of_before}: {ended.output}")
     if ending.failure is not None or standing.mini_batches.failed:
         lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
+    if standing.mini_batches.failed:
+        lines.append(f"What failed, with every attempt: {folder.failed}")
     if ending.status is not JobStatus.COMPLETED:
         lines.append(f"Logs: {folder.logs}")
         lines.append(

@@ -14,6 +14,7 @@ from daskprs.core.packed import Packed
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import locked
 from daskprs.output.formats import Rows, format_result
+from daskprs.output.resumption import Resumption
 from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore
 
@@ -81,14 +82,21 @@ def driving(
     target: Path | None,
     spec: OutputSpec = TEXT,
     fingerprint: dict[str, Any] | None = None,
-    **options: bool,
+    *,
+    resume: bool = False,
+    resumption: Resumption | None = None,
+    overwrite: bool = False,
 ) -> Iterator[Driver]:
     """Open the store of a job folder as a driver does, and close it in the end."""
     folder = JobFolder(path)
     folder.create()
     with locked(folder) as epoch:
         given = FINGERPRINT if fingerprint is None else fingerprint
-        store = ResultStore(folder, epoch, spec, target, given, **options)
+        if resume:
+            resumption = Resumption(lambda: iter(()))
+        store = ResultStore(
+            folder, epoch, spec, target, given, resumption=resumption, overwrite=overwrite
+        )
         try:
             yield Driver(store, folder, spec)
         finally:

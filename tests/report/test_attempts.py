@@ -14,7 +14,7 @@ from job_runs import new_run
 
 from daskprs.core.events import Place
 from daskprs.core.outcomes import Failure, Status
-from daskprs.report.attempts import AttemptTable, failed_rows
+from daskprs.report.attempts import AttemptTable
 from daskprs.report.log_files import LogFiles
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ def write(folder: JobFolder, *events: Event) -> None:
     for event in events:
         table.tell(event)
     files.close()
+
+
+def rows_of(folder: JobFolder) -> list[dict[str, str]]:
+    """Return the rows of the table."""
+    with folder.attempts.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def test_the_columns_are_those_of_the_contract(folder: JobFolder) -> None:
@@ -76,46 +82,38 @@ def test_whatever_a_message_holds_a_row_is_one_line(
     failure = Failure(kind, message)
     write(folder, attempt(3, failure, final=True, label=label), attempt(4))
     assert folder.attempts.read_bytes().count(b"\n") == 3
-    (row,) = failed_rows(folder)
-    assert row[:3] == (3, label, 2)
-    assert row.error == (f"{kind}: {message}" if message else kind)
+    row = rows_of(folder)[0]
+    detail = json.loads(row["Mini-batch Detail"])
+    assert (row["Mini-batch Id"], detail["label"], row["Total"]) == ("3", label, "2")
+    assert detail["error"] == (f"{kind}: {message}" if message else kind)
 
 
-def test_only_what_was_given_up_is_failed(folder: JobFolder) -> None:
-    """Not an attempt that was followed by another; its log is the one with the most to say."""
-    failure = Failure("ValueError", "bad", "Traceback")
+def test_the_log_of_an_attempt_is_the_one_with_the_most_to_say(folder: JobFolder) -> None:
+    """The traceback, what a dead process wrote to stderr, or what there is without a process."""
     died = Failure("PROCESS_DIED", "it did")
-    without_process = Place(0, "")
     write(
         folder,
-        attempt(1, failure),
-        attempt(1, failure, final=True, attempt=2),
-        attempt(2, failure),
-        attempt(2, attempt=2),
+        attempt(1, Failure("ValueError", "bad", "Traceback"), final=True),
         attempt(3, died, final=True, status=Status.PROCESS_DIED),
-        attempt(4, died, final=True, place=without_process, status=Status.NODE_LOST),
+        attempt(4, died, final=True, place=Place(0, ""), status=Status.NODE_LOST),
     )
-    rows = list(failed_rows(folder))
-    assert [row.mini_batch for row in rows] == [1, 3, 4]
-    assert [folder.logs / row.log for row in rows] == [
+    details = [json.loads(row["Mini-batch Detail"]) for row in rows_of(folder)]
+    assert [folder.logs / detail["log"] for detail in details] == [
         folder.tracebacks(0, HERE.process),
         folder.stderr(0, HERE.process),
         folder.tracebacks(0, "no_process"),
     ]
 
 
-def test_what_an_earlier_run_gave_up_counts_with_the_resume_that_runs_it_again(
-    folder: JobFolder,
-) -> None:
+def test_attempts_are_told_apart_by_the_run_that_made_them(folder: JobFolder) -> None:
     """The table holds both runs; the epoch of a driver that was refused is none."""
     failure = Failure("ValueError", "bad")
     write(folder, *(attempt(index, failure, final=True) for index in (1, 2)))
     folder.epoch(2).touch()
-    assert [row.mini_batch for row in failed_rows(folder)] == [1, 2]
     new_run(folder, 3)
     write(folder, attempt(1), attempt(2, failure, final=True))
-    assert [row.mini_batch for row in failed_rows(folder)] == [2]
-    assert len(pd.read_csv(folder.attempts)) == 4
+    runs = [json.loads(row["Mini-batch Detail"])["run"] for row in rows_of(folder)]
+    assert runs == [1, 1, 3, 3]
 
 
 def test_a_table_that_a_crash_has_torn_goes_on(folder: JobFolder) -> None:
@@ -126,11 +124,7 @@ def test_a_table_that_a_crash_has_torn_goes_on(folder: JobFolder) -> None:
     first_row_ends = whole.index(b"\n", whole.index(b"\n") + 1) + 1
     for length in range(first_row_ends, len(whole), 7):
         folder.attempts.write_bytes(whole[:length])
-        assert [row.mini_batch for row in failed_rows(folder)][:1] == [1]
+        assert rows_of(folder)[0]["Mini-batch Id"] == "1"
         write(folder, attempt(3, failure, final=True))
-        assert [row.mini_batch for row in failed_rows(folder)] == [1, 3]
-
-
-def test_a_job_without_a_table_has_no_failures(folder: JobFolder) -> None:
-    """It ended before its first attempt."""
-    assert list(failed_rows(folder)) == []
+        rows = rows_of(folder)
+        assert (rows[0]["Mini-batch Id"], rows[-1]["Mini-batch Id"]) == ("1", "3")

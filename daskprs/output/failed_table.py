@@ -1,0 +1,160 @@
+"""What failed in the end, as a table: ``failed.parquet``, made of what the journals tell.
+
+Attempts of all runs of a job are in it. Only where they stand in the journals is held for all of
+them, so that the tracebacks of some hundred mini-batches are in memory at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from daskprs.job_folder import whole_file
+from daskprs.job_lock import latest_epoch
+from daskprs.output.attempt_record import Attempt, Item
+from daskprs.output.journal import lines, whole_line
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    from daskprs.job_folder import JobFolder
+
+AT_A_TIME = 500
+ATTEMPT = pa.struct(
+    [
+        ("run", pa.int64()),
+        ("attempt", pa.int64()),
+        ("status", pa.string()),
+        ("kind", pa.string()),
+        ("message", pa.string()),
+        ("traceback", pa.string()),
+        ("charged", pa.bool_()),
+        ("started", pa.timestamp("us", tz="UTC")),
+        ("elapsed_s", pa.float64()),
+        ("run_s", pa.float64()),
+        ("node", pa.int64()),
+        ("process", pa.string()),
+        ("host", pa.string()),
+        ("pid", pa.int64()),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        ("mini_batch", pa.int64()),
+        ("label", pa.string()),
+        ("items", pa.int64()),
+        ("error", pa.string()),
+        ("paths", pa.list_(pa.string())),
+        ("row_group", pa.int64()),
+        ("first_row", pa.int64()),
+        ("end_row", pa.int64()),
+        ("first_byte", pa.int64()),
+        ("end_byte", pa.int64()),
+        ("partition_key", pa.map_(pa.string(), pa.string())),
+        ("attempts", pa.list_(ATTEMPT)),
+    ]
+)
+KINDS = (b'["failed"', b'["given up"')
+RENUMBERED = b'["renumbered"'
+
+
+class _Line(NamedTuple):
+    """Where a failed attempt is told of."""
+
+    epoch: int
+    offset: int
+
+
+def write_failed(folder: JobFolder, failed: Collection[int]) -> None:
+    """Write the table, whole or not at all.
+
+    Parameters
+    ----------
+    folder
+        The job folder, whose journals have been written out.
+    failed
+        The numbers of the mini-batches that have failed, in the plan as it is now.
+
+    """
+    told = _attempts(folder, failed)
+    with ExitStack() as stack:
+        file = stack.enter_context(whole_file(folder.failed))
+        writer = stack.enter_context(pq.ParquetWriter(file, SCHEMA))
+        journals = {
+            epoch: stack.enter_context(folder.journal(epoch).open("rb"))
+            for epoch in {line.epoch for found in told.values() for line in found}
+        }
+        rows = (_row(index, told[index], journals) for index in sorted(told))
+        while some := list(islice(rows, AT_A_TIME)):
+            writer.write_table(pa.Table.from_pylist(some, SCHEMA))
+
+
+def _attempts(folder: JobFolder, failed: Collection[int]) -> dict[int, list[_Line]]:
+    """Return where the attempts at each mini-batch that failed are told of."""
+    found: dict[int, list[_Line]] = {}
+    for epoch in range(1, latest_epoch(folder) + 1):
+        for offset, body in lines(folder.journal(epoch)) if folder.journal(epoch).exists() else ():
+            if body.startswith(KINDS):
+                _, _, index, *_ = json.loads(body)
+                found.setdefault(index, []).append(_Line(epoch, offset))
+            elif body.startswith(RENUMBERED):
+                _, before, now = json.loads(body)
+                numbers = dict(zip(before, now, strict=True))
+                found = {numbers[i]: told for i, told in found.items() if i in numbers}
+    return {index: found[index] for index in failed if index in found}
+
+
+def _row(index: int, told: list[_Line], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
+    records = list(_records(told, journals))
+    attempts = [Attempt(*record[3]) for _, record in records]
+    item = next(Item(**record[4]) for _, record in reversed(records) if record[4] is not None)
+    first_row, end_row = item.rows or (None, None)
+    first_byte, end_byte = item.bytes or (None, None)
+    return {
+        "mini_batch": index,
+        "label": item.label,
+        "items": item.items,
+        "error": attempts[-1].error,
+        "paths": item.paths,
+        "row_group": item.row_group,
+        "first_row": first_row,
+        "end_row": end_row,
+        "first_byte": first_byte,
+        "end_byte": end_byte,
+        "partition_key": list(map(tuple, item.partition_key)),
+        "attempts": [
+            {
+                "run": line.epoch,
+                **one._asdict(),
+                "started": datetime.fromtimestamp(one.started, UTC),
+            }
+            for (line, _), one in zip(records, attempts, strict=True)
+        ],
+    }
+
+
+def _records(
+    told: list[_Line], journals: Mapping[int, IO[bytes]]
+) -> Iterator[tuple[_Line, list[Any]]]:
+    for line in told:
+        journal = journals[line.epoch]
+        journal.seek(line.offset)
+        yield line, _in_utf8(json.loads(whole_line(journal.readline()) or b"[]"))
+
+
+def _in_utf8(value: Any) -> Any:
+    """Return JSON values whose text can be written: a path may hold any bytes."""
+    match value:
+        case str():
+            return value.encode("utf-8", "backslashreplace").decode()
+        case list():
+            return [_in_utf8(one) for one in value]
+        case dict():
+            return {name: _in_utf8(one) for name, one in value.items()}
+    return value

@@ -1,0 +1,87 @@
+"""The mini-batches that failed in the end: counted, journaled, written as a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daskprs.core.fresh import LeftOut
+from daskprs.output.attempt_record import Attempt, Item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from daskprs.core.events import Place
+    from daskprs.core.mini_batch import MiniBatch, Where
+    from daskprs.core.outcomes import Outcome
+    from daskprs.job_folder import JobFolder
+    from daskprs.output.history import GivenUp
+
+
+class FailedWork:
+    """Knows what has failed so far, in this run and in those before.
+
+    Parameters
+    ----------
+    folder
+        The job folder.
+    where
+        Says where a mini-batch lies.
+
+    """
+
+    def __init__(self, folder: JobFolder, where: Callable[[MiniBatch], Where]) -> None:
+        self._folder = folder
+        self._where = where
+        self._failed: set[int] = set()
+        self._left_out: dict[int, LeftOut] = {}
+
+    def __len__(self) -> int:
+        """Return how many mini-batches have failed."""
+        return len(self._failed)
+
+    def take_over(self, given_up: dict[int, GivenUp], *, borne_is_left: bool) -> None:
+        """Take over what earlier runs gave up.
+
+        Parameters
+        ----------
+        given_up
+            By number.
+        borne_is_left
+            Leave alone what has failed in a run that came to its end all the same.
+
+        """
+        self._failed = set(given_up)
+        if borne_is_left:
+            borne = {index: one for index, one in given_up.items() if one.borne}
+            self._left_out = {index: LeftOut(one.items) for index, one in borne.items()}
+
+    def left_out(self, index: int) -> LeftOut | None:
+        """Return what is to be counted for a mini-batch that is not run again."""
+        return self._left_out.get(index)
+
+    def forget(self, indexes: Iterable[int]) -> None:
+        """Take note of mini-batches that succeeded."""
+        if self._failed:
+            self._failed.difference_update(indexes)
+
+    def record(
+        self, mini_batch: MiniBatch, outcome: Outcome, place: Place, *, final: bool, charged: bool
+    ) -> tuple[Any, ...]:
+        """Return what the journal keeps of a failed attempt, and count a final one."""
+        kind, item = "failed", None
+        if final:
+            self._failed.add(outcome.index)
+            kind = "given up"
+            item = Item.of(mini_batch, outcome.total, self._where(mini_batch)).record()
+        attempt = Attempt.of(outcome, place, charged=charged)
+        return kind, mini_batch.identity, outcome.index, attempt, item
+
+    def write(self) -> None:
+        """Write the table of them, or remove it when there are none; the journal is written out."""
+        if not self._failed:
+            self._folder.failed.unlink(missing_ok=True)
+            return
+        # It imports pyarrow, which a job without failures may never need here.
+        from daskprs.output.failed_table import write_failed
+
+        write_failed(self._folder, self._failed)

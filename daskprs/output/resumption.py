@@ -1,0 +1,104 @@
+"""How a job is gone on with: what is run, and which changes are accepted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from daskprs.errors import JobFolderError, Option
+from daskprs.output.commits import digest_of
+from daskprs.output.renumbering import renumbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.job_folder import JobFolder
+    from daskprs.output.commits import CommitTable
+    from daskprs.output.history import GivenUp
+    from daskprs.output.renumbering import Renumbering
+
+Runs = Literal["all that is left", "what is new", "what failed"]
+
+RUNS: dict[bool | str, Runs] = {
+    True: "all that is left",
+    "extend": "what is new",
+    "failed": "what failed",
+}
+"""What the option `resume` says."""
+
+
+class Resumption(NamedTuple):
+    """A job is gone on with."""
+
+    plan: Callable[[], Iterator[MiniBatch]]
+    """Makes the plan as it is now, from the start."""
+    runs: Runs = "all that is left"
+    accepted: Collection[str] = ()
+    """Parts of the fingerprint that may have changed."""
+
+    @property
+    def extends(self) -> bool:
+        """Whether the input may have grown."""
+        return self.runs == "what is new"
+
+    @property
+    def accepts(self) -> set[str]:
+        """Which parts may have changed: what failed may be run by a script that was mended."""
+        return {*self.accepted, *(["script"] if self.runs == "what failed" else [])}
+
+    def renumber(
+        self,
+        folder: JobFolder,
+        commits: CommitTable,
+        given_up: dict[int, GivenUp],
+        *,
+        is_other_plan: bool,
+    ) -> Renumbering | None:
+        """Give what is settled its numbers in the plan of now, and drop what is no longer in it.
+
+        Returns
+        -------
+        Renumbering or None
+            Which numbers have become which; None where they are what they were.
+
+        Raises
+        ------
+        JobFolderError
+            When only what failed is to be run, and more than that is left.
+
+        """
+        if not is_other_plan and self.runs == "all that is left":
+            return None
+        numbers = self._numbers(commits, given_up)
+        if self.runs == "what failed" and numbers.left:
+            raise JobFolderError(*_unfinished(folder, numbers))
+        if not numbers.changes(len(commits) + len(given_up)):
+            return None
+        there, now = numbers.of(commits.column("index"))
+        commits.keep(there)
+        commits.set_column("index", now)
+        mapped = dict(zip(numbers.before.tolist(), numbers.now.tolist(), strict=True))
+        moved = {mapped[index]: one for index, one in given_up.items() if index in mapped}
+        given_up.clear()
+        given_up.update(moved)
+        return numbers
+
+    def _numbers(self, commits: CommitTable, given_up: dict[int, GivenUp]) -> Renumbering:
+        import numpy as np
+
+        indexes = np.array([*given_up], np.uint32)
+        digests = np.array([digest_of(one.identity) for one in given_up.values()], np.uint64)
+        return renumbered(
+            np.concatenate([commits.column("index"), indexes]),
+            np.concatenate([commits.column("identity"), digests]),
+            self.plan(),
+        )
+
+
+def _unfinished(folder: JobFolder, numbers: Renumbering) -> tuple[str | Option, ...]:
+    told = (
+        f"of {numbers.of_plan} mini-batches of the job in {folder}, {numbers.left} have neither "
+        "rows nor failed in the end: it has not come to its end, or its output was moved or "
+        "changed. Do all of that by "
+    )
+    return told, Option("resume", value=True), "."

@@ -1,0 +1,202 @@
+"""Going on with a job: with what failed, with what is new, with what has changed on purpose."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import daskprs
+from daskprs.errors import JobChanged, JobFolderError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from copying import Place
+
+
+def test_only_what_failed_is_run_and_its_rows_are_put_in_their_places(place: Place) -> None:
+    """By a script that was mended; what is published is that of a serial run."""
+    place.add("a", "b", "c", "d")
+    place.spoil("b", "d")
+    place.run()
+    assert place.output() == place.serial()
+    assert place.ran() == ["a", "b", "b", "c", "d", "d"]
+    place.script.write_text(place.script.read_text().replace("is bad", "is worse"))
+    place.mend()
+    place.spoil("d")
+    result = place.run(resume="failed")
+    assert place.ran() == ["b", "d", "d"]
+    assert place.output() == place.serial()
+    assert result.mini_batches == (4, 3, 1)
+    assert result.failed["error"].tolist() == ["ValueError: d is worse"]
+    place.mend()
+    place.run(resume="failed", allowed_failed_count=0)
+    assert place.ran() == ["d"]
+    assert place.output() == place.serial()
+    assert not place.failed.exists()
+
+
+def test_a_failure_among_what_failed_leaves_the_output_and_what_succeeded(place: Place) -> None:
+    """Nothing is published; the next try does only what is left of it."""
+    place.add("a", "b", "c")
+    place.spoil("a", "c")
+    place.run()
+    before, _ = place.output(), place.ran()
+    place.mend()
+    place.spoil("c")
+    with pytest.raises(daskprs.ParallelRunFailed):
+        place.run(resume="failed", allowed_failed_count=0, process_count_per_node=1)
+    assert place.output() == before
+    assert place.ran() == ["a", "c", "c"]
+    place.mend()
+    place.run(resume="failed", allowed_failed_count=0)
+    assert place.ran() == ["c"]
+    assert place.output() == place.serial()
+
+
+def test_a_job_that_has_not_come_to_its_end_is_resumed_as_a_whole(place: Place) -> None:
+    """What failed in it is not all that is left."""
+    place.add("a", "b", "c")
+    place.spoil("a")
+    with pytest.raises(daskprs.ParallelRunFailed):
+        place.run(allowed_failed_count=0, process_count_per_node=1)
+    with pytest.raises(JobFolderError, match=r"has not come to its end.*resume=True"):
+        place.run(resume="failed")
+
+
+def test_typed_rows_of_what_failed_come_in_their_places(place: Place) -> None:
+    """Without text, too."""
+    place.add("a", "b", "c")
+    place.spoil("b")
+    place.run(output_dir=None)
+    place.mend()
+    rows = place.run(output_dir=None, resume="failed").to_pandas()
+    assert rows["result"].tolist() == place.serial().splitlines()
+    place.add("ab")
+    rows = place.run(output_dir=None, resume="extend").to_pandas()
+    assert rows["result"].tolist() == place.serial().splitlines()
+
+
+def test_only_new_files_are_run_wherever_they_sort(place: Place) -> None:
+    """The numbers of all mini-batches shift; nothing is run twice."""
+    place.add("b", "d", "f")
+    place.run()
+    place.ran()
+    place.add("a", "c", "e", "g")
+    result = place.run(resume="extend")
+    assert place.ran() == ["a", "c", "e", "g"]
+    assert place.output() == place.serial()
+    assert result.mini_batches == (7, 7, 0)
+    place.add("0")
+    place.run(resume="extend")
+    assert place.ran() == ["0"]
+    assert place.output() == place.serial()
+    place.run(resume=True)
+    assert place.ran() == []
+
+
+def test_what_failed_before_an_extension_is_left_alone_and_counts(place: Place) -> None:
+    """It has a new number, under which it can be run by itself."""
+    place.add("b", "d")
+    place.spoil("d")
+    place.run()
+    place.ran()
+    place.add("a", "c")
+    result = place.run(resume="extend")
+    assert place.ran() == ["a", "c"]
+    assert result.mini_batches == (4, 3, 1)
+    assert result.failed["mini_batch"].tolist() == [3]
+    assert result.failed["label"].tolist() == ["d"]
+    with pytest.raises(daskprs.ParallelRunFailed, match="allowed_failed_count=0"):
+        place.run(resume="extend", allowed_failed_count=0)
+    place.mend()
+    place.run(resume="failed", allowed_failed_count=0)
+    assert place.ran() == ["d"]
+    assert place.output() == place.serial()
+
+
+def test_files_that_have_changed_or_gone_are_named_unless_accepted(place: Place) -> None:
+    """Then they run again, or their rows leave the output."""
+    place.add("a", "b", "c")
+    place.run()
+    place.ran()
+    (place.input / "b").write_text("something else")
+    (place.input / "c").unlink()
+    place.add("d")
+    with pytest.raises(JobChanged) as refused:
+        place.run(resume="extend")
+    told = str(refused.value)
+    assert f"{place.input / 'b'} has changed" in told
+    assert f"{place.input / 'c'} is gone" in told
+    assert f"{place.input / 'd'}" not in told
+    assert "accept_changes=('input',)" in told
+    place.run(resume="extend", accept_changes="input")
+    assert place.ran() == ["b", "d"]
+    assert place.output() == place.serial()
+
+
+def test_a_change_of_the_script_is_refused_unless_it_is_accepted(place: Place) -> None:
+    """Then what is done stays, and from then on it is the script of the job."""
+    place.add("a", "b", "c")
+    place.spoil("c")
+    with pytest.raises(daskprs.ParallelRunFailed):
+        place.run(allowed_failed_count=0, process_count_per_node=1)
+    place.ran()
+    old = place.script.read_text()
+    new = old.replace("raise ValueError", "rows.append('c is mended') or print")
+    place.script.write_text(new)
+    with pytest.raises(
+        JobChanged, match=r"copy\.py has changed(.|\n)*accept_changes=\('script',\)"
+    ):
+        place.run(resume=True)
+    place.run(resume=True, accept_changes="script")
+    assert place.ran() == ["c"]
+    assert place.output() == place.serial() + "c is mended\nc content of c\n"
+    place.run(resume=True)
+    place.script.write_text(old)
+    with pytest.raises(JobChanged):
+        place.run(resume=True)
+
+
+def test_only_keys_that_gained_rows_are_run(place: Place) -> None:
+    """And new ones; wherever in the input their rows lie, and in whatever order they appear."""
+    seen = place.home / "seen"
+
+    def by_key(rows: pd.DataFrame) -> list[str]:
+        key = rows["key"].iloc[0]
+        with seen.open("a") as file:
+            file.write(f"{key} ")
+        return [f"{key} {','.join(rows['word'])}"]
+
+    def run(**options: Any) -> str:
+        result = daskprs.parallel_run(
+            str(place.input),
+            by_key,
+            partition_keys="key",
+            job_dir=place.home / "job",
+            output_dir=place.home / "out",
+            progress=False,
+            **options,
+        )
+        assert result.output_file is not None
+        return result.output_file.read_text()
+
+    for name, text in {"b.csv": "x,one\ny,two\nx,three\n", "d.csv": "z,four\n"}.items():
+        (place.input / name).write_text(f"key,word\n{text}")
+    assert run() == "x one,three\ny two\nz four\n"
+    assert sorted(seen.read_text().split()) == ["x", "y", "z"]
+    seen.unlink()
+    (place.input / "a.csv").write_text("key,word\nz,zero\nw,new\n")
+    assert run(resume="extend") == "z zero,four\nw new\nx one,three\ny two\n"
+    assert sorted(seen.read_text().split()) == ["w", "z"]
+
+
+def test_a_new_file_that_changes_the_types_of_a_table_is_refused(place: Place) -> None:
+    """What is done was made with the old ones."""
+    (place.input / "a.csv").write_text("n\n1\n")
+    options: dict[str, Any] = {"mini_batch_size": None, "input_type": "table"}
+    place.script.write_text("def run(rows):\n    return rows\n")
+    place.run(**options)
+    (place.input / "b.csv").write_text("n\n1.5\n")
+    with pytest.raises(JobChanged, match="schema n was 'int64' and is 'float64'"):
+        place.run(resume="extend", **options)

@@ -1,0 +1,105 @@
+"""A program that runs one job, and comes to the moment where it is told to: ``caller.py SPEC``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import moments
+import pandas as pd
+
+import daskprs
+from daskprs.output.journal import Journal
+from daskprs.output.store import ResultStore
+
+SCRIPT = Path(__file__).with_name("struck_script.py")
+AFTER_COMMITS = 2
+"""Where the driver is struck in or about a commit, it is not the first one."""
+COMPLETED, FAILED = 0, 42
+
+
+def frame_of(spec: dict[str, Any]) -> pd.DataFrame:
+    """Return the input: the same in each call, since a resume compares it."""
+    count, at = spec["rows"], spec["at"]
+    place = {moment: [""] * count for moment in ("load", "run")}
+    if spec["moment"] in place:
+        place[spec["moment"]][at] = spec["moment"]
+    return pd.DataFrame(
+        {
+            "number": range(count),
+            "seconds": spec["seconds"],
+            "load": [moments.Watched(moment) for moment in place["load"]],
+            "run": place["run"],
+        }
+    )
+
+
+def serial_lines(spec: dict[str, Any]) -> list[str]:
+    """Return what a serial run returns."""
+    return [f"{number} squared is {number**2}" for number in range(spec["rows"])]
+
+
+def wait_in_the_driver(folder: Path, moment: str) -> None:
+    """Let the driver come to its moment: around a commit, or when the output is published."""
+    commits = 0
+    commit, write, replace = ResultStore.commit, Journal.write, Path.replace
+
+    def committed(store: ResultStore, *given: Any) -> None:
+        nonlocal commits
+        commits += 1
+        if moment == "returned" and commits > AFTER_COMMITS:
+            moments.reach(folder, moment)
+        commit(store, *given)
+        if moment == "committed" and commits > AFTER_COMMITS:
+            moments.reach(folder, moment)
+
+    def written(journal: Journal) -> None:
+        if moment == "commit" and commits > AFTER_COMMITS and journal._unwritten:
+            whole = b"".join(journal._unwritten)
+            with Path(f"/proc/self/fd/{journal._fd}").open("r+b") as file:
+                file.seek(journal._end)
+                file.write(whole[: len(whole) // 2])
+            moments.reach(folder, moment)
+        write(journal)
+
+    def replaced(path: Path, target: Any) -> Path:
+        if moment == "publish" and path.parent == folder / "out":
+            moments.reach(folder, moment)
+        return replace(path, target)
+
+    ResultStore.commit = committed  # type: ignore[method-assign]
+    Journal.write = written  # type: ignore[method-assign]
+    Path.replace = replaced  # type: ignore[method-assign,assignment]
+
+
+def main(spec: dict[str, Any]) -> int:
+    """Run the job, or what is left of it."""
+    folder = Path(spec["folder"])
+    wait_in_the_driver(folder, spec["moment"])
+    own_files = spec["action"] == "summary_only"
+    agents = {moments.FOLDER: str(folder), "PYTHONPATH": str(SCRIPT.parent)}
+    try:
+        daskprs.parallel_run(
+            frame_of(spec),
+            SCRIPT,
+            client=spec["address"],
+            job_dir=spec["job_dir"],
+            output_dir=folder / "out",
+            mini_batch_size=1,
+            output_action=spec["action"],
+            keep_rows=not own_files,
+            environment_variables=agents | {"DASKPRS_CHAOS_ACTION": spec["action"]},
+            progress=False,
+            resume=spec["resume"],
+            **spec["options"],
+        )
+    except daskprs.ParallelRunFailed as error:
+        print(error)
+        return FAILED
+    return COMPLETED
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(Path(sys.argv[1]).read_text())))

@@ -1,0 +1,244 @@
+"""One cell of the table: a job that is struck at one moment, and what is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import moments
+import psutil
+from caller import COMPLETED, serial_lines
+from strikes import ACTIONS, BALLAST, MOMENTS, STRIKES, Scene
+
+from daskprs.job_folder import JobFolder
+from daskprs.output.history import History
+from daskprs.output.read_rows import read_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Self
+
+    from hand_cluster import HandCluster
+    from strikes import Strike
+
+CALLER = Path(__file__).with_name("caller.py")
+ROWS, SECONDS = 24, 0.03
+MOMENT_S, CALLER_S, LEFT_S = 60.0, 150.0, 40.0
+"""How long the moment, the end of a caller, and the end of all agents may take to come."""
+CALLS = 4
+LOG = "caller.log"
+POLL_S = 0.02
+
+
+class Cell(NamedTuple):
+    """A place in the table; with its seed it can be played again."""
+
+    strike: str
+    moment: str
+    action: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.strike} | {self.moment} | {self.action} | {self.seed}"
+
+    @classmethod
+    def of(cls, told: str) -> Cell:
+        """Return the cell that a log tells of."""
+        strike, moment, action, seed = told.split(" | ")
+        return cls(strike, moment, action, int(seed))
+
+
+def table(strike: str, seed: int) -> Iterator[Cell]:
+    """Yield the cells of one row: what does not come about is left out."""
+    for moment in MOMENTS:
+        for action in ACTIONS:
+            if moment == "publish" and (action == "summary_only" or strike.startswith("agent")):
+                continue  # there is nothing to publish, or no agent any more
+            yield Cell(strike, moment, action, seed)
+
+
+class Wrong(Exception):  # noqa: N818 - it is what is found
+    """Something is not as it should be: what, and the evidence."""
+
+    def __str__(self) -> str:
+        return ": ".join(map(str, self.args))
+
+
+def play(cell: Cell, cluster: HandCluster, base: Path, disk: Path) -> None:
+    """Run the job, strike it, call it again where its caller has ended, and look at what is left.
+
+    Raises
+    ------
+    Wrong
+        With what is wrong.
+
+    """
+    folder = base / "cell"
+    folder.mkdir(parents=True)
+    strike, chance = STRIKES[cell.strike], random.Random(cell.seed)  # noqa: S311 - no secret
+    spec = {
+        "folder": str(folder),
+        "job_dir": str(disk / "job"),
+        "moment": cell.moment,
+        "at": chance.randrange(ROWS // 2),
+        "rows": ROWS,
+        "seconds": SECONDS,
+        "action": cell.action,
+        "options": strike.options,
+    }
+    with Caller(spec, cluster.address) as caller:
+        scene = Scene(cluster, folder, disk, caller.process.pid, chance)
+        try:
+            _strike(strike, scene, caller)
+            _finish(strike, cluster, spec, caller.ended(CALLER_S))
+        finally:
+            for pid in scene.stopped:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            nobody_left(folder)
+    check(cell, strike, spec)
+
+
+class Caller:
+    """A call of the job, in a process of its own."""
+
+    def __init__(self, spec: dict[str, Any], address: str, *, resume: bool = False) -> None:
+        self.folder = Path(spec["folder"])
+        told = self.folder / "spec.json"
+        told.write_text(json.dumps(spec | {"address": address, "resume": resume}))
+        self._log = self.folder / LOG
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(CALLER), str(told)],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def ended(self, timeout_s: float) -> int:
+        """Return its exit code; that it does not end is wrong."""
+        try:
+            return self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise Wrong("the caller did not end", self.said()) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Have its stacks in the log, if it should have ended by now, and end it."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.kill()
+            self.process.wait()
+
+    def said(self) -> str:
+        """Return the end of what it printed."""
+        return self._log.read_text()[-3000:]
+
+
+def _strike(strike: Strike, scene: Scene, caller: Caller) -> None:
+    """Wait for the moment, and strike."""
+    if not _wait(lambda: _reached_or_ended(scene.folder, caller), MOMENT_S):
+        raise Wrong("the moment did not come", caller.said())
+    told = moments.reached(scene.folder)
+    if told is None:
+        raise Wrong("the caller ended before the moment", caller.said())
+    scene.reached = told
+    strike.do(scene)
+    (scene.folder / moments.GO).touch()
+
+
+def _reached_or_ended(folder: Path, caller: Caller) -> bool:
+    return moments.reached(folder) is not None or caller.process.poll() is not None
+
+
+def _finish(strike: Strike, cluster: HandCluster, spec: dict[str, Any], code: int) -> None:
+    """Call the job again until it is Completed, where its caller may have ended."""
+    calls = 1
+    while code != COMPLETED:
+        log = (Path(spec["folder"]) / LOG).read_text()[-3000:]
+        if code not in strike.ends or calls == CALLS:
+            raise Wrong("a call exits with", calls, code, log)
+        (Path(spec["job_dir"]).parent / BALLAST).unlink(missing_ok=True)
+        cluster.mend()
+        with Caller(spec, cluster.address, resume=True) as caller:
+            code = caller.ended(CALLER_S)
+        calls += 1
+
+
+# ---- what is left ----
+
+
+def check(cell: Cell, strike: Strike, spec: dict[str, Any]) -> None:
+    """Compare the output with that of a serial run, and look who was charged."""
+    out = Path(spec["folder"]) / "out"
+    job = JobFolder(spec["job_dir"])
+    lines = serial_lines(spec)
+    if cell.action == "append_row":
+        found = {path.name: path.read_text() for path in out.iterdir()}
+        _same(found, {"parallel_run_step.txt": "".join(f"{line}\n" for line in lines)}, "output")
+        rows = read_rows(job)
+        _same(None if rows is None else list(rows["result"]), lines, "typed rows")
+    else:
+        found = {path.name: path.read_text() for path in out.iterdir() if path.suffix == ".txt"}
+        _same(found, {f"{n}.txt": line for n, line in enumerate(lines)}, "files of the script")
+    commits = History(job).commits
+    _same(sorted(commits.column("index").tolist()), list(range(spec["rows"])), "commits")
+    attempts = _attempts(job)
+    charged = [row for row in attempts if row["Status"] != "RUN_DONE" and row["charged"]]
+    if len(charged) > strike.charged:
+        raise Wrong("attempts of the innocent were charged", charged)
+    told = Counter((row["Mini-batch Id"], row["Picked Count"]) for row in attempts)
+    _same([attempt for attempt, times in told.items() if times > 1], [], "attempts told twice")
+
+
+def _attempts(job: JobFolder) -> list[dict[str, Any]]:
+    """Return the rows of the table; on a full disk the last one may be torn."""
+    lines = job.attempts.read_text().splitlines(keepends=True)
+    rows: list[dict[str, Any]] = list(csv.DictReader(line for line in lines if line[-1] == "\n"))
+    for row in rows:
+        row["charged"] = json.loads(row["Mini-batch Detail"])["charged"]
+    return rows
+
+
+def _same(found: Any, expected: Any, what: str) -> None:
+    if found != expected:
+        raise Wrong(what, found, "instead of", expected)
+
+
+def nobody_left(folder: Path) -> None:
+    """Wait until no process of the job's agents is there."""
+    if not _wait(lambda: not _of_job(folder), LEFT_S):
+        left = [process.pid for process in _of_job(folder)]
+        for process in _of_job(folder):
+            process.kill()
+        raise Wrong("processes are left", left)
+
+
+def _of_job(folder: Path) -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.process_iter(["environ", "status"])
+        if (process.info["environ"] or {}).get(moments.FOLDER) == str(folder)
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:
+    until = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(POLL_S)
+    return True

@@ -1,0 +1,64 @@
+"""Play cells of the table, one after the other: ``cells.py FOLDER CELL …``.
+
+A cell is told as ``agent killed | run | append_row | 1``; ``agent killed`` alone is its whole row.
+Prints a line for each, and exits with 1 when one is wrong.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from cell import Cell, Wrong, play, table
+from hand_cluster import HandCluster
+
+DISK = "32m"
+
+
+def main(base: Path, told: list[str]) -> int:
+    """Play them all on one cluster, which is mended after each."""
+    cells = [
+        cell
+        for one in told
+        for cell in ([Cell.of(one)] if "|" in one else table(one, seed=1))
+    ]  # fmt: skip
+    wrong = 0
+    with HandCluster(base / "cluster") as cluster:
+        for number, cell in enumerate(cells):
+            folder = base / str(number)
+            begun = time.monotonic()
+            cluster.mend()
+            try:
+                play(cell, cluster, folder, disk_for(cell, folder))
+            except Wrong as error:
+                wrong += 1
+                print(f"WRONG  {cell}\n{error}", flush=True)
+            else:
+                print(f"right  {cell}  ({time.monotonic() - begun:.1f} s)", flush=True)
+                unmount(cell, folder)
+                shutil.rmtree(folder)
+    print(f"{len(cells)} cells, {wrong} wrong")
+    return min(wrong, 1)
+
+
+def disk_for(cell: Cell, folder: Path) -> Path:
+    """Return where the job folder is to be: for a full disk, on one that can be filled."""
+    disk = folder / "disk"
+    disk.mkdir(parents=True)
+    if cell.strike == "disk full":
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(disk)]
+        subprocess.run(mount, check=True)
+    return disk
+
+
+def unmount(cell: Cell, folder: Path) -> None:
+    """Take the disk away again."""
+    if cell.strike == "disk full":
+        subprocess.run(["umount", str(folder / "disk")], check=True)  # noqa: S607
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,45 @@
+"""The entry script of a job that is struck: a line for each row, or a file for each mini-batch."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import moments
+
+from daskprs import EntryScript
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ACTION = "DASKPRS_CHAOS_ACTION"
+FOLDER = Path(os.environ[moments.FOLDER])
+
+
+def init() -> None:
+    """Tell who this is."""
+    moments.enter_agent(FOLDER)
+
+
+def run(mini_batch: pd.DataFrame, context: Any) -> list[str]:
+    """Work for a while; in the middle of it may be the moment."""
+    lines = []
+    for row in mini_batch.to_dict("records"):
+        time.sleep(row["seconds"])
+        if row["run"]:
+            moments.reach(FOLDER, row["run"])
+        lines.append(f"{row['number']} squared is {row['number'] ** 2}")
+    write_file(context.minibatch_index, lines)
+    return lines
+
+
+def write_file(index: int, lines: list[str]) -> None:
+    """Write a file of the script's own, as contract and documentation recommend it."""
+    folder = Path(EntryScript().output_dir)
+    if os.environ[ACTION] != "summary_only":
+        return
+    part = folder / f".{index}.{os.getpid()}"
+    part.write_text("\n".join(lines))
+    part.replace(folder / f"{index}.txt")

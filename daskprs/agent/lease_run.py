@@ -37,9 +37,10 @@ class LeaseRun:
         self.received = 0
         self.kept = -1
         self.recalled = False
-        """What had not begun was taken back; nothing comes after that."""
-        self._work: deque[tuple[int, Packed[Assigned]]] = deque()
-        """With the position of the first of each; what is done is dropped."""
+        """What had not begun was taken back, or nothing could be, since something came last."""
+        self._work: deque[tuple[int, int, Packed[Assigned]]] = deque()
+        """With the position of the first of each, and the one behind the last; what is done, or was
+        taken back, is dropped."""
         self._quiet_since_s = time.monotonic()
         self._first_s: float | None = None
         self._results: list[Results] = []
@@ -55,8 +56,9 @@ class LeaseRun:
         """Append work, that of a lease that continues the last one."""
         if self.finished:
             self._quiet_since_s = time.monotonic()
-        self._work.append((self.kept + 1, work))
+        first = self.kept + 1
         self.kept += len(work)
+        self._work.append((first, self.kept + 1, work))
 
     def receive(self, message: Outcomes, below: int | None = None) -> None:
         """Enter what the agent sent; with `below`, only what stands before that position."""
@@ -67,15 +69,16 @@ class LeaseRun:
         if results.outcomes:
             self._first_s = self._first_s or now
             self._results.append(results)
+            self.recalled = False
         self.received += len(results.outcomes)
         self._payload_bytes += len(results.payload)
-        while self._work and self._work[0][0] + len(self._work[0][1]) <= self.received:
+        while self._work and self._work[0][1] <= self.received:
             self._work.popleft()
 
     def due_in_s(self) -> float | None:
         """Seconds until something of the lease ought to be handed back; None: not by itself."""
         now = time.monotonic()
-        last = self._results and self.received == self.kept and not self.recalled
+        last = self._results and self.received == self.kept
         if last or self._payload_bytes >= RETURN_BYTES:
             return 0.0  # more may come while the last one runs
         if self._first_s is not None:
@@ -92,8 +95,14 @@ class LeaseRun:
 
     def keep(self, last: int) -> tuple[int, ...]:
         """Give up what lies beyond a position, and return the indexes of it."""
+        last = min(self.kept, max(last, self.received - 1))
         given_back = self.indexes(last + 1, self.kept + 1)
         self.kept = last
+        self._work = deque(
+            (first, min(beyond, last + 1), work)
+            for first, beyond, work in self._work
+            if first <= last
+        )
         self.recalled = True
         return given_back
 
@@ -116,22 +125,22 @@ class LeaseRun:
         return None if work is None else work.column("mini_batch.index")[place]
 
     def _place(self, position: int) -> tuple[Packed[Assigned] | None, int]:
-        for first, work in tuple(self._work):  # progress looks from another thread
-            if first <= position < first + len(work):
+        for first, beyond, work in tuple(self._work):  # progress looks from another thread
+            if first <= position < beyond:
                 return work, position - first
         return None, 0
 
     def indexes(self, first: int, beyond: int) -> tuple[int, ...]:
         """Return the indexes of the mini-batches at these positions, which are not done."""
         columns = [
-            (start, work.column("mini_batch.index"))
-            for start, work in self._work
-            if start < beyond and first < start + len(work)
+            (start, min(beyond, end), work.column("mini_batch.index"))
+            for start, end, work in self._work
+            if start < beyond and first < end
         ]
         return tuple(
             index
-            for start, column in columns
-            for index in column[max(0, first - start) : beyond - start]
+            for start, end, column in columns
+            for index in column[max(0, first - start) : end - start]
         )
 
     @property

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.agent.page import NOTHING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daskprs.agent.page import SharedPage
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source import Reader
@@ -33,7 +35,8 @@ class Loader:
         self._reader = reader
         self._page = page
         self._ahead = NOTHING
-        self._orders: SimpleQueue[MiniBatch] = SimpleQueue()
+        self._orders: SimpleQueue[Callable[[], MiniBatch | None] | None] = SimpleQueue()
+        self._heard: SimpleQueue[int] = SimpleQueue()
         self._results: SimpleQueue[Loaded] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self.pays = False
@@ -54,19 +57,45 @@ class Loader:
 
     def begin(self, position: int, mini_batch: MiniBatch) -> None:
         """Start to load this one on the loader's thread."""
+        self._ahead = position
+        self._page.loading(position)
+        self._order(lambda: mini_batch)
+
+    def listen(self, position: int, wait: Callable[[], MiniBatch | None]) -> None:
+        """Let the loader's thread wait for what is to be done at a position, and load it."""
+
+        def heard() -> MiniBatch | None:
+            mini_batch = wait()
+            if mini_batch is not None:
+                self._page.loading(position)
+            self._heard.put(NOTHING if mini_batch is None else position)
+            return mini_batch
+
+        self._order(heard)
+
+    def listened(self) -> None:
+        """Wait until the thread listens no more: it loads now what it heard of, if it did."""
+        self._ahead = self._heard.get()
+
+    def close(self) -> None:
+        """Let the thread end, once it has done what it was told."""
+        if self._thread is not None:
+            self._orders.put(None)
+            self._thread.join()
+
+    def _order(self, order: Callable[[], MiniBatch | None]) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name="loader", daemon=True)
             self._thread.start()
-        self._ahead = position
-        self._page.loading(position)
-        self._orders.put(mini_batch)
+        self._orders.put(order)
 
     def _serve(self) -> None:
-        while True:
-            mini_batch = self._orders.get()
-            loaded = self._load(mini_batch)
-            self._page.loading(NOTHING)
-            self._results.put(loaded)
+        while (order := self._orders.get()) is not None:
+            mini_batch = order()
+            if mini_batch is not None:
+                loaded = self._load(mini_batch)
+                self._page.loading(NOTHING)
+                self._results.put(loaded)
 
     def _load(self, mini_batch: MiniBatch) -> Loaded:
         begun = time.perf_counter()

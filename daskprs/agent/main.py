@@ -28,20 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.entry_script import Entry, load_entry_script
 from daskprs.agent.failure import failure_of
+from daskprs.agent.intake import Intake
 from daskprs.agent.loader import Loader
-from daskprs.agent.messages import (
-    PROTOCOL,
-    InitDone,
-    InitRaised,
-    Keep,
-    More,
-    RunLease,
-    Start,
-    Started,
-    Stop,
-    Stopped,
-)
-from daskprs.agent.order import Order
+from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Started, Stopped
 from daskprs.agent.outbox import Outbox
 from daskprs.agent.page import Phase, SharedPage
 from daskprs.core.outcomes import Failure, Outcome, Status
@@ -55,8 +44,6 @@ if TYPE_CHECKING:
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
-NO_ORDER = 0
-"""Supervisors count from 1."""
 
 
 def main(connection: Connection, page_fd: int) -> int:
@@ -96,33 +83,18 @@ class Agent:
         self._page = page
         self._outbox = Outbox(connection)
         self._loader = Loader(pickle.loads(start.job.reader), page)
-        self._order = Order(NO_ORDER, prefetch=False)
-        self._stopped = False
+        self._intake = Intake(connection, page, self._loader, self._outbox)
 
     def serve(self) -> int:
         """Work until told to stop."""
         try:
-            while not self._stopped:
-                self._hear(self._connection.recv())
+            while not self._intake.stopped:
+                self._intake.hear()
                 self._work_on()
         except EOFError:
             return EXIT_INIT_FAILED
         self._connection.send(Stopped(self._shut_down()))
         return EXIT_ORDERLY
-
-    def _hear(self, message: Any) -> None:
-        match message:
-            case RunLease(lease_id, work, prefetch):
-                self._order = Order(lease_id, prefetch=prefetch)
-                self._order.add(work)
-                self._page.begin_lease(lease_id)
-                self._outbox.open(lease_id)
-            case More(lease_id, work) if lease_id == self._order.lease_id:
-                self._order.add(work)
-            case Keep(lease_id, last) if lease_id == self._order.lease_id:
-                self._order.kept = last
-            case Stop():
-                self._stopped = True
 
     def _shut_down(self) -> Failure | None:
         self._page.enter(Phase.SHUTDOWN)
@@ -134,43 +106,21 @@ class Agent:
 
     def _work_on(self) -> None:
         """Work through what there is, one position after the other, as far as it is ours."""
-        while self._order.has(position := self._order.position) and self._claim(position):
-            attempt = Attempt(*self._order.at(position))
+        intake = self._intake
+        while (assigned := intake.claim()) is not None:
+            position = intake.position
+            attempt = Attempt(*assigned)
             self._load(attempt, position)
-            if self._order.prefetch:
-                self._look_ahead(position + 1)
+            intake.look_ahead()
             outcome, payload = self._run(attempt, position)
             if os.getpid() != self._pid:
                 os._exit(0)  # a fork that the script has let come back: it is no second agent
+            intake.listen_again()
             self._page.enter(Phase.RETURNING, position, attempt.total)
             self._outbox.add(outcome, payload)
-            self._order.next()
-            self._page.done(self._order.position)
-            self._look_for_more(self._order.position)
+            intake.next()
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
-
-    def _look_ahead(self, position: int) -> None:
-        """Load the next one where that pays; where none is known, tell what is done to get more."""
-        self._look_for_more(position)
-        if not self._order.has(position):
-            self._outbox.flush()
-        elif self._loader.pays and self._claim(position):
-            self._loader.begin(position, self._order.at(position).mini_batch)
-
-    def _look_for_more(self, position: int) -> None:
-        """Hear what was said meanwhile, if there is nothing to do at a position."""
-        while not self._order.has(position) and self._connection.poll():
-            self._hear(self._connection.recv())
-
-    def _claim(self, position: int) -> bool:
-        """Claim a position, and say whether it is still ours."""
-        if position > self._order.claimed:
-            self._order.claimed = position
-            if not self._page.claim(position):
-                while self._order.kept is None:
-                    self._hear(self._connection.recv())
-        return self._order.has(position)
 
     def _load(self, attempt: Attempt, position: int) -> None:
         self._page.enter(Phase.LOADING, position)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Order:
-    """What an agent has been given, and how far it is; more may come until some is taken back.
+    """What an agent has been given, and how far it is; more may come at any time.
 
     Parameters
     ----------
@@ -29,10 +29,8 @@ class Order:
         self.prefetch = prefetch
         self.position = 0
         """The one that is next, or at hand."""
-        self.claimed = NOTHING
-        """The last one that stands in the page as begun."""
-        self.kept: int | None = None
-        """The last one that is left to the agent, once the supervisor has taken some back."""
+        self.begun = NOTHING
+        """The last one that was claimed for good: it is the agent's, whatever is taken back."""
         self._work: dict[int, Assigned] = {}
         self._beyond = 0
 
@@ -42,9 +40,15 @@ class Order:
             self._work[self._beyond] = assigned
             self._beyond += 1
 
+    def drop_beyond(self, last: int) -> None:
+        """Forget what lies beyond a position, as it was taken back; what comes takes its place."""
+        while self._beyond > last + 1:
+            self._beyond -= 1
+            del self._work[self._beyond]
+
     def has(self, position: int) -> bool:
         """Say whether there is something to do at a position."""
-        return position in self._work and (self.kept is None or position <= self.kept)
+        return position in self._work
 
     def at(self, position: int) -> Assigned:
         """Return what there is to do at a position."""

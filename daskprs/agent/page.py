@@ -11,10 +11,11 @@ Wherever the agent is stopped, or dies, the record that counts is whole: were it
 the time of another one would look as if it had lasted for hours.
 
 *Recall.* The supervisor takes back the mini-batches that the agent has not begun. The agent
-claims a position by writing it to `NEXT` and only then looks at `RECALL`; the supervisor writes
-`RECALL` and only then looks at `NEXT`. With a fence between the two steps on both sides at least
+claims a position by writing it to `NEXT` and only then looks at `RECALLS`; the supervisor raises
+`RECALLS` and only then looks at `NEXT`. With a fence between the two steps on both sides at least
 one of them sees the other: either the supervisor finds the position claimed, or the agent finds
-the recall and waits to be told (`Keep`) how far it may go.
+more recalls than it was answered, and waits to be told (`Keep`) how far it may go. Recalls are
+counted, so that an order from which work was taken back may be given more.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ PAGE_BYTES = mmap.PAGESIZE
 NOTHING = -1
 """The position where there is none."""
 
-_SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALL = range(6)
+_SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALLS = range(6)
 _RECORDS = (8, 16)
 """Where the two records begin."""
 _PHASE, _POSITION, _SINCE_NS, _TOTAL = range(4)
@@ -109,12 +110,15 @@ class SharedPage:
         self._fence()
         cells[_LEASE] = lease_id
 
-    def claim(self, position: int) -> bool:
-        """Claim a position; False when a recall is out, and the supervisor must be heard first."""
+    def claim(self, position: int, keeps: int) -> bool:
+        """Claim a position; False when a recall is out, and the supervisor must be heard first.
+
+        `keeps` is how many recalls have been answered by a `Keep`.
+        """
         cells = self._cells
         cells[_NEXT] = position
         self._fence()
-        return cells[_RECALL] != cells[_LEASE]
+        return cells[_RECALLS] == keeps
 
     def loading(self, position: int) -> None:
         """Say which position is being loaded ahead (`NOTHING`: none any more)."""
@@ -127,12 +131,19 @@ class SharedPage:
     # ---- the supervisor's side ----
 
     def recall(self, lease_id: int) -> int:
-        """Take back what is not begun of a lease, and return the last position that is."""
-        self._cells[_RECALL] = lease_id
+        """Take back what is not begun of a lease, and return the last position that is.
+
+        The agent claims nothing more until it has heard a `Keep`, one for each recall.
+        """
+        self._cells[_RECALLS] += 1
         self._fence()
+        return self.claimed(lease_id)
+
+    def claimed(self, lease_id: int) -> int:
+        """Return the last position of a lease that is begun."""
         if self._cells[_LEASE] != lease_id:
-            # The lease has not been picked up yet: the agent will see the recall at its first
-            # claim, and nothing of it is begun.
+            # The lease has not been picked up yet: nothing of it is begun, and the agent will see
+            # a recall at its first claim.
             return NOTHING
         return self._cells[_NEXT]
 

@@ -175,8 +175,8 @@ class Slot:
             too_big = agent.too_big()
             if too_big is not None:
                 return self._died(lease, agent, run, too_big)
-            if run.due_in_s() == 0.0:
-                return self._hand_back(lease, agent, run)
+            if run.due_in_s() == 0.0 and (returned := self._hand_back(lease, agent, run)):
+                return returned
 
     def _receive(self, messages: list[object], run: LeaseRun, below: int | None = None) -> None:
         for message in messages:
@@ -184,13 +184,17 @@ class Slot:
             if isinstance(message, Outcomes) and message.lease_id == run.order:
                 run.receive(message, below)
 
-    def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned:
+    def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
         """Return what is done, and go on; behind one that takes long, the rest is for others."""
         untouched: tuple[int, ...] = ()
         if run.stuck:
-            kept = agent.page.recall(run.order)
-            agent.send(Keep(run.order, kept))
-            untouched = run.keep(max(kept, run.received - 1))
+            kept = agent.page.claimed(run.order)
+            if kept < run.kept:
+                kept = agent.page.recall(run.order)
+                agent.send(Keep(run.order, kept))
+            untouched = run.keep(kept)
+            if not untouched:
+                return None
         return self._returned(lease, running=run.left, untouched=untouched)
 
     def _died(

@@ -139,7 +139,7 @@ class LeaseReturned:
     running: tuple[int, ...] = ()
     untouched: tuple[int, ...] = ()
     recalled: bool = False
-    """Work was taken back from the agent, now or before: it takes no more until it is through."""
+    """Work was taken back from the agent: it is given none until something of it is done."""
     vacant: bool = False
     """The agent that was to run it had ended before, and no post for another came with it."""
     death: Death | None = None

@@ -10,7 +10,9 @@ its next work, and to load it ahead, before it is through with the last."""
 SMALLEST_S = 0.02
 """Toward the end leases shrink to this and no further: a task for less costs more than it saves."""
 AT_LEAST = 3
-"""One runs, one is loaded meanwhile, and one is known when the first is done."""
+"""One runs, one is loaded meanwhile, and one is known when the first is done. The last is left
+out where one takes longer than all that: it would be taken back before its turn, and there is time
+enough to hear of it while another one runs."""
 GROWTH = 4
 """A slot has at most so many times more than the most that came back together."""
 LARGEST = 10_000
@@ -43,17 +45,18 @@ class LeaseSizes:
         slots
             How many slots share the work.
         left
-            How many mini-batches are left, where that is known. A slot takes half of its share at
-            most, so that all finish together; before that it has three at least: one to be loaded
-            while the other one runs.
+            How many mini-batches are left, where that is known. Of several slots each takes half
+            of its share at most, so that all finish together; before that it has enough for one to
+            be loaded while another one runs.
 
         """
         if self.count == 0:
             return 1
         size = float(min(LARGEST, GROWTH * self.largest_yet))
         rate = self.count / self.seconds if self.seconds > 0 else LARGEST / SMALLEST_S
-        size = max(AT_LEAST, min(size, IN_HAND_S * rate))
-        if left is not None:
+        at_least = AT_LEAST - (IN_HAND_S * rate <= 1)
+        size = max(at_least, min(size, IN_HAND_S * rate))
+        if left is not None and slots > 1:
             share = -(-left // (2 * max(1, slots)))
             size = min(size, max(share, SMALLEST_S * rate))
         return max(1, int(size))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from daskprs.agent.lease_run import LeaseRun, blame_death, blame_timeout
 from daskprs.agent.messages import Outcomes
+from daskprs.agent.order import Order
 from daskprs.agent.page import NOTHING, Activity, Phase
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import Assigned, MiniBatch
@@ -162,11 +163,29 @@ def test_a_lease_that_continues_another_adds_to_its_work() -> None:
 
 
 def test_a_lease_returns_while_its_last_one_runs() -> None:
-    """So that more comes before the slot is idle; one that was taken work from gets none."""
+    """So that more comes before the slot is idle, also where work was taken back before."""
     run = lease_of(3, received=2)
     assert run.due_in_s() == 0.0
     run.share()
     assert run.due_in_s() != 0.0
-    long = lease_of(3, received=1)
-    long.keep(1)
-    assert long.due_in_s() != 0.0
+    long = lease_of(4)
+    assert long.keep(1) == (102, 103)
+    assert long.due_in_s() is None
+    long.receive(Outcomes(7, Results(Packed([done(100)]))))
+    assert long.due_in_s() == 0.0
+
+
+def test_what_comes_after_a_recall_takes_the_place_of_what_was_taken_back() -> None:
+    """Agent and supervisor count positions alike."""
+    run, order = lease_of(4), Order(7, prefetch=True)
+    order.add([run.at(position) for position in range(4)])
+    more = [Assigned(MiniBatch(index, None, "", items=5), 1) for index in (7, 8)]
+    assert run.keep(1) == (102, 103)
+    order.drop_beyond(1)
+    run.extend(Packed(more))
+    order.add(more)
+    assert run.left == (100, 101, 7, 8)
+    for position, index in enumerate(run.left):
+        assert run.index_at(position) == index
+        assert order.at(position) == run.at(position)
+    assert not order.has(4)

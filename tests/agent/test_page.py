@@ -42,17 +42,21 @@ def test_a_recall_before_the_lease_is_picked_up_takes_all_of_it() -> None:
         agent.begin_lease(1)
         assert supervisor.recall(2) == NOTHING
         agent.begin_lease(2)
-        assert not agent.claim(0)
+        assert not agent.claim(0, keeps=0)
 
 
-def test_a_recall_of_an_earlier_lease_does_not_touch_the_next() -> None:
-    """It names the lease that it means."""
+def test_a_recall_that_was_answered_stands_in_nobodys_way() -> None:
+    """Neither in that of what the same lease is given later, nor of another one."""
     with both_sides() as (agent, supervisor):
         agent.begin_lease(1)
-        assert agent.claim(0)
-        assert supervisor.recall(1) == 0
+        assert agent.claim(0, keeps=0)
+        assert supervisor.recall(1) == supervisor.claimed(1) == 0
+        assert not agent.claim(1, keeps=0)
+        assert agent.claim(1, keeps=1)
+        assert supervisor.recall(1) == 1
         agent.begin_lease(2)
-        assert agent.claim(0)
+        assert supervisor.claimed(2) == NOTHING
+        assert agent.claim(0, keeps=2)
 
 
 def test_at_least_one_side_sees_the_other() -> None:
@@ -63,10 +67,14 @@ def test_at_least_one_side_sees_the_other() -> None:
             claimed: list[int] = []
             go = threading.Barrier(2)
 
-            def work(claimed: list[int] = claimed, go: threading.Barrier = go) -> None:
+            def work(
+                claimed: list[int] = claimed,
+                go: threading.Barrier = go,
+                keeps: int = lease_id - 1,
+            ) -> None:
                 go.wait()
                 for position in range(50):
-                    if not agent.claim(position):
+                    if not agent.claim(position, keeps):
                         return
                     claimed.append(position)
 

@@ -25,14 +25,21 @@ def test_a_lease_grows_fourfold_at_most() -> None:
     assert sizes.next(4, None) == 16
 
 
-@pytest.mark.parametrize(("seconds_each", "size"), [(1 / 128, 256), (0.3, 6), (2.0, 3), (60.0, 3)])
+@pytest.mark.parametrize(("seconds_each", "size"), [(1 / 128, 256), (0.3, 6), (1.5, 3), (60.0, 2)])
 def test_a_slot_has_two_seconds_of_work_in_hand(seconds_each: float, size: int) -> None:
-    """As many mini-batches as fit into that, and three where none does."""
+    """As many mini-batches as fit into that, and a few where hardly one does."""
     sizes = LeaseSizes()
     for _ in range(20):
         count = sizes.next(4, None)
         sizes.learn(count, count * seconds_each)
     assert sizes.next(4, None) == size
+
+
+def test_a_slot_that_is_alone_has_nobody_to_finish_together_with() -> None:
+    """It has the next one to load up to the end."""
+    sizes = LeaseSizes()
+    sizes.learn(1, 60.0)
+    assert [sizes.next(slots, 2) for slots in (1, 2)] == [2, 1]
 
 
 @pytest.mark.parametrize("seconds_each", [0.0, 1e-300, 1e-6])

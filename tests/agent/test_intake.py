@@ -1,0 +1,141 @@
+"""What an agent is told, it hears also while `run` works; two ears never listen at a time."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from multiprocessing import Pipe
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daskprs.agent import loader
+from daskprs.agent.intake import Intake
+from daskprs.agent.loader import Loader
+from daskprs.agent.messages import Keep, More, RunLease, Stop
+from daskprs.agent.outbox import Outbox
+from daskprs.agent.page import SharedPage, new_page
+from daskprs.core.mini_batch import Assigned, MiniBatch
+from daskprs.core.packed import Packed
+from tests.polling import poll_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Names:
+    """A reader that remembers what it has loaded."""
+
+    def __init__(self) -> None:
+        self.loaded: list[int] = []
+
+    def load(self, mini_batch: MiniBatch) -> Any:
+        """Return a list of one name."""
+        self.loaded.append(mini_batch.index)
+        return [f"{mini_batch.index}"]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Desk:
+    """An agent's intake with its supervisor's ends of socket and page."""
+
+    def __init__(self) -> None:
+        page_fd = new_page()
+        self.page, self.seen = SharedPage(page_fd), SharedPage(page_fd)
+        os.close(page_fd)
+        self.ours, self.theirs = Pipe()
+        self.reader = Names()
+        self.loader = Loader(self.reader, self.page)
+        self.intake = Intake(self.theirs, self.page, self.loader, Outbox(self.theirs))
+
+    def give(self, *indexes: int, more: bool = False) -> None:
+        """Send work."""
+        work = Packed(Assigned(MiniBatch(index, None, "", items=1), 1) for index in indexes)
+        self.ours.send(More(1, work) if more else RunLease(1, work, prefetch=True))
+
+    def begin(self) -> int:
+        """Begin the next mini-batch up to where `run` works, and return its index."""
+        assigned = self.intake.claim()
+        assert assigned is not None
+        loaded = self.loader.take(self.intake.position, assigned.mini_batch)
+        assert loaded.data == [str(assigned.mini_batch.index)]
+        self.intake.look_ahead()
+        return assigned.mini_batch.index
+
+    def end(self) -> None:
+        """End it."""
+        self.intake.listen_again()
+        self.intake.next()
+
+    def close(self) -> None:
+        """Let go."""
+        with suppress(Exception):  # the supervisor may have gone
+            self.intake.listen_again()
+        self.loader.close()
+        self.intake.close()
+        for end in (self.ours, self.theirs, self.page, self.seen):
+            end.close()
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    """Yield an agent to which loading ahead always pays."""
+    monkeypatch.setattr(loader, "WORTH_A_THREAD_S", -1.0)
+    one = Desk()
+    yield one
+    one.close()
+
+
+def test_what_comes_while_run_works_is_loaded_ahead(desk: Desk) -> None:
+    """The supervisor sees it as begun."""
+    desk.give(5)
+    desk.intake.hear()
+    assert desk.begin() == 5
+    desk.give(6, 7, more=True)
+    assert poll_for(lambda: desk.reader.loaded == [5, 6])
+    assert desk.seen.claimed(1) == 1
+    desk.end()
+    assert desk.begin() == 6
+    assert poll_for(lambda: desk.reader.loaded == [5, 6, 7])
+
+
+def test_nothing_that_comes_while_run_works_is_lost(desk: Desk) -> None:
+    """Whether it was heard before `run` was over, or not."""
+    desk.give(0)
+    desk.intake.hear()
+    for index in range(200):
+        assert desk.begin() == index
+        desk.give(index + 1, more=True)
+        desk.end()
+    assert desk.reader.loaded[:200] == [*range(200)]
+
+
+def test_what_was_taken_back_is_not_begun_and_what_comes_instead_is(desk: Desk) -> None:
+    """The answer to a recall is heard while `run` works."""
+    desk.give(5)
+    desk.intake.hear()
+    desk.begin()
+    kept = desk.seen.recall(1)
+    assert kept == 0
+    desk.give(6, more=True)  # was on its way when it was taken back
+    desk.ours.send(Keep(1, kept))
+    desk.give(7, more=True)
+    assert poll_for(lambda: len(desk.reader.loaded) == 2)
+    desk.end()
+    assert desk.begin() == 7
+    assert desk.reader.loaded == [5, 7]
+
+
+def test_the_order_to_stop_is_heard_while_run_works(desk: Desk) -> None:
+    """So is the end of the supervisor, of which the main thread has to know as well."""
+    desk.give(5)
+    desk.intake.hear()
+    desk.begin()
+    desk.ours.send(Stop())
+    assert poll_for(lambda: desk.intake.stopped)
+    desk.ours.close()
+    desk.intake.listen_again()
+    with pytest.raises(EOFError):
+        desk.intake.next()

@@ -10,7 +10,7 @@ from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.core.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
@@ -52,6 +52,13 @@ class Accounts:
         self.tally.commit(total, succeeded, failed, empty=empty)
         if failed:
             self.abort_if(self._budgets.fail_items(failed))
+
+    def commit_all(self, done: Commit, totals: Sequence[int], succeeded: Sequence[int]) -> None:
+        """Settle mini-batches by attempts in which every item succeeded, and none is empty."""
+        if done.positions:
+            self._patience.progress()
+            self.actions.append(done)
+            self.tally.commit_all(len(totals), sum(totals), sum(succeeded))
 
     def take_back(self, actions: Iterable[Action]) -> None:
         """Settle mini-batches no more whose commit came to nothing; the job is at its end then."""

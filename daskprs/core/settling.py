@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import gt
 from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Commit
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from daskprs.core.accounts import Accounts
     from daskprs.core.backlog import Backlog
     from daskprs.core.flight import Flight
-    from daskprs.core.lease import Death, LeaseReturned
+    from daskprs.core.lease import Death, LeaseReturned, Results
     from daskprs.core.lease_sizes import LeaseSizes
 
 REFUSALS_BORNE = 5
@@ -32,6 +33,10 @@ class Settling:
         """Commit what went well, and charge what did not."""
         count, seconds = 0, 0.0
         for results in returned.results:
+            if self._all_well(results, flight):
+                count += len(results.outcomes)
+                seconds += sum(results.outcomes.column("elapsed_s"))
+                continue
             commit = Commit([], [], results)
             outcomes = results.outcomes.columns(*SETTLING)
             for position, (index, attempt, status, elapsed_s, *items) in enumerate(outcomes):
@@ -47,6 +52,24 @@ class Settling:
                 if self._accounts.over:
                     return
         self._sizes.learn(count, seconds)
+
+    def _all_well(self, results: Results, flight: Flight) -> bool:
+        """Commit a group in which nothing went wrong, as a whole: the many are settled so."""
+        outcomes, entries = results.outcomes, flight.entries
+        indexes, totals = outcomes.column("index"), outcomes.column("total")
+        succeeded = outcomes.column("succeeded")
+        known = [entries.get(index) for index in indexes]
+        if (
+            outcomes.column("status").count(Status.RUN_DONE) != len(known)
+            or [entry and entry.attempt for entry in known] != list(outcomes.column("attempt"))
+            or len(set(indexes)) != len(known)
+            or any(outcomes.column("empty"))
+            or any(map(gt, totals, succeeded))
+        ):
+            return False
+        done = [entries.pop(index).mini_batch for index in indexes]
+        self._accounts.commit_all(Commit(done, [*range(len(done))], results), totals, succeeded)
+        return True
 
     def bury(self, death: Death, flight: Flight) -> None:
         """Blame a death on the one that ran; of several suspects, run each alone."""

@@ -38,6 +38,12 @@ class Tally:
         self.items_succeeded += succeeded
         self.items_failed += failed
 
+    def commit_all(self, mini_batches: int, total: int, succeeded: int) -> None:
+        """Count successful attempts in which every item succeeded."""
+        self.succeeded += mini_batches
+        self.items += total
+        self.items_succeeded += succeeded
+
     def take_back(self, total: int, succeeded: int, *, empty: bool) -> None:
         """Count a successful attempt no more: what it made could not be kept."""
         if empty:

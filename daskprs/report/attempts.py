@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from daskprs.core.events import AttemptFailed, JobStarted, MiniBatchesDone
-from daskprs.core.outcomes import failed_items
 from daskprs.core.packed import Packed
 from daskprs.job_lock import latest_epoch
+from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.stamps import Stamps
 
@@ -38,17 +38,6 @@ COLUMNS = (
     "Error Message",
     "Mini-batch Detail",
 )
-CELLS = (
-    "index",
-    "attempt",
-    "started",
-    "total",
-    "succeeded",
-    "elapsed_s",
-    "cpu_s",
-    "run_s",
-    "status",
-)
 MESSAGE_CHARS = 2_000
 _string = json.encoder.encode_basestring_ascii
 _encode = json.JSONEncoder(default=str).encode
@@ -57,8 +46,11 @@ _encode = json.JSONEncoder(default=str).encode
 class AttemptTable:
     """Writes the table. A job may have a million attempts: a row costs a few microseconds."""
 
-    def __init__(self, folder: JobFolder, files: LogFiles) -> None:
+    def __init__(
+        self, folder: JobFolder, files: LogFiles, cells: AttemptCells | None = None
+    ) -> None:
         self._folder = folder
+        self._cells = cells or AttemptCells()
         self._file = files.file(folder.attempts, ",".join(COLUMNS) + "\n")
         self._stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
         self._run = _last_run(folder)
@@ -84,15 +76,24 @@ class AttemptTable:
         self, place: Place, outcomes: Packed[Outcome], end: str, details: Sequence[str]
     ) -> None:
         where, stamp = f"{place.node},{place.process or NO_PROCESS}", self._stamps.at
-        columns = zip(outcomes.columns(*CELLS), details, strict=True)
         rows = [
-            f"{index},{attempt},{where},{stamp(started)},{total},{succeeded},"
-            f"{failed_items(status, total, succeeded)},{elapsed_s:.6f},{cpu_s:.6f},{run_s:.6f},"
-            f'{status},{end}{detail}}}"\n'
+            f"{index},{attempt},{where},{stamp(started)},{total},{succeeded},{failed},"
+            f'{elapsed_s},{cpu_s},{run_s},{status},{end}{detail}}}"\n'
             for (
-                (index, attempt, started, total, succeeded, elapsed_s, cpu_s, run_s, status),
+                (
+                    index,
+                    attempt,
+                    started,
+                    total,
+                    succeeded,
+                    failed,
+                    elapsed_s,
+                    cpu_s,
+                    run_s,
+                    status,
+                ),
                 detail,
-            ) in columns
+            ) in zip(self._cells.of(outcomes), details, strict=True)
         ]
         self._file.write("".join(rows))
 

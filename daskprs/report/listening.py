@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.attempts import AttemptTable
 from daskprs.report.driver_log import DriverLog
 from daskprs.report.job_logs import JobLogs
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:  # noqa: FBT001 - an option
     """Return the listeners of a job; the one that writes the files out comes last."""
-    files = LogFiles()
+    files, cells = LogFiles(), AttemptCells()
     shown = progress_for(progress, sys.stderr, folder)
     first: list[Listener] = [] if shown is None else [shown]
     return [
         *first,
         JobLogs(folder),
-        AttemptTable(folder, files),
-        ProcessLogs(folder, files),
+        AttemptTable(folder, files, cells),
+        ProcessLogs(folder, files, cells),
         ScriptErrors(folder, files),
         Summaries(folder),
         Overview(folder, files),

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.events import AgentChanged, AttemptFailed, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
-from daskprs.core.outcomes import failed_items
 from daskprs.core.packed import Packed
 from daskprs.core.return_code import signal_of
-from daskprs.report.attempts import CELLS
+from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS
 from daskprs.report.stamps import Stamps
 
@@ -25,8 +24,11 @@ if TYPE_CHECKING:
 class ProcessLogs:
     """Writes ``sys/node/<node>/_main.txt`` and ``<process>.txt``."""
 
-    def __init__(self, folder: JobFolder, files: LogFiles) -> None:
+    def __init__(
+        self, folder: JobFolder, files: LogFiles, cells: AttemptCells | None = None
+    ) -> None:
         self._folder = folder
+        self._cells = cells or AttemptCells()
         self._files = files
         self._logs: dict[Place, LogFile] = {}
         self._began = Stamps()
@@ -56,19 +58,20 @@ class ProcessLogs:
         where, began = f"{place.host}|{place.pid}", self._began.at
         lines = [
             f"{began(started)}|{where}|mini-batch {index}|attempt {attempt}|{status}|"
-            f"total {total}|succeeded {succeeded}|failed {failed_items(status, total, succeeded)}|"
-            f"elapsed {elapsed_s:.6f}|cpu {cpu_s:.6f}|run {run_s:.6f}\n"
+            f"total {total}|succeeded {succeeded}|failed {failed}|"
+            f"elapsed {elapsed_s}|cpu {cpu_s}|run {run_s}\n"
             for (
                 index,
                 attempt,
                 started,
                 total,
                 succeeded,
+                failed,
                 elapsed_s,
                 cpu_s,
                 run_s,
                 status,
-            ) in outcomes.columns(*CELLS)
+            ) in self._cells.of(outcomes)
         ]
         log.write("".join(lines))
 

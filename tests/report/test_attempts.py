@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from job_events import HERE, attempt
 from job_runs import new_run
 
-from daskprs.core.events import Place
-from daskprs.core.outcomes import Failure, Status
+from daskprs.core.events import MiniBatchesDone, Place
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.packed import Packed
+from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.attempts import AttemptTable
 from daskprs.report.log_files import LogFiles
+from daskprs.report.process_logs import ProcessLogs
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event
@@ -61,6 +65,29 @@ def test_the_columns_are_those_of_the_contract(folder: JobFolder) -> None:
         "charged": True,
         "run": 1,
     }
+
+
+def test_the_log_of_a_process_says_the_same(folder: JobFolder) -> None:
+    """Both are written from what was formatted once, of groups in which some items failed too."""
+    files, cells = LogFiles(), AttemptCells()
+    logs = (AttemptTable(folder, files, cells), ProcessLogs(folder, files, cells))
+    done = [
+        Outcome(index, 1, Status.RUN_DONE, 3, succeeded, 1.8e9, index / 8, index / 16, index / 32)
+        for index, succeeded in enumerate([3, 1, 5])
+    ]
+    lost = done[0]._replace(index=9, status=Status.PROCESS_DIED, succeeded=0)
+    for group in (done, done[::-1], [lost, done[1]]):
+        mini_batches = [MiniBatch(outcome.index, None, "") for outcome in group]
+        for log in logs:
+            log.tell(MiniBatchesDone(HERE, mini_batches, Packed(group)))
+    files.close()
+    lines = folder.process_log(HERE.node, HERE.process).read_text().splitlines()
+    told = [[cell.rpartition(" ")[2] for cell in line.split("|")[3:]] for line in lines]
+    columns = ("Mini-batch Id", "Picked Count", "Status", "Total", "Succeeded", "Failed")
+    seconds = ("Elapsed Seconds", "Process Seconds", "Run Method Seconds")
+    rows = rows_of(folder)
+    assert told == [[row[column] for column in columns + seconds] for row in rows]
+    assert [row["Failed"] for row in rows] == ["0", "2", "0", "0", "2", "0", "3", "2"]
 
 
 def test_pandas_reads_it(folder: JobFolder) -> None:

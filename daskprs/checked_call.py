@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.checked_script import CheckedScript, check_script, refuse_swapped
@@ -12,18 +13,18 @@ from daskprs.errors import JobFolderError, Option, OptionError
 from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder, default_path
 from daskprs.job_lock import has_begun
+from daskprs.kept_call import kept_call, read_call, refuse_objects
 from daskprs.option_rules import check_client
+from daskprs.options import RunOptions
 from daskprs.output.output_file import check_output_dir, check_output_file
 from daskprs.output.spec import OutputSpec
 
 if TYPE_CHECKING:
     from os import PathLike
-    from pathlib import Path
 
     from distributed import Client
 
     from daskprs.inputs.source import Source
-    from daskprs.options import RunOptions
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class CheckedCall:
     output: OutputSpec
     target: Path | None
     """The output file; None where no text is written."""
+    kept: dict[str, Any]
+    """The call as it is kept in the job folder."""
 
 
 def check_call(
@@ -92,8 +95,55 @@ def check_call(
     if target is not None and not options.resume:
         check_output_file(target, overwrite=options.overwrite)
     _refuse_an_old_folder(folder, options)
+    kept = kept_call(data, checked, options, client=client, output_dir=output_dir, text=text)
     return CheckedCall(
-        begun_s, options, client, checked, source, job_id, folder, place, output, target
+        begun_s, options, client, checked, source, job_id, folder, place, output, target, kept
+    )
+
+
+def check_kept_call(
+    folder: JobFolder,
+    resume: bool | str,  # noqa: FBT001 - an option
+    *,
+    script: str | None = None,
+    client: str | None = None,
+    **changes: Any,
+) -> CheckedCall:
+    """Return the call that a job was made with, to go on with it.
+
+    Parameters
+    ----------
+    folder
+        Its folder.
+    resume
+        As the option.
+    script, client
+        In place of those of the job; no address: not on its cluster.
+    changes
+        Options that differ.
+
+    Raises
+    ------
+    JobFolderError
+        When the folder holds no job, or its call cannot be made again.
+    UsageError
+        As `check_call` does.
+
+    """
+    call = read_call(folder)
+    refuse_objects(folder, call)
+    root = call["source_directory"]
+    if script is not None and not (root and Path(script).resolve().is_relative_to(root)):
+        root = None
+    options = {"source_directory": root, **call["options"], **changes, "resume": resume}
+    return check_call(
+        call["data"],
+        script or call["script"],
+        RunOptions.from_names(**options),
+        client=(call["client"] if client is None else client) or None,
+        job_dir=folder.path,
+        output_dir=call["output_dir"],
+        text=call["text"],
     )
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GROUPS = {
-    "Script": ("source_directory", "environment_variables", "logging_level"),
+    "Script": ("script", "source_directory", "environment_variables", "logging_level"),
     "Input": (
         "input_type",
         "mini_batch_size",
@@ -26,6 +26,7 @@ GROUPS = {
     ),
     "Processes": (
         "client",
+        "here",
         "node_count",
         "process_count_per_node",
         "gpus_per_process",
@@ -60,6 +61,7 @@ GROUPS = {
     "The job": ("job_dir", "resume", "extend", "accept_changes", "quiet"),
 }
 """Options in the order in which they are shown; the headings are those of the documentation."""
+EXTEND = "Go on where the input has grown: only what is new by content is run."
 AFTER_RUN = """\b
 Examples:
   daskprs run score.py pictures/ --mini-batch-size 25 --output-dir scored
@@ -71,6 +73,34 @@ Exit codes:
   42   the job is Failed: the reason is shown, and in logs/job_result.txt
   130  the job is Canceled, by Ctrl-C or SIGTERM
   2    nothing was started: an option, the script, the input or a folder cannot be used
+"""
+AFTER_RESUME = """\b
+Examples:
+  daskprs resume daskprs-jobs/score-20270115-080000-1a2b3c4d
+  daskprs resume scored-job --run-invocation-timeout 600 --scheduler tcp://10.0.0.1:8786
+  daskprs resume scored-job --extend
+
+\b
+Exit codes:
+  those of daskprs run
+"""
+AFTER_RETRY = """\b
+Examples:
+  daskprs retry-failed scored-job --script mended/score.py
+
+\b
+Exit codes:
+  those of daskprs run
+"""
+AFTER_STATUS = """\b
+Exit codes:
+  0    it is shown
+  2    no job has begun in the folder
+"""
+AFTER_RESULT = """\b
+Exit codes:
+       those of the job, and
+  2    the job has no result: it is running, or its driver died
 """
 AFTER_PLAN = """\b
 Examples:

@@ -18,8 +18,9 @@ from daskprs.errors import DaskprsError
 from daskprs.inputs.punctual_plan import punctual
 from daskprs.interrupts import LateInterrupts, held_back
 from daskprs.job_end import JobEnd
-from daskprs.job_lock import locked
+from daskprs.job_lock import has_begun, locked
 from daskprs.job_spec import agent_spec
+from daskprs.kept_call import keep_call
 from daskprs.output.output_file import (
     make_output_dir,
 )
@@ -77,6 +78,8 @@ class Job:
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(self._folder))
             stack.callback(warm.close)
+            if not has_begun(self._folder):  # else it is kept once it is not refused
+                keep_call(self._folder, self._call.kept)
             if self._call.client is None:
                 warm.start(self._environment(), self._options.start_method)
             make_output_dir(self._output_dir)
@@ -86,6 +89,7 @@ class Job:
                 self._source.prepare(self._folder.scratch)
             self._store = store = self._open_store(epoch)
             stack.callback(store.close)
+            keep_call(self._folder, self._call.kept)
             return self._run(store, listeners)
 
     # ---- before ----

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import socket
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from daskprs.job_folder import JobFolder
 
 HOLDER_BYTES = 4096
+LOOKED_AT, LOOKED_AT_S = 5, 0.01
 
 
 @contextmanager
@@ -50,6 +52,21 @@ def latest_epoch(folder: JobFolder) -> int:
     prefix = folder.epoch(0).stem
     suffixes = [path.suffix[1:] for path in folder.path.glob(f"{prefix}.*")]
     return max((int(suffix) for suffix in suffixes if suffix.isdecimal()), default=0)
+
+
+def holder(folder: JobFolder) -> str | None:
+    """Return who is at work in a job folder; None: nobody is."""
+    try:
+        fd = os.open(folder.lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _described(os.pread(fd, HOLDER_BYTES, 0))
+    finally:
+        os.close(fd)
+    return None
 
 
 def has_begun(folder: JobFolder) -> bool:
@@ -92,7 +109,7 @@ def _lock(path: Path, what: str) -> int:
             msg = f"{what} cannot be locked: {error}. Use a folder that you can write to."
             raise JobFolderError(msg) from error
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _flock(fd)
             if _is_still_there(fd, path):
                 return fd
         except BlockingIOError as error:
@@ -108,6 +125,16 @@ def _lock(path: Path, what: str) -> int:
             msg = f"{what} cannot be locked: {error}. Use a folder on another file system."
             raise JobFolderError(msg) from error
         os.close(fd)
+
+
+def _flock(fd: int) -> None:
+    """Take a lock; who only looks whether it is held lets go of it in microseconds."""
+    for _ in range(LOOKED_AT):
+        with suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(LOOKED_AT_S)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _is_still_there(fd: int, path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.core.events import Counts
@@ -11,11 +12,11 @@ from daskprs.errors import Option, OptionError
 from daskprs.job_folder import JobFolder
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import pandas as pd
 
 __all__ = ["Counts", "ParallelRunResult"]
+
+PATHS = ("output_file", "output_dir", "logs_dir", "job_dir")
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,6 +56,16 @@ class ParallelRunResult:
     elapsed_s: float
     unit: str = "row"
 
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> ParallelRunResult:
+        """Return what `record` has made JSON values of."""
+        values = dict(record)
+        for name in PATHS:
+            values[name] = None if values[name] is None else Path(values[name])
+        for name in ("mini_batches", "items"):
+            values[name] = Counts(*values[name])
+        return cls(**values)
+
     @property
     def failed_file(self) -> Path | None:
         """The table of what failed in the end, with every attempt; None where nothing did.
@@ -88,7 +99,7 @@ class ParallelRunResult:
     def record(self) -> dict[str, Any]:
         """Return it as JSON values."""
         values = asdict(self)
-        for name in ("output_file", "output_dir", "logs_dir", "job_dir"):
+        for name in PATHS:
             values[name] = None if values[name] is None else str(values[name])
         return values
 

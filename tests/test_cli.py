@@ -104,13 +104,13 @@ def test_a_failed_job_exits_with_42_and_the_command_to_go_on_with(work: Path) ->
 
 
 def test_the_command_to_go_on_with_repeats_no_option(work: Path) -> None:
-    """Not those that were given with underscores either."""
+    """The job folder knows them all."""
     (work / "broken").touch()
     words = (*RUN, "--run_max_try", "1", "--job_dir", "job")
     assert call(*words).exit_code == 42
-    again = call(*words, "--resume")
-    assert again.exit_code == 42
-    assert again.stderr.rstrip().endswith(shlex.join(("daskprs", *words, "--resume")))
+    for again in (call(*words, "--resume"), call("resume", "job")):
+        assert again.exit_code == 42
+        assert again.stderr.rstrip().endswith(f": daskprs resume {work / 'job'}")
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_signals_are_as_before() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize("command", ["run", "plan", "resume", "retry-failed"])
 def test_the_help_has_every_option_under_a_heading(command: str) -> None:
     """With examples and exit codes after them."""
     shown = call(command, "--help").stdout
@@ -246,7 +246,8 @@ def test_the_headings_of_the_help_are_those_of_the_documentation() -> None:
     table = {
         name: set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) for name, text in sections.items()
     }
-    elsewhere = {"arguments", "progress", "client", "job_dir", "output_dir", "quiet", "extend"}
+    places = {"script", "client", "here", "job_dir", "output_dir"}
+    elsewhere = {"arguments", "progress", "quiet", "extend", *places}
     assert {name: set(names) - elsewhere for name, names in GROUPS.items()} == {
         name: names - elsewhere for name, names in table.items()
     }

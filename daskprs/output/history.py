@@ -51,8 +51,8 @@ class History:
         """An epoch was told that it may replace the output file."""
         self.ended: dict[str, Any] | None = None
         """What the last epoch came to, if it lived to say so."""
-        self.is_complete = False
-        """The last epoch came to the end of its plan."""
+        self.is_done = False
+        """The last epoch came to the end of its plan, and published what there is to publish."""
         self._fingerprints: dict[int, dict[str, Any]] = {}
         self._dropped: list[tuple[int, int]] = []
         self._recorded = array("I")
@@ -126,7 +126,7 @@ class History:
         return now
 
     def _read(self, journal: Path, epoch: int) -> None:
-        self.ended, self.is_complete = None, False
+        self.ended, self.is_done = None, False
         for record in records(journal):
             match record:
                 case ["commits", *columns]:
@@ -134,10 +134,13 @@ class History:
                 case ["given up", str(identity), int(index), _, {"items": int(items)}]:
                     self.given_up[index] = GivenUp(identity, items)
                 case ["complete", *_]:
-                    self.is_complete = True
+                    output = self._fingerprints[epoch].get("output", {})
+                    self.is_done = not output.get("text")
                     self._bear(borne=True)
                 case ["publishing", str(target), *numbers]:
                     self.publications.append(Publication(epoch, Path(target), *numbers))
+                case ["published", _]:
+                    self.is_done = True
                 case ["ended", dict(ended)]:
                     self.ended = ended
                 case _:

@@ -37,6 +37,6 @@ def test_ctrl_c_ends_a_job_that_shows_what_it_waits_for(tmp_path: Path) -> None:
     shown = "\n".join(terminal.screen.lines)
     assert shown.count("mini-batches, ") == 1
     assert "The job is Canceled" in shown
-    assert "--resume" in shown
+    assert "daskprs resume" in shown
     assert "Traceback" not in shown
     assert terminal.screen.cursor_shown

@@ -1,0 +1,89 @@
+"""Every end of a command: its exit code, and its reason on the terminal.
+
+Exit codes: 0 completed, 42 the job failed, 130 canceled, 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from daskprs.cli_options import flagged
+from daskprs.errors import (
+    DaskprsError,
+    JobFolderError,
+    ParallelRunCanceled,
+    ParallelRunFailed,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Iterator
+
+    from daskprs.result import ParallelRunResult
+
+EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
+ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
+"""What ends a job as Ctrl-C does: a batch system's end, and that of the terminal."""
+
+
+def show(result: ParallelRunResult) -> None:
+    """Show the result; where nobody can read it the job is Completed all the same."""
+    try:
+        click.echo(repr(result))
+    except OSError as error:
+        # What is left in the buffer would fail once more, and change the exit code, at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        click.echo(f"daskprs: completed, but stdout cannot be written: {error}", err=True)
+
+
+@contextmanager
+def every_end() -> Iterator[None]:
+    """Give every end its exit code, and its reason on the terminal."""
+    try:
+        with _interrupted_by(*ENDED_BY):
+            yield
+    except (UsageError, JobFolderError) as error:
+        _exit(EXIT_USAGE, f"daskprs: {error.worded(flagged)}")
+    except ParallelRunFailed as error:
+        _exit(EXIT_FAILED, str(error))
+    except ParallelRunCanceled as error:
+        _exit(EXIT_CANCELED, str(error))
+    except KeyboardInterrupt:
+        _exit(EXIT_CANCELED, "daskprs: interrupted.")
+    except DaskprsError as error:
+        _exit(EXIT_FAILED, f"daskprs: {error.worded(flagged)}")
+    except OSError as error:
+        _exit(EXIT_FAILED, f"daskprs: {error}")
+    except Exception:  # noqa: BLE001 - it is shown whole, and has an exit code too
+        traceback.print_exc()
+        _exit(EXIT_FAILED, "daskprs: this is an error of daskprs itself, not of your script.")
+
+
+@contextmanager
+def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
+    """Make signals do what Ctrl-C does, unless they are ignored (nohup)."""
+    heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, _interrupt) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: types.FrameType | None) -> NoReturn:
+    del number, frame
+    raise KeyboardInterrupt
+
+
+def _exit(code: int, message: str) -> NoReturn:
+    click.echo(message, err=True)
+    sys.exit(code)

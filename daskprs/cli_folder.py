@@ -1,0 +1,134 @@
+"""Commands that take the FOLDER of a job: ``resume``, ``retry-failed``, ``status``, ``result``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskprs.cli_ends import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE, every_end, show
+from daskprs.cli_help import AFTER_RESULT, AFTER_RESUME, AFTER_RETRY, AFTER_STATUS, EXTEND, Grouped
+from daskprs.cli_options import CONTEXT, given, options
+from daskprs.cli_surface import CommandLine
+from daskprs.errors import JobFolderError
+from daskprs.job_folder import JobFolder
+from daskprs.options import NEVER_IN_RESULTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs.status import JobState
+
+EXIT_CODES = {"Completed": 0, "Failed": EXIT_FAILED, "Canceled": EXIT_CANCELED}
+OF_A_LATER_RUN = sorted(NEVER_IN_RESULTS - {"overwrite", "resume", "accept_changes", "progress"})
+"""Options that a job may be gone on with: they change no result."""
+
+
+def _of_a_later_run(command: Any) -> Any:
+    """Give a command what a job may be gone on with."""
+    adds: list[Callable[[Any], Any]] = [
+        click.argument("folder"),
+        click.option(
+            "--script", metavar="SCRIPT", help="The script, mended. Default: that of the job."
+        ),
+        click.option(
+            "--client",
+            "--scheduler",
+            metavar="ADDRESS",
+            help="The scheduler of a Dask cluster. Default: the one that the job was called with.",
+        ),
+        click.option("--here", is_flag=True, help="On the cores of this machine, not on that."),
+        click.option("--quiet", is_flag=True, help="Show no progress."),
+        options(["accept_changes", *OF_A_LATER_RUN]),
+        click.pass_context,
+    ]
+    for add in reversed(adds):
+        command = add(command)
+    return command
+
+
+@click.command("resume", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_RESUME)
+@click.option("--extend", is_flag=True, help=EXTEND)
+@_of_a_later_run
+def resume(ctx: click.Context, /, folder: str, extend: bool, **values: Any) -> None:  # noqa: FBT001 - a flag
+    """Go on with the job in FOLDER: what it has done is not done again.
+
+    Script, input and options are those that the job was called with.
+    """
+    _go_on(ctx, folder, "extend" if extend else True, values)
+
+
+@click.command("retry-failed", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_RETRY)
+@_of_a_later_run
+def retry_failed(ctx: click.Context, /, folder: str, **values: Any) -> None:
+    """Run only what failed in the end in the job in FOLDER.
+
+    The output is written anew, with the new rows in their places. The script may be a mended one.
+    """
+    _go_on(ctx, folder, "failed", values)
+
+
+@click.command("status", context_settings=CONTEXT, epilog=AFTER_STATUS)
+@click.argument("folder")
+@click.pass_context
+def status(ctx: click.Context, /, folder: str) -> None:
+    """Show how the job in FOLDER is: running, ended, or to be gone on with."""
+    with every_end():
+        from daskprs.status import state_of
+
+        job = JobFolder(folder)
+        click.echo("\n".join(_lines(state_of(job), job, CommandLine(ctx))))
+
+
+@click.command("result", context_settings=CONTEXT, epilog=AFTER_RESULT)
+@click.argument("folder")
+def result(folder: str) -> None:
+    """Show the result of the job in FOLDER, and end with its exit code."""
+    with every_end():
+        from daskprs.status import state_of
+
+        state = state_of(JobFolder(folder))
+        if state.result is None:
+            who = f", by {state.holder}" if state.holder else " before it told its result"
+            msg = f"the job in {JobFolder(folder)} has no result: it is {state.status}{who}."
+            raise JobFolderError(msg)
+        show(state.result)
+        sys.exit(EXIT_CODES.get(state.status, EXIT_USAGE))
+
+
+FOLDER_COMMANDS = (resume, retry_failed, status, result)
+
+
+def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, Any]) -> None:  # noqa: FBT001 - an option
+    found = given(values)
+    found["progress"] = False if found.pop("quiet") else None
+    if found.pop("here"):
+        found["client"] = ""
+    with every_end():
+        from daskprs.checked_call import check_kept_call
+        from daskprs.job import Job
+
+        call = check_kept_call(JobFolder(folder), how, **found)
+        show(Job(call, CommandLine(ctx)).run())
+
+
+def _lines(state: JobState, folder: JobFolder, surface: CommandLine) -> list[str]:
+    """Return what is shown of a job."""
+    done, items = state.mini_batches, state.items
+    lines = [
+        f"<daskprs job {state.status}>",
+        f"  mini-batches  {done.succeeded:,} done, {done.failed:,} failed",
+        f"  items         {items.succeeded:,} of {items.total:,} succeeded",
+        f"  runs          {state.runs}",
+    ]
+    if state.holder is not None:
+        lines.append(f"  at work       {state.holder}")
+    if state.output is not None:
+        lines.append(f"  output        {state.output}")
+    if folder.failed.exists():
+        lines.append(f"  failed        {folder.failed}")
+    lines.append(f"  logs          {folder.logs}")
+    if state.may_go_on:
+        lines.append(f"  to go on      {surface.resume(folder.path)}")
+    return lines

@@ -1,0 +1,30 @@
+"""The command line as the place where a job was called."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from daskprs.cli_options import flagged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import click
+
+    from daskprs.errors import Option
+
+
+class CommandLine:
+    """The surface of a job that was started by a command."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        self._program = ctx.parent.command_path if ctx.parent is not None else "daskprs"
+
+    def option(self, option: Option) -> str:
+        """Return it with its dashes."""
+        return flagged(option)
+
+    def resume(self, job_dir: Path) -> str:
+        """Return the whole command, to be pasted: the folder knows the rest."""
+        return shlex.join([*self._program.split(), "resume", str(job_dir)])

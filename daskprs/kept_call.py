@@ -1,0 +1,133 @@
+"""The call of a job, kept in its folder: what is needed to make it again from anywhere.
+
+Paths are kept as absolute ones. What only the caller's process has (a frame, a function, a client)
+is not kept, but named, so that it can be said why the job goes on only where it was called.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.errors import JobFolderError, Option
+from daskprs.inputs.input_file import is_url
+from daskprs.job_folder import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+    from daskprs.agent.checked_script import CheckedScript
+    from daskprs.job_folder import JobFolder
+    from daskprs.options import RunOptions
+
+FORM = 1
+OF_ONE_RUN = {"resume", "accept_changes", "overwrite", "progress", "source_directory"}
+"""Options that a later run does not take over; the last one stands beside the script."""
+
+
+def kept_call(
+    data: Any,
+    script: CheckedScript,
+    options: RunOptions,
+    *,
+    client: Any,
+    output_dir: str | PathLike[str] | None,
+    text: bool,
+) -> dict[str, Any]:
+    """Return a call as JSON values."""
+    kept, objects = {}, []
+    for name, value in options.changed().items():
+        if name in OF_ONE_RUN:
+            continue
+        try:
+            kept[name] = json.loads(json.dumps(value))
+        except TypeError:
+            objects.append(f"{name}={value!r}")
+    if script.pickled is not None:
+        objects.append(f"the script {script.name}")
+    paths = _paths(data)
+    if paths is None:
+        objects.append(f"data, a {type(data).__module__}.{type(data).__qualname__}")
+    return {
+        "form": FORM,
+        "data": paths,
+        "script": _place_of(script),
+        "source_directory": None if script.root is None else str(script.root),
+        "options": kept,
+        "client": client if isinstance(client, str) else None,
+        "output_dir": None if output_dir is None else _absolute(os.fspath(output_dir)),
+        "text": text,
+        "objects": objects,
+    }
+
+
+def keep_call(folder: JobFolder, call: Mapping[str, Any]) -> None:
+    """Write a call into the job folder."""
+    with whole_file(folder.call) as file:
+        file.write(json.dumps(call, indent=1).encode())
+
+
+def read_call(folder: JobFolder) -> dict[str, Any]:
+    """Return the call of a job.
+
+    Raises
+    ------
+    JobFolderError
+        When there is no job in the folder, or its call holds what cannot be kept.
+
+    """
+    try:
+        call: dict[str, Any] = json.loads(folder.call.read_bytes())
+    except FileNotFoundError:
+        msg = f"there is no job in {folder}: it has no {folder.call.name}."
+        raise JobFolderError(msg) from None
+    except (OSError, ValueError) as error:
+        msg = f"{folder.call} cannot be read: {error}"
+        raise JobFolderError(msg) from error
+    if call.get("form") != FORM:
+        msg = f"{folder.call} was written by another version of daskprs. Use that version."
+        raise JobFolderError(msg)
+    return call
+
+
+def refuse_objects(folder: JobFolder, call: Mapping[str, Any]) -> None:
+    """Refuse a call that needs what only its caller has.
+
+    Raises
+    ------
+    JobFolderError
+        Saying what that is, and how to go on.
+
+    """
+    if call["objects"]:
+        told = (
+            f"the job in {folder} was called with what only its caller has: "
+            f"{'; '.join(call['objects'])}. Go on with it there: parallel_run(…, "
+        )
+        msg = f"{told}{Option('job_dir', str(folder))}, {Option('resume', value=True)})."
+        raise JobFolderError(msg)
+
+
+def _place_of(script: CheckedScript) -> str | None:
+    """Return what the script is found by again."""
+    if script.pickled is not None:
+        return None
+    if script.module is not None or script.root is None or script.file is None:
+        return script.module
+    return str(script.root / script.file)
+
+
+def _paths(data: Any) -> list[str] | str | None:
+    """Return paths of input so that they mean the same elsewhere; None for what is none."""
+    if isinstance(data, (str, os.PathLike)):
+        return _absolute(os.fspath(data))
+    if isinstance(data, (list, tuple)) and all(isinstance(p, (str, os.PathLike)) for p in data):
+        return [_absolute(os.fspath(path)) for path in data]
+    return None
+
+
+def _absolute(path: str) -> str:
+    return path if is_url(path) else str(Path.cwd() / path)

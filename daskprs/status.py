@@ -1,0 +1,93 @@
+"""How a job is, as its folder tells: running, ended, or died and waiting to be gone on with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from daskprs.core.ending import JobStatus
+from daskprs.core.events import Counts
+from daskprs.errors import JobFolderError
+from daskprs.job_lock import has_begun, holder, latest_epoch
+from daskprs.output.history import History
+from daskprs.result import ParallelRunResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daskprs.job_folder import JobFolder
+
+RUNNING, DIED = "Running", "Died"
+
+
+class JobState(NamedTuple):
+    """What is known of a job, whether or not its driver lives."""
+
+    status: str
+    """``Running``, ``Completed``, ``Failed``, ``Canceled``; ``Died``: it did
+    not say, and is not done."""
+    holder: str | None
+    """The driver that is at work."""
+    runs: int
+    """Drivers that have worked in the folder."""
+    mini_batches: Counts
+    """Settled so far: `total` is their number, not that of the plan."""
+    items: Counts
+    output: Path | None
+    """The file that was published last, as far as it is there."""
+    result: ParallelRunResult | None
+    """What the last driver told in the end; None while it is at work, and when it died."""
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether a resume would have something to do."""
+        return self.holder is None and self.status != JobStatus.COMPLETED
+
+
+def state_of(folder: JobFolder) -> JobState:
+    """Return how a job is.
+
+    Raises
+    ------
+    JobFolderError
+        When no job has begun in the folder.
+
+    """
+    if not has_begun(folder):
+        msg = f"no job has begun in {folder}."
+        raise JobFolderError(msg)
+    who = holder(folder)  # first: what it writes meanwhile is read
+    history = History(folder)
+    result = None
+    if who is None and history.ended is not None:
+        result = ParallelRunResult.of(history.ended)
+    published = [one.target for one in history.publications if one.target.exists()]
+    return JobState(
+        _status(who, history, result),
+        who,
+        latest_epoch(folder),
+        *_counts(history),
+        published[-1] if published else None,
+        result,
+    )
+
+
+def _status(who: str | None, history: History, result: ParallelRunResult | None) -> str:
+    if who is not None:
+        return RUNNING
+    if result is not None:
+        return result.status
+    return JobStatus.COMPLETED if history.is_done else DIED
+
+
+def _counts(history: History) -> tuple[Counts, Counts]:
+    rows = history.standing()
+    rows = rows[history.commits.column("empty")[rows] == 0]
+    total, succeeded = (history.commits.column(name)[rows] for name in ("total", "succeeded"))
+    lost = [one.items for one in history.given_up.values()]
+    failed_items = int(np.maximum(0, total - succeeded).sum()) + sum(lost)
+    return (
+        Counts(len(rows) + len(lost), len(rows), len(lost)),
+        Counts(int(total.sum()) + sum(lost), int(succeeded.sum()), failed_items),
+    )

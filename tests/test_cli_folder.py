@@ -1,0 +1,201 @@
+"""Commands that take a FOLDER: a job is gone on with, and looked at, by nothing but its folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+from distributed import LocalCluster
+
+import daskprs
+from daskprs.cli import main
+from daskprs.cluster.connect import IN_PROCESS
+from daskprs.job_folder import JobFolder
+from daskprs.job_lock import locked
+
+SCRIPT = """
+from pathlib import Path
+
+def run(paths):
+    rows = []
+    for path in map(Path, paths):
+        if path.read_text() == "bad":
+            raise ValueError(f"{path.name} is bad")
+        rows.append(path.name)
+    return rows
+"""
+MENDED = "def run(paths):\n    return ['mended']\n"
+RUN = ("run", "source/script.py", "in", "--mini-batch-size", "1", "--job-dir", "job", "--quiet")
+OPTIONS = ("--run-max-try", "1", "--process-count-per-node", "1")
+
+
+@pytest.fixture
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory with a script, and three files the second of which is bad."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "script.py").write_text(SCRIPT)
+    (tmp_path / "in").mkdir()
+    for name, text in {"a": "fine", "b": "bad", "c": "fine"}.items():
+        (tmp_path / "in" / name).write_text(text)
+    return tmp_path
+
+
+def call(*words: str) -> Result:
+    """Call the command line as a shell would."""
+    return CliRunner().invoke(main, words, prog_name="daskprs")
+
+
+def output(work: Path) -> str:
+    """Return what is published."""
+    return (work / "job" / "output" / "parallel_run_step.txt").read_text()
+
+
+def test_a_job_goes_on_from_any_folder(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its paths were relative ones; options that change no result may be others."""
+    assert call(*RUN, *OPTIONS).exit_code == 42
+    (work / "elsewhere").mkdir()
+    monkeypatch.chdir(work / "elsewhere")
+    done = call("resume", "../job", "--allowed-failed-count", "1", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert output(work) == "a\nc\n"
+    assert "3 total, 2 succeeded, 1 failed" in done.stdout
+
+
+def test_what_failed_is_run_by_a_mended_script_and_that_is_the_job_s_from_then_on(
+    work: Path,
+) -> None:
+    """It may lie in another folder; the rows come in their places."""
+    assert call(*RUN, *OPTIONS, "--allowed-failed-count", "1").exit_code == 0
+    (work / "mended").mkdir()
+    (work / "mended" / "new.py").write_text(MENDED)
+    done = call("retry-failed", "job", "--script", "mended/new.py", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert output(work) == "a\nmended\nc\n"
+    assert json.loads((work / "job" / "job.json").read_text())["script"].endswith("new.py")
+    assert call("resume", "job", "--quiet").exit_code == 0
+
+
+def test_new_files_are_run_by_the_folder_alone(work: Path) -> None:
+    """The call names the folder of the input, which has grown."""
+    (work / "in" / "b").unlink()
+    assert call(*RUN, *OPTIONS).exit_code == 0
+    (work / "in" / "b").write_text("fine")
+    refused = call("resume", "job", "--quiet")
+    assert refused.exit_code == 2
+    assert "run only what is new by --extend" in refused.stderr
+    assert call("resume", "job", "--extend", "--quiet").exit_code == 0
+    assert output(work) == "a\nb\nc\n"
+    (work / "in" / "0").write_text("fine")
+    assert call(*RUN, *OPTIONS, "--extend").exit_code == 0
+    assert output(work) == "0\na\nb\nc\n"
+
+
+def test_a_change_is_accepted_by_name(work: Path) -> None:
+    """Options of the command line take lists with commas."""
+    assert call(*RUN, *OPTIONS).exit_code == 42
+    (work / "source" / "script.py").write_text(MENDED)
+    (work / "in" / "c").unlink()
+    refused = call("resume", "job", "--quiet")
+    assert refused.exit_code == 2
+    assert "--accept-changes input,script" in refused.stderr
+    done = call("resume", "job", "--quiet", "--accept-changes", "script,input")
+    assert done.exit_code == 0, done.output
+    assert output(work) == "a\nmended\n"
+
+
+def test_a_job_goes_on_on_a_cluster_that_is_named(work: Path) -> None:
+    """And not on the one that it was called with, which has gone."""
+    assert call(*RUN, *OPTIONS).exit_code == 42
+    (work / "in" / "b").write_text("fine")
+    with LocalCluster(threads_per_worker=1, **IN_PROCESS) as cluster:
+        address = cluster.scheduler_address
+        words = ("resume", "job", "--accept-changes", "input", "--scheduler", address, "--quiet")
+        done = call(*words)
+    assert done.exit_code == 0, done.output
+    assert output(work) == "a\nb\nc\n"
+    assert json.loads((work / "job" / "job.json").read_text())["client"] == address
+    assert call("resume", "job", "--here", "--quiet").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "script", "options", "named"),
+    [
+        (pd.DataFrame({"n": [1]}), "source/script.py", {}, "data, a pandas"),
+        ("in", len, {}, "the script len"),
+        ("t.csv", "source/script.py", {"dtypes": {"n": int}}, "dtypes={'n': <class 'int'>}"),
+    ],
+    ids=["a frame", "a function", "an option"],
+)
+@pytest.mark.usefixtures("work")
+def test_a_job_that_was_called_with_objects_goes_on_where_they_are(
+    data: Any, script: Any, options: dict[str, Any], named: str
+) -> None:
+    """The message names them, and what to do."""
+    Path("t.csv").write_text("n\n1\n")
+    with pytest.raises(daskprs.ParallelRunFailed):
+        daskprs.parallel_run(data, script, job_dir="job", run_max_try=1, progress=False, **options)
+    refused = call("resume", "job")
+    assert refused.exit_code == 2
+    assert f"what only its caller has: {named}" in refused.stderr
+    assert re.search(r"parallel_run\(…, job_dir='.*job', resume=True\)", refused.stderr)
+    assert call("status", "job").exit_code == 0
+
+
+@pytest.mark.usefixtures("work")
+def test_a_folder_without_a_job_is_refused() -> None:
+    """By all of them."""
+    for command in ("resume", "retry-failed", "status", "result"):
+        refused = call(command, "in")
+        assert refused.exit_code == 2
+        assert re.search(r"no job .*in /.*in[:.]", refused.stderr), refused.stderr
+
+
+def test_the_status_is_what_the_folder_tells(work: Path) -> None:
+    """Failed, and how to go on; Running, and who is at work; Completed; and Died."""
+    assert call(*RUN, *OPTIONS).exit_code == 42
+    shown = call("status", "job").stdout
+    assert "<daskprs job Failed>" in shown
+    assert re.search(r"mini-batches  \d done, 1 failed", shown)
+    assert f"to go on      daskprs resume {work / 'job'}" in shown
+    assert str(work / "job" / "failed.parquet") in shown
+    with locked(JobFolder(work / "job")):
+        shown = call("status", "job").stdout
+        assert re.search(r"<daskprs job Running>(.|\n)*at work +process \d+ on ", shown)
+        assert "to go on" not in shown
+        none_yet = call("result", "job")
+        assert none_yet.exit_code == 2
+        assert "has no result: it is Running, by process" in none_yet.stderr
+    assert call("resume", "job", "--allowed-failed-count", "1", "--quiet").exit_code == 0
+    shown = call("status", "job").stdout
+    assert "<daskprs job Completed>" in shown
+    assert "2 done, 1 failed" in shown
+    assert "2 of 3 succeeded" in shown
+    assert str(work / "job" / "output" / "parallel_run_step.txt") in shown
+    assert "to go on" not in shown
+    journal = max((work / "job").glob("journal.*"))
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]))  # as a driver leaves it that was killed
+    assert "<daskprs job Completed>" in call("status", "job").stdout
+    journal.write_bytes(b"".join(lines[:-4]))  # before it published
+    shown = call("status", "job").stdout
+    assert "<daskprs job Died>" in shown
+    assert "daskprs resume" in shown
+
+
+def test_the_result_is_that_of_the_run(work: Path) -> None:
+    """With its exit code, as often as it is asked for."""
+    failed = call(*RUN, *OPTIONS)
+    assert failed.exit_code == 42
+    again = call("result", "job")
+    assert again.exit_code == 42
+    assert "<daskprs job Failed>" in again.stdout
+    done = call("resume", "job", "--allowed-failed-count", "1", "--quiet")
+    assert call("result", "job").stdout == done.stdout
+    assert call("result", "job").exit_code == 0
+    assert output(work) == "a\nc\n"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,8 +59,9 @@ def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[list[InputFil
 
 
 def _in_order(files: Iterable[InputFile]) -> list[InputFile]:
-    by_path = {file.path: file for file in files}
-    return [by_path[path] for path in sorted(by_path)]
+    by_path = attrgetter("path")
+    ordered = sorted(files, key=by_path)
+    return [next(same) for _, same in groupby(ordered, by_path)]
 
 
 def _each_once(inputs: list[list[InputFile]]) -> list[list[InputFile]]:

@@ -106,6 +106,9 @@ def play(cell: Cell, cluster: HandCluster, base: Path, disk: Path) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             nobody_left(folder)
+    left = cluster.leftovers()
+    if left:
+        raise Wrong("the cluster still has", left)
     check(cell, strike, spec)
 
 
@@ -204,7 +207,12 @@ def check(cell: Cell, strike: Strike, spec: dict[str, Any]) -> None:
 
 
 def _attempts(job: JobFolder) -> list[dict[str, Any]]:
-    """Return the rows of the table; on a full disk the last one may be torn."""
+    """Return the rows of the table, as far as they were written before the caller was killed.
+
+    On a full disk the last one may be torn.
+    """
+    if not job.attempts.exists():
+        return []
     lines = job.attempts.read_text().splitlines(keepends=True)
     rows: list[dict[str, Any]] = list(csv.DictReader(line for line in lines if line[-1] == "\n"))
     for row in rows:

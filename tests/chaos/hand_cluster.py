@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from distributed import Scheduler, Worker
+
 START_S = 60.0
 COME_BACK_S = 20.0
 POLL_S = 0.02
@@ -109,6 +111,14 @@ class HandCluster:
         roots = [*self._nannies, self._scheduler]
         return [process.pid for process in roots if process is not None]
 
+    def leftovers(self) -> list[str]:
+        """Return what the cluster still has of any job: plugins and tasks."""
+        with Client(self.address, set_as_default=False, timeout=START_S) as client:
+            found = [*client.run_on_scheduler(_of_jobs_on_scheduler)]
+            for names in client.run(_of_jobs_on_worker, on_error="return").values():
+                found += names if isinstance(names, list) else []
+        return found
+
     def _start_scheduler(self) -> None:
         told = self._folder / f"scheduler-{self._started}.json"
         self._scheduler = self._start(
@@ -130,7 +140,7 @@ class HandCluster:
                 [sys.executable, "-m", "dask", kind, *arguments],
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=os.environ | SETTINGS,
+                env=os.environ | SETTINGS | {"PYTHONPATH": os.pathsep.join(sys.path)},
                 start_new_session=True,
             )
 
@@ -146,6 +156,15 @@ class HandCluster:
         """Return the ends of all logs."""
         logs = sorted(self._folder.glob("*.log"))
         return "".join(f"{log.name}:\n{log.read_text()[-2000:]}\n" for log in logs)
+
+
+def _of_jobs_on_scheduler(dask_scheduler: Scheduler) -> list[str]:
+    names = [*dask_scheduler.plugins, *map(str, dask_scheduler.tasks)]
+    return [name for name in names if "daskprs" in name]
+
+
+def _of_jobs_on_worker(dask_worker: Worker) -> list[str]:
+    return [name for name in dask_worker.plugins if "daskprs" in name]
 
 
 def end_tree(process: subprocess.Popen[bytes]) -> None:

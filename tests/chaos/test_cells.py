@@ -29,6 +29,13 @@ CELLS = {
     "nanny killed": ["run | append_row", "committed | summary_only"],
     "scheduler killed": ["run | append_row"],
     "scheduler paused": ["commit | append_row"],
+    "caller killed": [
+        "run | append_row",
+        "returned | summary_only",
+        "commit | append_row",
+        "committed | append_row",
+        "publish | append_row",
+    ],
     "caller paused": ["run | append_row"],
     "disk full": ["run | append_row", "commit | append_row", "publish | append_row"],
 }

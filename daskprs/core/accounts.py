@@ -98,6 +98,12 @@ class Accounts:
         self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
         return entry.suspected(suspects)
 
+    def forgive(self, entry: Entry, outcome: Outcome, slot: SlotId) -> Entry:
+        """Record a failed attempt in a place where everything fails: it is not charged."""
+        self.hear_of(outcome.failure)
+        self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
+        return entry.forgiven(slot)
+
     def lose(self, entry: Entry, slot: SlotId) -> Entry | None:
         """Count the loss of the worker that a mini-batch was alone on: it may be the killer."""
         again = entry.lost(slot)

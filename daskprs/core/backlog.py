@@ -7,9 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
 
 PASSED_OVER = 100
@@ -55,34 +54,34 @@ class Backlog:
         if not self._waiting:
             self._waiting.extend(self._new(1))
 
-    def take(self, most: int, slot: SlotId, *, picky: bool, innocent: bool = False) -> list[Entry]:
+    def take(
+        self, most: int, leaves: Callable[[Entry], bool], *, innocent: bool = False
+    ) -> list[Entry]:
         """Return the work of a lease for a slot.
 
         Parameters
         ----------
         most
             How many at most. Suspects get smaller leases, by themselves.
-        slot
-            Who asks.
-        picky
-            Pass over what failed on this slot: another one may come for it.
+        leaves
+            Says what is passed over: another slot may come for it.
         innocent
             Take no suspects: they run by themselves.
 
         """
         if innocent and self._waiting and self._waiting[0].lease_at_most is not None:
             return []
-        work = self._handed_back(most, slot, picky=picky)
+        work = self._handed_back(most, leaves)
         if not work or work[0].lease_at_most is None:
             work.extend(self._new(most - len(work)))
         return work
 
-    def _handed_back(self, most: int, slot: SlotId, *, picky: bool) -> list[Entry]:
+    def _handed_back(self, most: int, leaves: Callable[[Entry], bool]) -> list[Entry]:
         work: list[Entry] = []
         passed: list[Entry] = []
         while self._waiting and len(work) < most and len(passed) < PASSED_OVER:
             entry = self._waiting.popleft()
-            if picky and entry.tried_on == slot:
+            if leaves(entry):
                 passed.append(entry)
             elif work and entry.lease_at_most != work[0].lease_at_most:
                 self._waiting.appendleft(entry)

@@ -31,8 +31,10 @@ class Entry(NamedTuple):
 
     One alone is found out by the next death. A large lease is of very short mini-batches, and to
     run ten thousand of those one by one would take longer than to lose one worker more."""
-    tried_on: SlotId | None = None
-    """Where it failed last: another slot is preferred."""
+    failed_on: tuple[SlotId, ...] = ()
+    """Where it failed, the last one last: another node is preferred, and another slot."""
+    elsewhere_until_s: float = 0.0
+    """Until then it waits for another node, if there is one."""
 
     @property
     def assigned(self) -> Assigned:
@@ -43,7 +45,10 @@ class Entry(NamedTuple):
         """Return the entry for another attempt after one that counts as a try."""
         at_most = 1 if alone else self.lease_at_most
         return self._replace(
-            attempt=self.attempt + 1, tries=self.tries + 1, lease_at_most=at_most, tried_on=slot
+            attempt=self.attempt + 1,
+            tries=self.tries + 1,
+            lease_at_most=at_most,
+            failed_on=(*self.failed_on, slot),
         )
 
     def suspected(self, among: int) -> Entry:
@@ -53,7 +58,10 @@ class Entry(NamedTuple):
     def lost(self, slot: SlotId) -> Entry:
         """Return the entry for another attempt after its worker went away under it alone."""
         return self._replace(
-            attempt=self.attempt + 1, losses=self.losses + 1, lease_at_most=1, tried_on=slot
+            attempt=self.attempt + 1,
+            losses=self.losses + 1,
+            lease_at_most=1,
+            failed_on=(*self.failed_on, slot),
         )
 
     def refused(self, slot: SlotId, among: int) -> Entry:
@@ -61,8 +69,12 @@ class Entry(NamedTuple):
         return self._replace(
             refusals=self.refusals + (among == 1),
             lease_at_most=max(1, among // SPLIT),
-            tried_on=slot,
+            failed_on=(*self.failed_on, slot),
         )
+
+    def forgiven(self, slot: SlotId) -> Entry:
+        """Return the entry for another attempt after one that the place is to blame for."""
+        return self._replace(attempt=self.attempt + 1, failed_on=(*self.failed_on, slot))
 
     def again(self) -> Entry:
         """Return the entry for another attempt after one that was broken off without a fault."""

@@ -7,11 +7,13 @@ events, each mini-batch ends committed or given up, once.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.accounts import Accounts
 from daskprs.core.actions import LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
 from daskprs.core.backlog import Backlog
+from daskprs.core.elsewhere import CHOICES, Elsewhere
 from daskprs.core.flight import Flight
 from daskprs.core.fresh import LeftOut, Recovered, fresh
 from daskprs.core.init_rules import InitRules
@@ -22,6 +24,7 @@ from daskprs.core.packed import Packed
 from daskprs.core.patience import Patience
 from daskprs.core.settling import Settling
 from daskprs.core.staff import Staff
+from daskprs.core.usable import Usable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -73,11 +76,15 @@ class Ledger:
         self._patience = Patience(limits)
         self._accounts = Accounts(limits, self._patience)
         self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
-        self._settling = Settling(self._accounts, self._backlog, self._sizes)
+        self._usable = Usable(self._init, self._staff)
+        self._left_out = self._usable.left_out
+        self._settling = Settling(self._accounts, self._backlog, self._sizes, self._left_out)
         self._flights: dict[int, Flight] = {}
         self._slots: dict[SlotId, int | None] = {}
         """Each slot with the lease that it works on."""
         self._leases = 0
+        self._now_s = 0.0
+        self._elsewhere = Elsewhere((), 0.0)
 
     @property
     def first_failure(self) -> Failure | None:
@@ -100,6 +107,7 @@ class Ledger:
         if self._accounts.over:
             return []
         self._accounts.actions = []
+        self._now_s = now_s
         self._patience.pass_time(now_s, with_slots=bool(self._slots))
         match event:
             case LeaseReturned():
@@ -138,12 +146,15 @@ class Ledger:
             return
         carried = len(flight.entries)
         self._slots[flight.slot] = None
+        places = self._usable.places(flight.slot, returned.process)
         init_failure = self._init.hear(returned, flight.slot)
         self._staff.hear(returned, flight.slot)
         self._accounts.hear_of(init_failure)
-        self._settling.settle(returned, flight)
+        self._settling.settle(returned, flight, places, self._now_s)
         if returned.death is not None and not self._accounts.over:
-            self._settling.bury(returned.death, flight)
+            self._settling.bury(returned.death, flight, places, self._now_s)
+        self._usable.dismiss(self._settling.bad, self._slots)
+        self._settling.bad.clear()
         if self._accounts.over:
             return
         self._wait_on(returned, flight)
@@ -204,10 +215,12 @@ class Ledger:
         if not running:
             return
         more: list[Entry] = []
-        if not (suspects or returned.recalled or self._init.is_out(slot.node)):
-            slots = len(self._slots)
-            most = max(0, self._sizes.next(slots, self._left()) - len(running))
-            more = self._backlog.take(most, slot, picky=slots > 1, innocent=True)
+        busy = suspects or returned.recalled or not self._staff.process(slot)
+        if not busy and self._usable.is_good(slot):
+            others = self._elsewhere
+            most = max(0, self._sizes.next(others.slots, self._left()) - len(running))
+            leaves = partial(others.leaves, slot=slot, choice=0)
+            more = self._backlog.take(most, leaves, innocent=True)
         self._submit(slot, running, more, after=returned.lease_id)
 
     # ---- going on ----
@@ -227,17 +240,27 @@ class Ledger:
                 accounts.finish()
 
     def _feed(self) -> None:
-        """Submit leases to the slots that are free; a retry prefers another slot than before."""
-        usable = [slot for slot in self._slots if not self._init.is_out(slot.node)]
-        for picky in (len(usable) > 1, False):
+        """Submit leases to the slots that are free; a retry prefers another node and slot."""
+        free = [slot for slot, lease in self._slots.items() if lease is None]
+        if not free:
+            return
+        usable = self._usable.of(self._slots)
+        self._elsewhere = elsewhere = Elsewhere(usable, self._now_s)
+        trial = self._usable.on_trial(free, self._now_s)
+        if trial is not None:
+            self._give(trial, 1, lambda _: False)
+        for choice in range(CHOICES):
             for slot in usable:
                 if self._accounts.over or self._backlog.empty:
                     return
                 if self._slots[slot] is None:
                     size = self._sizes.next(len(usable), self._left())
-                    work = self._backlog.take(size, slot, picky=picky)
-                    if work and not self._accounts.over:
-                        self._submit(slot, {}, work)
+                    self._give(slot, size, partial(elsewhere.leaves, slot=slot, choice=choice))
+
+    def _give(self, slot: SlotId, most: int, leaves: Callable[[Entry], bool]) -> None:
+        work = self._backlog.take(most, leaves)
+        if work and not self._accounts.over:
+            self._submit(slot, {}, work)
 
     def _left(self) -> int | None:
         """Return how many mini-batches are to be leased yet, where that is known."""
@@ -251,7 +274,10 @@ class Ledger:
         self, slot: SlotId, running: dict[int, Entry], work: list[Entry], after: int | None = None
     ) -> None:
         self._leases += 1
-        post = self._staff.post(slot) if after is None else None
+        post = None
+        if after is None:
+            devices = self._left_out.devices(slot.node) if self._usable.is_good(slot) else ()
+            post = self._staff.post(slot, devices)
         entries = running | {entry.mini_batch.index: entry for entry in work}
         lease = Lease(
             id=self._leases,

@@ -6,14 +6,18 @@ from operator import gt
 from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Commit
+from daskprs.core.elsewhere import ELSEWHERE_S
 from daskprs.core.outcomes import Failure, Status
 
 if TYPE_CHECKING:
     from daskprs.core.accounts import Accounts
     from daskprs.core.backlog import Backlog
+    from daskprs.core.entry import Entry
     from daskprs.core.flight import Flight
     from daskprs.core.lease import Death, LeaseReturned, Results
     from daskprs.core.lease_sizes import LeaseSizes
+    from daskprs.core.left_out import LeftOut, Place
+    from daskprs.core.outcomes import Outcome
 
 REFUSALS_BORNE = 5
 """So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
@@ -24,13 +28,20 @@ SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "em
 class Settling:
     """Takes mini-batches out of flights: into the accounts, or back into the backlog."""
 
-    def __init__(self, accounts: Accounts, backlog: Backlog, sizes: LeaseSizes) -> None:
+    def __init__(
+        self, accounts: Accounts, backlog: Backlog, sizes: LeaseSizes, left_out: LeftOut
+    ) -> None:
         self._accounts = accounts
         self._backlog = backlog
         self._sizes = sizes
+        self._left_out = left_out
+        self.bad: list[Place] = []
+        """Places that were found to be bad, until somebody takes them out."""
 
-    def settle(self, returned: LeaseReturned, flight: Flight) -> None:
-        """Commit what went well, and charge what did not."""
+    def settle(
+        self, returned: LeaseReturned, flight: Flight, places: tuple[Place, ...], now_s: float
+    ) -> None:
+        """Commit what went well in these places, and charge what did not."""
         count, seconds = 0, 0.0
         for results in returned.results:
             if self._all_well(results, flight):
@@ -46,12 +57,15 @@ class Settling:
                 if status is Status.RUN_DONE:
                     count, seconds = count + 1, seconds + elapsed_s
                     self._accounts.commit(entry, commit, position, *items)
+                    if entry.failed_on:
+                        self.bad += self._left_out.worked(index, places, now_s)
                 else:
-                    outcome = results.outcomes[position]
-                    self._backlog.again(self._accounts.charge(entry, outcome, flight.slot))
+                    self._fail(entry, results.outcomes[position], flight, places, now_s)
                 if self._accounts.over:
                     return
         self._sizes.learn(count, seconds)
+        if count:
+            self._left_out.work(places)
 
     def _all_well(self, results: Results, flight: Flight) -> bool:
         """Commit a group in which nothing went wrong, as a whole: the many are settled so."""
@@ -65,13 +79,38 @@ class Settling:
             or len(set(indexes)) != len(known)
             or any(outcomes.column("empty"))
             or any(map(gt, totals, succeeded))
+            or any(entry.failed_on for entry in known if entry)  # that it works here tells much
         ):
             return False
         done = [entries.pop(index).mini_batch for index in indexes]
         self._accounts.commit_all(Commit(done, [*range(len(done))], results), totals, succeeded)
         return True
 
-    def bury(self, death: Death, flight: Flight) -> None:
+    def _fail(
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        flight: Flight,
+        places: tuple[Place, ...],
+        now_s: float,
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Charge a failed attempt, unless its place is known to be bad."""
+        if self._left_out.is_out(places):
+            self._backlog.again(self._accounts.forgive(entry, outcome, flight.slot))
+            return
+        if outcome.failure is None or outcome.failure.retryable:
+            process, *_ = places
+            self._left_out.fail(entry.mini_batch.index, places, str(process))
+        again = self._accounts.charge(entry, outcome, flight.slot, alone=alone)
+        if again is None:
+            where = (*entry.failed_on, flight.slot)
+            self.bad += self._left_out.given_up(entry.mini_batch.index, where, now_s)
+        else:
+            self._backlog.again(again._replace(elsewhere_until_s=now_s + ELSEWHERE_S))
+
+    def bury(self, death: Death, flight: Flight, places: tuple[Place, ...], now_s: float) -> None:
         """Blame a death on the one that ran; of several suspects, run each alone."""
         entries, accounts = flight.entries, self._accounts
         known = [
@@ -80,7 +119,7 @@ class Settling:
             if (entry := flight.take(outcome.index, outcome.attempt)) is not None
         ]
         if len(known) == 1:
-            self._backlog.again(accounts.charge(*known[0], flight.slot, alone=True))
+            self._fail(*known[0], flight, places, now_s, alone=True)
         else:
             for entry, outcome in known:
                 self._backlog.again(accounts.excuse(entry, outcome, len(known)))

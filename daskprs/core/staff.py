@@ -78,9 +78,15 @@ class Staff:
         agent = self._agents.get(slot)
         return self._free(slot, ()) if agent is None else agent.devices
 
+    def process(self, slot: SlotId) -> str:
+        """Return the name of a slot's agent; empty where there is none."""
+        agent = self._agents.get(slot)
+        return "" if agent is None else agent.post.process
+
     def gpus(self, slot: SlotId) -> float:
         """Return how many devices, or which part of one, the agent of a slot has."""
-        return float(self._share) if self._agents[slot].devices else 0.0
+        agent = self._agents.get(slot)
+        return float(self._share) if agent is not None and agent.devices else 0.0
 
     def lacks(self, slot: SlotId, left_out: Collection[str]) -> bool:
         """Say whether an agent here would be without a device only because one is left out."""

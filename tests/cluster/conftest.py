@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +12,8 @@ import pytest
 from daskprs.agent.messages import JobSpec, ScriptSpec
 from daskprs.cluster.news import WorkerTold
 from daskprs.output.spec import OutputSpec
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,194 @@
+"""Places where everything fails: they are left out, and tried again later.
+
+A place is an agent process, a device or a node. What fails there and works elsewhere speaks
+against the place; what fails elsewhere, too, does not; and whatever works there speaks for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from daskprs.core.actions import SlotId
+
+FAILURES = 3
+"""So many different mini-batches have to have failed in a place, and worked elsewhere …"""
+PROCESSES = 2
+"""… in so many processes, where it is a device or a node."""
+TRY_AGAIN_S = 60.0
+"""After so long a place is given one mini-batch, to see; if that fails, after twice as long."""
+LONGEST_S = 3600.0
+
+
+class Process(NamedTuple):
+    """An agent process."""
+
+    node: int
+    name: str
+
+    def __str__(self) -> str:
+        """Return it as people read it."""
+        return f"{self.name} on node {self.node}"
+
+
+class Device(NamedTuple):
+    """A GPU."""
+
+    node: int
+    device: str
+
+    def __str__(self) -> str:
+        """Return it as people read it."""
+        return f"GPU {self.device} on node {self.node}"
+
+
+class Node(NamedTuple):
+    """A node."""
+
+    node: int
+
+    def __str__(self) -> str:
+        """Return it as people read it."""
+        return f"node {self.node}"
+
+
+Place = Process | Device | Node
+
+
+@dataclass(slots=True)
+class _Record:
+    """What speaks against a place since something last worked there."""
+
+    works: int
+    """How often something had worked anywhere when it began."""
+    failed: dict[int, str] = field(default_factory=dict)
+    """Mini-batches that failed here and are not settled, and in which process."""
+    against: dict[int, str] = field(default_factory=dict)
+    """Those that have worked elsewhere since, or were given up while others worked."""
+
+
+@dataclass(slots=True)
+class _Out:
+    """When a place that is left out is tried again."""
+
+    at_s: float
+    pause_s: float = TRY_AGAIN_S
+
+
+class LeftOut:
+    """Hears what fails and what works where, and says which places to do without."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        """What a person should know, until somebody takes it out."""
+        self.ever: dict[Place, None] = {}
+        """All places that were left out at any time."""
+        self._records: dict[Place, _Record] = {}
+        self._out: dict[Place, _Out] = {}
+        self._works = 0
+
+    # ---- what happens ----
+
+    def work(self, places: Iterable[Place]) -> None:
+        """Note that something has worked in these places: nothing speaks against them now."""
+        self._works += 1
+        if not self._records and not self._out:
+            return
+        for place in places:
+            self._records.pop(place, None)
+            if self._out.pop(place, None) is not None:
+                self.told.append(f"{place} works again: it is used as before.")
+
+    def fail(self, index: int, places: Iterable[Place], process: str) -> None:
+        """Note that an attempt at a mini-batch has failed in these places."""
+        for place in places:
+            record = self._records.setdefault(place, _Record(self._works))
+            record.failed[index] = process
+
+    def worked(self, index: int, places: Iterable[Place], now_s: float) -> list[Place]:
+        """Note that what had failed has worked here; return the places that are left out for it."""
+        here = set(places)
+        return self._settle(index, now_s, lambda place, _: place not in here)
+
+    def given_up(self, index: int, where: Collection[SlotId], now_s: float) -> list[Place]:
+        """Note that a mini-batch is given up; return the places that are left out for it.
+
+        Where it failed in several places it is to blame itself. Where it was tried in one only,
+        that speaks against the place if others have worked meanwhile, elsewhere.
+        """
+        return self._settle(
+            index,
+            now_s,
+            lambda place, record: _only(place, where) and record.works < self._works,
+        )
+
+    def _settle(
+        self, index: int, now_s: float, speaks: Callable[[Place, _Record], bool]
+    ) -> list[Place]:
+        bad = []
+        for place, record in list(self._records.items()):
+            process = record.failed.pop(index, None)
+            if process is not None and speaks(place, record):
+                record.against[index] = process
+                if _is_bad(place, record):
+                    del self._records[place]
+                    self._leave_out(place, record, now_s)
+                    bad.append(place)
+        return bad
+
+    def _leave_out(self, place: Place, record: _Record, now_s: float) -> None:
+        self.ever[place] = None
+        one, *_ = record.against
+        because = (
+            f"{len(record.against)} mini-batches failed on it, one after the other, that worked "
+            f"elsewhere or while others did, such as number {one}"
+        )
+        if isinstance(place, Process):
+            self.told.append(f"{place} is replaced: {because}.")
+        else:
+            self._out[place] = _Out(now_s + TRY_AGAIN_S)
+            self.told.append(
+                f"{place} is left out: {because}. It is tried again in {TRY_AGAIN_S:.0f} s."
+            )
+
+    # ---- what follows ----
+
+    @property
+    def any(self) -> bool:
+        """Whether a place is left out now."""
+        return bool(self._out)
+
+    def is_out(self, places: Iterable[Place]) -> bool:
+        """Say whether one of these places is left out."""
+        return bool(self._out) and any(place in self._out for place in places)
+
+    def devices(self, node: int) -> set[str]:
+        """Return the devices of a node that are left out."""
+        return {
+            place.device for place in self._out if isinstance(place, Device) and place.node == node
+        }
+
+    def to_try(self, now_s: float) -> list[Place]:
+        """Return the places that are to be given one mini-batch, to see."""
+        return [place for place, out in self._out.items() if out.at_s <= now_s]
+
+    def tried(self, place: Place, now_s: float) -> None:
+        """Note that a place was given one; if nothing comes of it, it waits twice as long."""
+        out = self._out[place]
+        out.pause_s = min(2 * out.pause_s, LONGEST_S)
+        out.at_s = now_s + out.pause_s
+
+
+def _only(place: Place, where: Collection[SlotId]) -> bool:
+    """Say whether a mini-batch that failed in these slots failed in one such place only."""
+    if isinstance(place, Node):
+        return len({slot.node for slot in where}) == 1
+    return len(set(where)) == 1
+
+
+def _is_bad(place: Place, record: _Record) -> bool:
+    processes = 1 if isinstance(place, Process) else PROCESSES
+    return len(record.against) >= FAILURES and len(set(record.against.values())) >= processes

@@ -1,0 +1,65 @@
+"""Which slots are given work: none on a node without agents, or where everything fails."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs.core.left_out import Device, LeftOut, Node, Process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daskprs.core.actions import SlotId
+    from daskprs.core.init_rules import InitRules
+    from daskprs.core.left_out import Place
+    from daskprs.core.staff import Staff
+
+
+class Usable:
+    """Knows which slots may be used, from what their agents have come to."""
+
+    def __init__(self, init: InitRules, staff: Staff) -> None:
+        self.left_out = LeftOut()
+        self._init = init
+        self._staff = staff
+
+    def places(self, slot: SlotId, process: str) -> tuple[Place, ...]:
+        """Return the places of an agent: itself, its devices, its node."""
+        devices = (Device(slot.node, device) for device in self._staff.devices(slot))
+        return Process(slot.node, process), *devices, Node(slot.node)
+
+    def of(self, slots: Iterable[SlotId]) -> list[SlotId]:
+        """Return those that are used; if all that have agents are left out, they all are used."""
+        staffed = [slot for slot in slots if not self._init.is_out(slot.node)]
+        if not self.left_out.any:
+            return staffed
+        return [slot for slot in staffed if self.is_good(slot)] or staffed
+
+    def is_good(self, slot: SlotId) -> bool:
+        """Say whether neither a slot's node nor its device is left out, nor without agents."""
+        out, node = self.left_out, slot.node
+        if self._init.is_out(node):
+            return False
+        return not (out.is_out([Node(node)]) or self._staff.lacks(slot, out.devices(node)))
+
+    def on_trial(self, free: Iterable[SlotId], now_s: float) -> SlotId | None:
+        """Return a slot of a place that is to be tried again, if one is free."""
+        for place in self.left_out.to_try(now_s):
+            for slot in free:
+                if slot.node == place.node and not self._init.is_out(slot.node):
+                    trial = isinstance(place, Node) or self._lacks_just(slot, place)
+                    if trial:
+                        self.left_out.tried(place, now_s)
+                        return slot
+        return None
+
+    def _lacks_just(self, slot: SlotId, place: Place) -> bool:
+        return isinstance(place, Device) and self._staff.lacks(slot, {place.device})
+
+    def dismiss(self, bad: Iterable[Place], slots: Iterable[SlotId]) -> None:
+        """Have new agents in the slots where those were that are bad, or had what is bad."""
+        gone = set(bad)
+        for slot in slots if gone else ():
+            process = self._staff.process(slot)
+            if process and not gone.isdisjoint(self.places(slot, process)[:-1]):
+                self._staff.dismiss(slot)

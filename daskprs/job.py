@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from daskprs.agent import warm
@@ -224,6 +225,7 @@ class Job:
             standing = ledger.standing()
             done, items, output = standing.mini_batches, standing.items, store.published
             result = self._result(ending.status, done, items, output)
+            result = replace(result, left_out=standing.left_out)
             go_on_by = self._surface.resume(self._folder.path)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)
             end = self._end = JobEnd(result, end_message(ended, self._folder))

@@ -43,6 +43,9 @@ class ParallelRunResult:
         The job folder: logs, journal and, for an unfinished job, what ``resume=True`` needs.
     elapsed_s : float
         Seconds from the call to the result.
+    left_out : tuple of str
+        Processes that were replaced, and GPUs and nodes that were left out for a time, since
+        everything failed on them that worked elsewhere: ``("node 1",)``.
 
     """
 
@@ -55,6 +58,7 @@ class ParallelRunResult:
     job_dir: Path
     elapsed_s: float
     unit: str = "row"
+    left_out: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> ParallelRunResult:
@@ -64,6 +68,7 @@ class ParallelRunResult:
             values[name] = None if values[name] is None else Path(values[name])
         for name in ("mini_batches", "items"):
             values[name] = Counts(*values[name])
+        values["left_out"] = tuple(values.get("left_out", ()))
         return cls(**values)
 
     @property

@@ -13,7 +13,16 @@ from daskprs.cluster.crew import Crew
 from daskprs.cluster.far_results import Brought
 from daskprs.cluster.lease import failure_of_lease, fetched
 from daskprs.cluster.stopping import stopped
-from daskprs.core.actions import Abort, Commit, FailAttempt, Finish, LeaseFailed, Submit, Ticked
+from daskprs.core.actions import (
+    Abort,
+    Commit,
+    FailAttempt,
+    Finish,
+    LeaseFailed,
+    Remark,
+    Submit,
+    Ticked,
+)
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import (
     NOWHERE,
@@ -176,6 +185,8 @@ class Dispatcher:
                 if final:
                     self._settled_s = time.monotonic()
                 self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))
+            case Remark(message):
+                self._listeners.tell(Remarked("warning", message))
             case Abort(reason, failure):
                 self._ending = Ending(JobStatus.FAILED, reason, failure)
             case Finish():

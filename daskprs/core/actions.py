@@ -96,6 +96,12 @@ class FailAttempt(NamedTuple):
     """It counts as a try."""
 
 
+class Remark(NamedTuple):
+    """Let people know of something."""
+
+    message: str
+
+
 class Abort(NamedTuple):
     """End the job as failed."""
 
@@ -107,7 +113,7 @@ class Finish(NamedTuple):
     """Everything is settled."""
 
 
-Action = Submit | Commit | FailAttempt | Abort | Finish
+Action = Submit | Commit | FailAttempt | Remark | Abort | Finish
 
 if TYPE_CHECKING:
     LedgerEvent = Event | LeaseReturned

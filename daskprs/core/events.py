@@ -64,6 +64,8 @@ class Standing(NamedTuple):
     """Given back or failed, and waiting for another attempt."""
     recovered: int
     """Found committed in the journal of an earlier run."""
+    left_out: tuple[str, ...] = ()
+    """Processes, devices and nodes on which everything failed that worked elsewhere."""
 
 
 class JobStarted(NamedTuple):

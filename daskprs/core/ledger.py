@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.accounts import Accounts
-from daskprs.core.actions import LeaseFailed, SlotAdded, SlotId, SlotLost, Submit, Ticked
+from daskprs.core.actions import LeaseFailed, Remark, SlotAdded, SlotId, SlotLost, Submit, Ticked
 from daskprs.core.backlog import Backlog
 from daskprs.core.elsewhere import CHOICES, Elsewhere
 from daskprs.core.flight import Flight
@@ -123,7 +123,7 @@ class Ledger:
             case _:
                 assert_never(event)
         self._go_on()
-        return self._accounts.actions
+        return [*map(Remark, self._left_out.taken_out()), *self._accounts.actions]
 
     def take_back(self, actions: Iterable[Action]) -> None:
         """Count no more what was to be committed by actions that came to nothing (a full disk)."""
@@ -135,7 +135,7 @@ class Ledger:
             expected=self._expected,
             running=sum(len(flight.entries) for flight in self._flights.values()),
             waiting=len(self._backlog),
-        )
+        )._replace(left_out=tuple(map(str, self._left_out.ever)))
 
     # ---- events ----
 

@@ -82,8 +82,7 @@ class LeftOut:
     """Hears what fails and what works where, and says which places to do without."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
-        """What a person should know, until somebody takes it out."""
+        self._told: list[str] = []
         self.ever: dict[Place, None] = {}
         """All places that were left out at any time."""
         self._records: dict[Place, _Record] = {}
@@ -100,7 +99,7 @@ class LeftOut:
         for place in places:
             self._records.pop(place, None)
             if self._out.pop(place, None) is not None:
-                self.told.append(f"{place} works again: it is used as before.")
+                self._told.append(f"{place} works again: it is used as before.")
 
     def fail(self, index: int, places: Iterable[Place], process: str) -> None:
         """Note that an attempt at a mini-batch has failed in these places."""
@@ -147,14 +146,19 @@ class LeftOut:
             f"elsewhere or while others did, such as number {one}"
         )
         if isinstance(place, Process):
-            self.told.append(f"{place} is replaced: {because}.")
+            self._told.append(f"{place} is replaced: {because}.")
         else:
             self._out[place] = _Out(now_s + TRY_AGAIN_S)
-            self.told.append(
+            self._told.append(
                 f"{place} is left out: {because}. It is tried again in {TRY_AGAIN_S:.0f} s."
             )
 
     # ---- what follows ----
+
+    def taken_out(self) -> list[str]:
+        """Take out what a person should know."""
+        told, self._told = self._told, []
+        return told
 
     @property
     def any(self) -> bool:

@@ -33,6 +33,11 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
     if standing.mini_batches.failed:
         lines.append(f"What failed, with every attempt: {folder.failed}")
+    if standing.left_out:
+        bad = ", ".join(standing.left_out)
+        lines.append(
+            f"Everything failed there that worked elsewhere: {bad}. See {folder.master_log}"
+        )
     if ending.status is not JobStatus.COMPLETED:
         lines.append(f"Logs: {folder.logs}")
         lines.append(

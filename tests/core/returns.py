@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 SENT_TOGETHER = 3
 
 
-def returned(lease_id: int, outcomes: Sequence[Outcome], **rest: Any) -> LeaseReturned:
+def returned(
+    lease_id: int, outcomes: Sequence[Outcome], process: str = "process000", **rest: Any
+) -> LeaseReturned:
     """Return a lease with these outcomes, which its agent has sent a few at a time."""
     results = [
         Results(Packed(outcomes[start : start + SENT_TOGETHER]))
         for start in range(0, len(outcomes), SENT_TOGETHER)
     ]
-    return LeaseReturned(lease_id, "process000", tuple(results), **rest)
+    return LeaseReturned(lease_id, process, tuple(results), **rest)

@@ -18,6 +18,7 @@ from returns import returned
 from daskprs.core.actions import (
     Abort,
     Commit,
+    Equipment,
     FailAttempt,
     Finish,
     LeaseFailed,
@@ -27,13 +28,22 @@ from daskprs.core.actions import (
     Submit,
     Ticked,
 )
-from daskprs.core.lease import Death, InitFailed, LeaseReturned
+from daskprs.core.lease import (
+    AgentExited,
+    AgentStarted,
+    Death,
+    InitFailed,
+    LeaseReturned,
+    Post,
+)
 from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
 
 DONE, RAISED, BROKEN = "done", "raised", "broken"
+DEVICES = {0: (), 1: ("0",), 2: ("GPU-a", "GPU-b")}
+"""Of the nodes."""
 ENDS = st.sampled_from([DONE, DONE, DONE, RAISED, RAISED, BROKEN])
 
 
@@ -74,6 +84,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.settled: dict[int, str] = {}
         self.charged: dict[int, int] = {}
         self.losses: dict[int, int] = {}
+        self.posts: dict[SlotId, Post] = {}
         self.attempts: dict[int, int] = {}
         self.items_failed = 0
         self.mini_batches_failed = 0
@@ -110,6 +121,10 @@ class LedgerMachine(RuleBasedStateMachine):
         """Check that a lease goes to a free slot, and carries what nobody else works on."""
         assert self.slots[slot] is None
         self.slots[slot] = lease.id
+        if lease.post is not None:
+            self.posts[slot] = lease.post
+            shown = lease.post.environment.get("CUDA_VISIBLE_DEVICES", "-1")
+            assert (shown == "-1") is (lease.gpus == 0.0)
         kept = {} if lease.continues is None else self.still_running
         assert lease.work or kept
         assert self.may_have_more or not kept or not lease.work
@@ -159,11 +174,11 @@ class LedgerMachine(RuleBasedStateMachine):
         """Let a worker come, or be announced again."""
         slot = SlotId(f"tcp://host{node}", number, node)
         self.slots.setdefault(slot, None)
-        self.tell(SlotAdded(slot))
+        self.tell(SlotAdded(slot, Equipment(DEVICES[node], 1)))
 
     @precondition(lambda self: self.slots)
-    @rule(data=st.data())
-    def lose_slot(self, data: Any) -> None:
+    @rule(data=st.data(), expected=st.booleans())
+    def lose_slot(self, data: Any, *, expected: bool) -> None:
         """Let a worker go, with whatever it had."""
         slot = data.draw(st.sampled_from(sorted(self.slots)))
         lease_id = self.slots.pop(slot)
@@ -172,7 +187,9 @@ class LedgerMachine(RuleBasedStateMachine):
             # An answer that was on its way comes too late.
             outcomes = tuple(self.outcome(index, lost[index], DONE) for index in lost)
             self.seen.append(returned(lease_id, outcomes))
-        self.tell(SlotLost(slot))
+        losses = sum(self.losses.values())
+        self.tell(SlotLost(slot, expected))
+        assert not expected or sum(self.losses.values()) == losses
 
     def take_back(self, data: Any) -> tuple[SlotId, int, dict[int, int]]:
         """Return a slot, its lease, and what that carries; the slot is free again."""
@@ -186,9 +203,9 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), end=st.sampled_from([DONE, DONE, RAISED, BROKEN]))
     def return_alike(self, data: Any, end: str) -> None:
         """Let everything in a lease come to the same end."""
-        _, lease_id, flight = self.take_back(data)
+        slot, lease_id, flight = self.take_back(data)
         outcomes = tuple(self.outcome(*one, end) for one in flight.items())
-        self.seen.append(returned(lease_id, outcomes))
+        self.seen.append(returned(lease_id, outcomes, **self.agent(slot)))
         self.tell(self.seen[-1])
 
     @precondition(lambda self: self.busy())
@@ -205,9 +222,8 @@ class LedgerMachine(RuleBasedStateMachine):
         running, untouched = tuple(rest[:at_hand]), tuple(rest[at_hand:])
         self.may_have_more = not untouched
         recalled = bool(untouched)
-        self.seen.append(
-            returned(lease_id, outcomes, running=running, untouched=untouched, recalled=recalled)
-        )
+        rest_of_it = {"running": running, "untouched": untouched, "recalled": recalled}
+        self.seen.append(returned(lease_id, outcomes, **rest_of_it, **self.agent(slot)))
         self.tell(self.seen[-1])
         if running and self.end is None:
             assert self.still_running.items() <= self.flights[self.slots[slot]].items()
@@ -216,7 +232,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), suspects=st.integers(0, 2))
     def return_dead(self, data: Any, suspects: int) -> None:
         """Let an agent die in the middle of a lease."""
-        _, lease_id, flight = self.take_back(data)
+        slot, lease_id, flight = self.take_back(data)
         finished = data.draw(st.integers(0, len(flight)))
         attempts = [*flight.items()]
         outcomes = tuple(self.outcome(*one, DONE) for one in attempts[:finished])
@@ -224,7 +240,10 @@ class LedgerMachine(RuleBasedStateMachine):
         blamed = tuple(self.outcome(*one, RAISED) for one in rest[:suspects])
         untouched = tuple(index for index, _ in rest[suspects:])
         death = Death(blamed, untouched[:1])
-        self.seen.append(returned(lease_id, outcomes, untouched=untouched, death=death))
+        agent = self.agent(slot)
+        exited = AgentExited(agent["process"], -9, "killed", expected=False)
+        agent["agent_events"] += (exited,)
+        self.seen.append(returned(lease_id, outcomes, untouched=untouched, death=death, **agent))
         self.tell(self.seen[-1])
 
     @precondition(lambda self: self.flaky and self.busy())
@@ -254,6 +273,13 @@ class LedgerMachine(RuleBasedStateMachine):
         """Time goes by."""
         self.now_s += seconds
         self.tell(Ticked())
+
+    def agent(self, slot: SlotId) -> dict[str, Any]:
+        """Return what a lease tells of the agent of its slot."""
+        post = self.posts.get(slot)
+        if post is None:
+            return {"process": "process000", "agent_events": ()}
+        return {"process": post.process, "agent_events": (AgentStarted(post.process, 1),)}
 
     def outcome(self, index: int, attempt: int, end: str) -> Outcome:
         """Return how an attempt ended; every seventh mini-batch loses an item on the way."""

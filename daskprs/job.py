@@ -132,7 +132,7 @@ class Job:
             return None
         return Resumption(self._source.mini_batches, RUNS[options.resume], options.accept_changes)
 
-    def _spec(self) -> JobSpec:
+    def _spec(self, epoch: int) -> JobSpec:
         return agent_spec(
             self._call.job_id,
             self._script,
@@ -140,6 +140,7 @@ class Job:
             self._options,
             self._call.output,
             self._folder,
+            epoch,
             self._output_dir,
         )
 
@@ -193,7 +194,7 @@ class Job:
 
         options = self._options
         nodes = Nodes(options.node_count, options.process_count_per_node, options.gpus_per_process)
-        job = self._spec()
+        job = self._spec(store.epoch)
         limits = self._options.limits()
         with connected(self._call.client, self._processes) as client:
             return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()

@@ -64,16 +64,11 @@ class JobFolder:
 
         """
         try:
-            for folder in (self.logs, self.scratch, self.spill):
+            for folder in (self.logs, self.scratch):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             msg = f"job_dir: {self} cannot be made: {error}. Use another job_dir."
             raise JobFolderError(msg) from error
-
-    def clear_spill(self) -> None:
-        """Remove what killed agents, or those of a killed driver, have left in `spill`."""
-        for file in self.spill.glob("*"):
-            file.unlink(missing_ok=True)
 
     # ---- the job ----
 
@@ -95,12 +90,12 @@ class JobFolder:
         """Return what happened in an epoch."""
         return self.path / f"journal.{epoch}"
 
-    def spool(self, epoch: int) -> Path:
-        """Return the lines that came back in an epoch, in the order in which they came."""
+    def spools(self, epoch: int) -> Path:
+        """Return the folder of the lines that were made in an epoch, a file for each writer."""
         return self.path / f"spool.{epoch}"
 
-    def typed_spool(self, epoch: int) -> Path:
-        """Return the typed rows that came back in an epoch."""
+    def typed_spools(self, epoch: int) -> Path:
+        """Return the folder of the typed rows that were made in an epoch."""
         return self.path / f"typed.{epoch}"
 
     @property
@@ -113,14 +108,9 @@ class JobFolder:
         """The folder of inputs that were written for the agents."""
         return self.path / "scratch"
 
-    @property
-    def spill(self) -> Path:
-        """The folder of results too large for a message."""
-        return self.path / "spill"
-
     def seen(self, job_id: str) -> Path:
         """Return the file by which a worker finds out whether it sees this folder."""
-        return self.spill / f"seen.{job_id}"
+        return self.path / f"seen.{job_id}"
 
     def work(self, node: int, process: str) -> Path:
         """Return the private working directory of an agent."""

@@ -149,12 +149,16 @@ def _is_still_there(fd: int, path: Path) -> bool:
         return False
 
 
-def _holder() -> dict[str, object]:
+def boot_id() -> str:
+    """Return what the kernel calls itself since it was started; empty where it does not tell."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        boot = ""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "boot": boot}
+        return ""
+
+
+def _holder() -> dict[str, object]:
+    return {"host": socket.gethostname(), "pid": os.getpid(), "boot": boot_id()}
 
 
 def _described(written: bytes) -> str:

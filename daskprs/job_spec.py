@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.environment import system_arguments
 from daskprs.agent.messages import JobSpec
+from daskprs.job_lock import boot_id
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,7 @@ def agent_spec(
     options: RunOptions,
     output: OutputSpec,
     folder: JobFolder,
+    epoch: int,
     output_dir: Path,
 ) -> JobSpec:
     """Return it; the script's folder is copied to the job folder for that."""
@@ -47,6 +49,8 @@ def agent_spec(
         unit=source.unit,
         output=output,
         job_dir=str(folder),
+        epoch=epoch,
+        boot_id=boot_id(),
         output_dir=str(output_dir),
         logging_level=options.logging_level,
         start_method=options.start_method,

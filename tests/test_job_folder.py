@@ -40,7 +40,7 @@ def test_every_path_lies_in_the_folder_and_no_two_are_the_same(tmp_path: Path) -
     ]
     paths += [
         path(epoch)
-        for path in (folder.epoch, folder.journal, folder.spool, folder.typed_spool)
+        for path in (folder.epoch, folder.journal, folder.spools, folder.typed_spools)
         for epoch in (1, 2)
     ]
     assert len(set(paths)) == len(paths)

@@ -36,6 +36,7 @@ from daskprs.agent.page import Phase, SharedPage
 from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.errors import LoadError
 from daskprs.output.formats import format_result
+from daskprs.output.own_spool import OwnSpool, UnwritableError
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -78,10 +79,13 @@ class Agent:
         self.entry: Entry = load_entry_script(start.job, start.process)
         self._job = start.job
         self._pid = os.getpid()
-        self._spill_prefix = start.process.spill_prefix
+        spool = start.process.spool
+        self._spool = None if spool is None else OwnSpool(spool)
+        if self._spool is not None:
+            os.register_at_fork(after_in_child=self._spool.forget)
         self._connection = connection
         self._page = page
-        self._outbox = Outbox(connection)
+        self._outbox = Outbox(connection, self._spool)
         self._loader = Loader(pickle.loads(start.job.reader), page)
         self._intake = Intake(connection, page, self._loader, self._outbox)
 
@@ -113,14 +117,18 @@ class Agent:
             self._load(attempt, position)
             intake.look_ahead()
             outcome, payload = self._run(attempt, position)
-            if os.getpid() != self._pid:
-                os._exit(0)  # a fork that the script has let come back: it is no second agent
+            self._end_if_forked()
             intake.listen_again()
             self._page.enter(Phase.RETURNING, position, attempt.total)
             self._outbox.add(outcome, payload)
             intake.next()
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
+
+    def _end_if_forked(self) -> None:
+        """End a fork that the script has let come back: it is no second agent."""
+        if os.getpid() != self._pid:
+            os._exit(0)
 
     def _load(self, attempt: Attempt, position: int) -> None:
         self._page.enter(Phase.LOADING, position)
@@ -141,6 +149,10 @@ class Agent:
         attempt.run_begun = time.perf_counter()
         try:
             return self._call(attempt)
+        except UnwritableError as error:
+            self._end_if_forked()
+            self._outbox.refuse(error)
+            return attempt.finished(Status.RUN_DONE), b""
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             return attempt.failed(Status.RUN_EXCEPTION, failure_of(error, self._job)), b""
 
@@ -151,8 +163,7 @@ class Agent:
         del data
         if result is None:
             return attempt.failed(Status.RUN_NULL_RETURN, NULL_RETURN), b""
-        prefix = f"{self._spill_prefix}-{attempt.mini_batch.index}-{attempt.number}"
-        rows = format_result(result, self._job.output, prefix)
+        rows = format_result(result, self._job.output, self._spool)
         outcome = attempt.finished(
             Status.RUN_DONE,
             succeeded=rows.succeeded,

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure
     from daskprs.core.packed import Packed
-    from daskprs.output.spec import OutputSpec
+    from daskprs.output.spec import OutputSpec, SpoolSpec
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 
 class ScriptSpec(NamedTuple):
@@ -66,6 +66,10 @@ class JobSpec(NamedTuple):
     """``row`` or ``file``."""
     output: OutputSpec
     job_dir: str
+    epoch: int
+    """The number of the driver's time in the job folder."""
+    boot_id: str
+    """Of the kernel that the driver runs on."""
     output_dir: str
     logging_level: str
     start_method: str
@@ -85,8 +89,8 @@ class ProcessSpec(NamedTuple):
     stderr: str
     entry_script_log: str
     """File of `EntryScript().logger`; its folder is `log_dir`."""
-    spill_prefix: str
-    """How the paths begin that results too large for a message are put under."""
+    spool: SpoolSpec | None
+    """Where it puts rows; None: they travel with the outcomes."""
     environment: dict[str, str]
     """Set after the fork: devices and names."""
     far: bool = False

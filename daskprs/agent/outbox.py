@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 from daskprs.agent.messages import Outcomes
 from daskprs.core.lease import Results
 from daskprs.core.packed import Packed
+from daskprs.output.own_spool import UnwritableError
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from daskprs.core.outcomes import Outcome
+    from daskprs.output.own_spool import OwnSpool
 
 FLUSH_AFTER_S = 0.5
 """An outcome waits this long at most for others to travel with."""
@@ -28,13 +30,16 @@ class Outbox:
     finished before it must not wait.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, spool: OwnSpool | None = None) -> None:
         self._connection = connection
+        self._spool = spool
         self._lock = threading.Condition()
         self._lease_id = 0
         self._outcomes: list[Outcome] = []
         self._payload: list[bytes] = []
         self._payload_bytes = 0
+        self._unwritten = ""
+        """Why rows cannot be put into the spool: it is the end of the job."""
         self._groups = 0
         """How many groups were sent."""
         self._thread: threading.Thread | None = None
@@ -52,10 +57,15 @@ class Outbox:
             if payload:
                 self._payload.append(payload)
                 self._payload_bytes += len(payload)
-            if self._payload_bytes >= FLUSH_BYTES:
+            if self._payload_bytes >= FLUSH_BYTES or self._unwritten:
                 self._send()
             elif first:
                 self._wake_the_thread()
+
+    def refuse(self, error: OSError) -> None:
+        """Take no more rows: those of the next outcome could not be written."""
+        self.flush()
+        self._unwritten = str(error)
 
     def flush(self) -> None:
         """Send what there is: no more work is known."""
@@ -81,7 +91,15 @@ class Outbox:
         return self._groups != group
 
     def _send(self) -> None:
-        results = Results(Packed(self._outcomes), b"".join(self._payload))
+        """Send what there is, once its rows are in the spool."""
+        try:
+            if self._spool is not None:
+                self._spool.flush()
+        except UnwritableError as error:
+            self._unwritten = self._unwritten or str(error)
+        name = "" if self._spool is None else self._spool.name
+        rows = b"".join(self._payload)
+        results = Results(Packed(self._outcomes), rows, name, self._unwritten)
         self._outcomes.clear()
         self._payload.clear()
         self._payload_bytes = 0

@@ -14,6 +14,8 @@ from daskprs.agent.slot import Slot
 from daskprs.agent.supervisor import Supervisor
 from daskprs.errors import AgentError
 from daskprs.job_folder import JobFolder
+from daskprs.job_lock import boot_id
+from daskprs.output.spec import SpoolSpec
 
 if TYPE_CHECKING:
     from daskprs.agent.messages import JobSpec
@@ -105,6 +107,16 @@ class AgentPool:
                 self._zygote = warm.take(environment, self._job.start_method)
             return self._zygote
 
+    def _spool(self, name: str) -> SpoolSpec:
+        """Return where an agent puts rows."""
+        epoch = self._job.epoch
+        return SpoolSpec(
+            name,
+            text=str(self._folder.spools(epoch) / name),
+            typed=str(self._folder.typed_spools(epoch) / name),
+            synced=boot_id() != self._job.boot_id,
+        )
+
     def _employ(self, node: int, post: Post) -> Supervisor:
         """Start an agent; it has log files of its own."""
         zygote = self._living_zygote(post.threads)
@@ -117,7 +129,7 @@ class AgentPool:
             stdout=str(folder.stdout(node, name)),
             stderr=str(folder.stderr(node, name)),
             entry_script_log=str(folder.entry_script_log(node, name)),
-            spill_prefix=str(folder.spill / f"{node}-{name}"),
+            spool=self._spool(f"{node}-{name}"),
             environment={
                 variable: value
                 for variable, value in post.environment.items()

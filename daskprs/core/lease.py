@@ -107,11 +107,15 @@ class Death(NamedTuple):
 
 
 class Results(NamedTuple):
-    """Outcomes that an agent sent together, with the bytes that they made."""
+    """Outcomes that an agent sent together, with the bytes that they made, or where those are."""
 
     outcomes: Packed[Outcome]
     payload: bytes = b""
-    """Bytes of the outcomes' extents without a file: text then typed, one after the other."""
+    """Bytes of the outcomes' extents that are in no spool: text then typed, one after the other."""
+    spool: str = ""
+    """The name of the spool that the agent has put them into; empty where they travel along."""
+    unwritten: str = ""
+    """Why the agent could not put them there: then there are none."""
 
     def only(self, positions: Sequence[int]) -> Results:
         """Return no more than the outcomes at these positions, which ascend, and their bytes."""
@@ -120,7 +124,8 @@ class Results(NamedTuple):
         ends = list(accumulate(outcome.carried_bytes for outcome in self.outcomes))
         starts = [0, *ends]
         pieces = [self.payload[starts[at] : ends[at]] for at in positions]
-        return Results(Packed(self.outcomes[at] for at in positions), b"".join(pieces))
+        outcomes = Packed(self.outcomes[at] for at in positions)
+        return self._replace(outcomes=outcomes, payload=b"".join(pieces))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,13 +37,13 @@ class Failure(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Bytes that one attempt made, somewhere."""
+    """Bytes that one attempt made."""
 
     length: int
     checksum: int
     """CRC-32 of the bytes."""
-    file: str | None = None
-    """The node-local file that holds them; None when they travel with the outcome."""
+    offset: int | None = None
+    """Where they begin in the spool of their agent; None when they travel with the outcome."""
 
 
 def failed_items(status: Status, total: int, succeeded: int) -> int:
@@ -86,9 +86,9 @@ class Outcome(NamedTuple):
 
     @property
     def carried_bytes(self) -> int:
-        """How many bytes travel with it: those of its extents that are in no file."""
+        """How many bytes travel with it: those of its extents that are in no spool."""
         return sum(
             extent.length
             for extent in (self.text, self.typed)
-            if extent is not None and extent.file is None
+            if extent is not None and extent.offset is None
         )

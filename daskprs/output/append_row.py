@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import zlib
-from contextlib import ExitStack
 from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from threading import Thread
@@ -19,8 +18,8 @@ import numpy as np
 from daskprs.errors import JournalError
 from daskprs.output.commits import in_input_order
 from daskprs.output.journal import write_at
+from daskprs.output.regions import COPY_BYTES, OpenFiles
 from daskprs.output.room import check_room
-from daskprs.output.spool import COPY_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +36,7 @@ MOST_WAITING = 100_000
 """Where more mini-batches than this wait for an earlier one, the rest is left for the end."""
 SYNC_BYTES = 64 << 20
 PUBLISHED = 0
-"""The source of rows that are in the file published before; others are epochs."""
+"""The source of rows that are in the file published before; others are numbers of spools."""
 
 
 class Chunk(NamedTuple):
@@ -66,7 +65,7 @@ class OrderedText:
     part
         The file to write. It is removed by `close` unless it was renamed.
     source
-        Gives the spool of an epoch; for `PUBLISHED` the file that was published before.
+        Gives the spool of a number; for `PUBLISHED` the file that was published before.
     headers
         What the frames of all mini-batches agree on.
     with_header
@@ -78,7 +77,8 @@ class OrderedText:
         self, part: Path, source: Callable[[int], Path], headers: Headers, *, with_header: bool
     ) -> None:
         self.part = part
-        self._source = source
+        self._sources = OpenFiles(source)
+        self._buffer = bytearray()
         self._headers = headers
         self._with_header = with_header
         self._inbox: SimpleQueue[list[Chunk] | None] = SimpleQueue()
@@ -87,8 +87,6 @@ class OrderedText:
         """The thread has given up: all that is missing is left for the end."""
         self._unwanted = False
         """Nothing will come of the file: the thread need not write what waits."""
-        self._files = ExitStack()
-        self._open: dict[int, int] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -99,7 +97,7 @@ class OrderedText:
 
     # ---- the driver's side ----
 
-    def add(self, commits: Commits, epoch: int) -> None:
+    def add(self, commits: Commits, source: int) -> None:
         """Take commits whose rows may be written as soon as all before them are."""
         if commits.text is None:
             return
@@ -107,10 +105,10 @@ class OrderedText:
         indexes = list(commits.index)
         together = list(accumulate(lengths, initial=offsets[0]))[:-1] == offsets
         if together and indexes == list(range(indexes[0], indexes[0] + len(indexes))):
-            self._hand_over([Chunk(indexes, epoch, offsets[0], lengths, checksums)])
+            self._hand_over([Chunk(indexes, source, offsets[0], lengths, checksums)])
         else:
             rows = zip(indexes, offsets, lengths, checksums, strict=True)
-            self._hand_over([Chunk([i], epoch, offset, [n], [c]) for i, offset, n, c in rows])
+            self._hand_over([Chunk([i], source, offset, [n], [c]) for i, offset, n, c in rows])
 
     def skip(self, index: int) -> None:
         """Take note that nothing comes of a mini-batch."""
@@ -132,14 +130,21 @@ class OrderedText:
         check_room(self.part.parent, int(commits.column("text_length")[left].sum()))
         self._write(_chunks(commits, in_input_order(commits, left)))
         os.fsync(self._opened())
+        self._sources.close()
         return Written(self._end, self._checksum, self._header_bytes)
 
     def close(self) -> None:
         """Let go of everything, and remove the file if it is still there."""
         self._unwanted = True
         self._stop()
-        self._files.close()
+        self._let_go()
         self.part.unlink(missing_ok=True)
+
+    def _let_go(self) -> None:
+        self._sources.close()
+        if self._target is not None:
+            target, self._target = self._target, None
+            os.close(target)
 
     def _hand_over(self, chunks: list[Chunk]) -> None:
         if self._late:
@@ -163,8 +168,7 @@ class OrderedText:
             self._keep_up()
         except Exception:  # noqa: BLE001 - whatever it was, half of something may be written
             self._late = True
-            self._files.pop_all().close()
-            self._open.clear()
+            self._let_go()
             self.part.unlink(missing_ok=True)  # results need the room more
             self._begin()
 
@@ -202,7 +206,6 @@ class OrderedText:
         """Return the descriptor of the file, which has its header by then."""
         if self._target is None:
             self._target = os.open(self.part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-            self._files.callback(os.close, self._target)
             header = (self._headers.first or "").encode()
             write_at(self._target, memoryview(header), 0)
             self._end = self._header_bytes = len(header)
@@ -213,18 +216,23 @@ class OrderedText:
         left, offset = sum(chunk.lengths), chunk.offset
         check = _Check(chunk)
         while left:
-            piece = os.pread(self._descriptor(chunk.source), min(left, COPY_BYTES), offset)
+            piece = self._read(chunk.source, offset, left)
             check.take(piece)
-            write_at(target, memoryview(piece), self._end)
+            write_at(target, piece, self._end)
             self._checksum = zlib.crc32(piece, self._checksum)
             self._end += len(piece)
             left, offset = left - len(piece), offset + len(piece)
 
-    def _descriptor(self, source: int) -> int:
-        if source not in self._open:
-            self._open[source] = os.open(self._source(source), os.O_RDONLY)
-            self._files.callback(os.close, self._open[source])
-        return self._open[source]
+    def _read(self, source: int, offset: int, most: int) -> memoryview:
+        """Read on, into memory that is used again and again: fresh memory costs as much as bytes.
+
+        What an agent on another host has written may be beyond the end that is known here.
+        """
+        self._buffer = self._buffer or bytearray(COPY_BYTES)
+        room = memoryview(self._buffer)[:most]
+        count = os.preadv(self._sources.get(source).fileno(), [room], offset)
+        count = count or os.preadv(self._sources.again(source).fileno(), [room], offset)
+        return room[:count]
 
 
 class _Check:
@@ -234,9 +242,9 @@ class _Check:
         self._rest = zip(chunk.indexes, chunk.lengths, chunk.checksums, strict=True)
         self._index = self._left = self._wanted = self._checksum = 0
 
-    def take(self, piece: bytes) -> None:
+    def take(self, piece: memoryview) -> None:
         """Take the next bytes; none where there ought to be some means a spool that was cut."""
-        view = memoryview(piece)
+        view = piece
         while view:
             while self._left == 0:
                 self._index, self._left, self._wanted = next(self._rest)
@@ -255,7 +263,7 @@ def _chunks(commits: CommitTable, order: Numbers) -> Iterator[Chunk]:
     order = order[commits.column("text_length")[order] > 0]
     index = commits.column("index")[order]
     in_file = commits.column("in_file")[order].astype(bool)
-    source = np.where(in_file, PUBLISHED, commits.column("epoch")[order])
+    source = np.where(in_file, PUBLISHED, commits.column("spool")[order])
     offset, length, checksum = (
         commits.column(f"text_{part}")[order] for part in ("offset", "length", "checksum")
     )

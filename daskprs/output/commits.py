@@ -21,7 +21,7 @@ BLOCK = 10_000
 
 
 class Region(NamedTuple):
-    """Bytes in a spool: that of the epoch of their commit."""
+    """Bytes in the spool of their commit."""
 
     offset: int
     length: int
@@ -65,6 +65,8 @@ class Commits(NamedTuple):
     text: Regions | None = None
     typed: Regions | None = None
     header: Sequence[str | None] | None = None
+    spool: str = ""
+    """The name of the spool, in this epoch, that the regions of all of them are in."""
 
     @classmethod
     def of(
@@ -74,6 +76,7 @@ class Commits(NamedTuple):
         text: Regions | None,
         typed: Regions | None,
         header: Sequence[str | None] | None,
+        spool: str,
     ) -> Commits:
         """Return the commits of attempts, given where their rows are."""
         empty = outcomes.column("empty")
@@ -87,6 +90,7 @@ class Commits(NamedTuple):
             text=text,
             typed=typed,
             header=header,
+            spool=spool,
         )
 
 
@@ -96,24 +100,30 @@ class CommitTable:
     def __init__(self) -> None:
         self._columns = {name: array(code) for name, code in _COLUMNS.items()}
         self._headers: dict[str | None, int] = {None: 0}
+        self._spools: dict[tuple[int, str], int] = {}
         self._sorted: tuple[Numbers, Numbers] | None = None
 
     def __len__(self) -> int:
         """Return how many there are."""
         return len(self._columns["index"])
 
-    def add(self, commits: Commits, epoch: int) -> None:
-        """Add commits that were made in `epoch`; those without identity are not to be found."""
+    def add(self, commits: Commits, epoch: int) -> int:
+        """Add commits that were made in `epoch`, and return the number of their spool.
+
+        Those without identity are not to be found.
+        """
         count = len(commits.index)
         headers = self._headers
         numbers = [headers.setdefault(header, len(headers)) for header in commits.header or ()]
+        spool = self._spools.setdefault((epoch, commits.spool), len(self._spools) + 1)
         values = (
             None if commits.identity is None else map(digest_of, commits.identity),
             commits.index,
             commits.total,
             commits.succeeded,
             commits.empty,
-            [epoch] * count,
+            repeat(epoch, count),
+            repeat(spool, count),
             None,
             *(commits.text or NOTHING),
             *(commits.typed or NOTHING),
@@ -121,6 +131,7 @@ class CommitTable:
         )
         for column, new in zip(self._columns.values(), values, strict=True):
             column.extend(new if new is not None else repeat(0, count))
+        return spool
 
     def find(self, index: int, identity: str) -> Commit | None:
         """Return the commit of a mini-batch, of those that were there at the first call.
@@ -155,6 +166,10 @@ class CommitTable:
         for name in _COLUMNS:
             self.set_column(name, self.column(name)[mask])
         self._sorted = None
+
+    def spool(self, number: int) -> tuple[int, str]:
+        """Return the epoch and the name of a spool by its number in the column ``spool``."""
+        return list(self._spools)[number - 1]
 
     def header(self, number: int) -> str:
         """Return a header by its number in the column ``header``; 0 is that there is none."""
@@ -193,6 +208,7 @@ _COLUMNS = {
     "succeeded": "q",
     "empty": "B",
     "epoch": "I",
+    "spool": "I",  # counted from 1
     "in_file": "B",  # its text is in the published file, no longer in a spool
     **{f"text_{part}": code for part, code in _REGION.items()},
     **{f"typed_{part}": code for part, code in _REGION.items()},

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs.output.commits import Regions
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Outcome
@@ -14,31 +17,34 @@ class Extents(NamedTuple):
 
     length: list[int]
     checksum: list[int]
-    file: list[str | None]
+    offset: list[int]
+    """In the spool of their agent; 0 where they came along."""
 
-    def carried(self) -> list[int]:
-        """Return how many bytes of each came along, and lie in no file."""
-        return [0 if file else length for length, file in zip(self.length, self.file, strict=True)]
+    def regions(self) -> Regions:
+        """Return where an agent has put them."""
+        return Regions(self.offset, self.length, self.checksum)
+
+    def regions_from(self, start: int) -> Regions:
+        """Return where they are, one after the other."""
+        offsets = list(accumulate(self.length, initial=start))[:-1]
+        return Regions(offsets, self.length, self.checksum)
 
 
 def extents_of(outcomes: Packed[Outcome], form: str) -> Extents:
     """Return the extents of a form, ``text`` or ``typed``."""
-    length, checksum, file = (
-        outcomes.column(f"{form}.{part}") for part in ("length", "checksum", "file")
-    )
-    return Extents([n or 0 for n in length], [c or 0 for c in checksum], list(file))
+    columns = (outcomes.column(f"{form}.{part}") for part in ("length", "checksum", "offset"))
+    return Extents(*([value or 0 for value in column] for column in columns))
 
 
 def split(payload: bytes, text: Extents, typed: Extents) -> tuple[bytes, bytes]:
     """Return the bytes of either form; they came text and typed by turns."""
-    texts, values = text.carried(), typed.carried()
-    if not any(values):
+    if not any(typed.length):
         return payload, b""
-    if not any(texts):
+    if not any(text.length):
         return b"", payload
     parts: tuple[list[memoryview], list[memoryview]] = ([], [])
     view, at = memoryview(payload), 0
-    for lengths in zip(texts, values, strict=True):
+    for lengths in zip(text.length, typed.length, strict=True):
         for part, length in zip(parts, lengths, strict=True):
             part.append(view[at : at + length])
             at += length

@@ -18,11 +18,13 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs.errors import ReturnTypeError
+from daskprs.output.sink import Sink
 from daskprs.output.text_rows import TextRows
 from daskprs.output.typed_rows import TypedRows
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Extent
+    from daskprs.output.own_spool import OwnSpool
     from daskprs.output.spec import OutputSpec
 
 CELLS_AT_ONCE = 100_000
@@ -45,10 +47,10 @@ class Rows(NamedTuple):
     typed: Extent | None
     header: str | None
     payload: bytes
-    """Text, then typed, as far as they are not in files."""
+    """Text, then typed; nothing where they are in a spool."""
 
 
-def format_result(result: Any, spec: OutputSpec, prefix: str) -> Rows:
+def format_result(result: Any, spec: OutputSpec, spool: OwnSpool | None = None) -> Rows:
     """Format what `run` returned.
 
     Parameters
@@ -57,17 +59,19 @@ def format_result(result: Any, spec: OutputSpec, prefix: str) -> Rows:
         What it returned; not None.
     spec
         Which forms are wanted.
-    prefix
-        Path prefix of the files that large results go to.
+    spool
+        Where rows are put; None: they come back as bytes.
 
     Raises
     ------
     ReturnTypeError
         For what cannot be rows. Trying again would not mend it. What a generator raises passes
         through.
+    UnwritableError
+        When rows cannot be put into the spool.
 
     """
-    writer = _Writer(spec, prefix)
+    writer = _Writer(spec, spool)
     try:
         writer.take(result)
         return writer.finish()
@@ -79,9 +83,10 @@ def format_result(result: Any, spec: OutputSpec, prefix: str) -> Rows:
 class _Writer:
     """Writes one result in each of the wanted forms."""
 
-    def __init__(self, spec: OutputSpec, prefix: str) -> None:
-        self._text = TextRows(spec, f"{prefix}.text") if spec.text else None
-        self._typed = TypedRows(f"{prefix}.typed") if spec.typed else None
+    def __init__(self, spec: OutputSpec, spool: OwnSpool | None) -> None:
+        text, typed = (None, None) if spool is None else (spool.text, spool.typed)
+        self._text = TextRows(spec, Sink(text)) if spec.text else None
+        self._typed = TypedRows(Sink(typed)) if spec.typed else None
         self._forms = [form for form in (self._text, self._typed) if form is not None]
         self._succeeded = 0
 

@@ -5,8 +5,9 @@ whole was being written when its writer died; it is cut off. The records of an e
 
     ["job", version, fingerprint, overwrite]                          the first
     ["dropped", epoch, index]                                         a commit whose bytes are gone
-    ["commits", identity, attempt, index, total, succeeded, empty, text, typed, header]
-                                            each a column, or null where nothing stands in it
+    ["commits", identity, attempt, index, total, succeeded, empty, text, typed, header, spool]
+                                            each a column, or null where nothing stands in it; the
+                                            last is the name of the spool that they are in
     ["renumbered", before, now]             the plan is another one, and what was settled has these
                                             numbers in it now; what is not among them is dropped
     ["again"]                               what was given up gets fresh tries
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-VERSION = 1
+VERSION = 2
 _dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
 from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.job_lock import latest_epoch
 from daskprs.output.commits import Region, each
 from daskprs.output.history import History
-from daskprs.output.spool import holds
+from daskprs.output.regions import OpenFiles, holds
 from daskprs.output.typed_rows import column_of, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from daskprs.job_folder import JobFolder
     from daskprs.output.typed_rows import Piece
@@ -34,7 +34,7 @@ def read_rows(folder: JobFolder) -> pd.DataFrame | None:
 
     """
     epochs = range(1, latest_epoch(folder) + 1)
-    if not any(folder.typed_spool(epoch).exists() for epoch in epochs):
+    if not any(folder.typed_spools(epoch).exists() for epoch in epochs):
         return None
     frames: list[pd.DataFrame] = []
     values: list[Any] = []
@@ -67,20 +67,20 @@ def _pieces(folder: JobFolder) -> Iterator[tuple[int, Piece]]:
     commits = history.commits
     rows = history.standing()
     rows = rows[commits.column("typed_length")[rows] > 0]
-    names = ("index", "epoch", *(f"typed_{part}" for part in Region._fields))
+    names = ("index", "spool", *(f"typed_{part}" for part in Region._fields))
     columns = [commits.column(name)[rows] for name in names]
-    with ExitStack() as stack:
-        spools = {
-            epoch: stack.enter_context(folder.typed_spool(epoch).open("rb"))
-            for epoch in np.unique(columns[1]).tolist()
-        }
-        for index, epoch, *place in each(*columns):
-            spool, region = spools[epoch], Region(*place)
+
+    def path_of(number: int) -> Path:
+        epoch, name = commits.spool(number)
+        return folder.typed_spools(epoch) / name
+
+    with closing(OpenFiles(path_of)) as files:
+        for index, number, *place in each(*columns):
+            spool, region = files.get(number), Region(*place)
             if not holds(spool, region):
                 msg = (
-                    f"to_pandas: the typed rows of mini-batch {index} in "
-                    f"{folder.typed_spool(epoch)} are damaged. Run the job again with resume=True: "
-                    "what is damaged is done again."
+                    f"to_pandas: the typed rows of mini-batch {index} in {path_of(number)} are "
+                    "damaged. Run the job again with resume=True: what is damaged is done again."
                 )
                 raise JournalError(msg)
             spool.seek(region.offset)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,10 +11,10 @@ import numpy as np
 from daskprs.output.commits import Region, each
 from daskprs.output.fingerprint import check_unchanged
 from daskprs.output.history import History
-from daskprs.output.spool import checksum_of, holds
+from daskprs.output.regions import checksum_of, holds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from daskprs.job_folder import JobFolder
@@ -87,10 +88,10 @@ def recover(
     whole = np.ones(len(standing), dtype=bool)
     if spec.text:
         in_spool = standing[commits.column("in_file")[standing] == 0]
-        broken = _broken(commits, in_spool, "text", folder.spool)
+        broken = _broken(commits, in_spool, "text", folder.spools)
         whole &= ~np.isin(standing, broken)
     if spec.typed:
-        whole &= ~np.isin(standing, _broken(commits, standing, "typed", folder.typed_spool))
+        whole &= ~np.isin(standing, _broken(commits, standing, "typed", folder.typed_spools))
     lost = standing[~whole]
     dropped = list(each(commits.column("epoch")[lost], history.recorded()[lost]))
     kept = np.zeros(len(commits), dtype=bool)
@@ -140,22 +141,25 @@ def _place_in_file(history: History, published: Publication) -> None:
 
 
 def _broken(
-    commits: CommitTable, rows: Numbers, form: str, spool: Callable[[int], Path]
+    commits: CommitTable, rows: Numbers, form: str, spools: Callable[[int], Path]
 ) -> Numbers:
     """Return the rows whose bytes in the spools are not what they should be."""
     rows = rows[commits.column(f"{form}_length")[rows] > 0]
-    epochs = commits.column("epoch")[rows]
+    numbers = commits.column("spool")[rows]
     region = [commits.column(f"{form}_{part}")[rows] for part in Region._fields]
-    in_order = np.lexsort((region[0], epochs))
-    broken = []
-    with ExitStack() as stack:
-        files = {
-            epoch: stack.enter_context(spool(epoch).open("rb"))
-            for epoch in np.unique(epochs).tolist()
-            if spool(epoch).exists()
-        }
-        columns = (rows, epochs, *region)
-        for row, epoch, *place in each(*(column[in_order] for column in columns)):
-            if epoch not in files or not holds(files[epoch], Region(*place)):
-                broken.append(row)
+    in_order = np.lexsort((region[0], numbers))
+    columns = (rows, numbers, *region)
+    broken: list[int] = []
+    of_spools = groupby(each(*(column[in_order] for column in columns)), key=itemgetter(1))
+    for number, regions in of_spools:
+        epoch, name = commits.spool(number)
+        broken += _broken_in(spools(epoch) / name, regions)
     return np.array(broken, dtype=np.int64)
+
+
+def _broken_in(spool: Path, regions: Iterable[tuple[int, ...]]) -> list[int]:
+    try:
+        with spool.open("rb") as file:
+            return [row for row, _, *place in regions if not holds(file, Region(*place))]
+    except FileNotFoundError:
+        return [row for row, *_ in regions]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from daskprs.job_folder import sync_folder
@@ -17,7 +19,8 @@ def drop_spools(folder: JobFolder, target: Path, last: int) -> str:
     try:
         sync_folder(target.parent)  # else a loss of power could undo the publishing
         for epoch in range(1, last + 1):
-            folder.spool(epoch).unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                shutil.rmtree(folder.spools(epoch))
     except OSError as error:
         return (
             f"{target} is published. What it was made of is kept in {folder}, since its folder "

@@ -30,7 +30,7 @@ def check_room(folder: Path, size: int) -> None:
         raise OutputError(msg)
 
 
-def no_room(folder: Path, error: OSError) -> str:
+def no_room(folder: Path, error: OSError | str) -> str:
     """Return what to say when something cannot be written to a job folder."""
     free = ""
     with suppress(

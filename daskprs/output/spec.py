@@ -1,4 +1,4 @@
-"""What becomes of what `run` returns."""
+"""What becomes of what `run` returns, and where."""
 
 from __future__ import annotations
 
@@ -14,3 +14,17 @@ class OutputSpec(NamedTuple):
     """Keep rows with their types for `to_pandas`."""
     header: bool = False
     separator: str = " "
+
+
+class SpoolSpec(NamedTuple):
+    """Where an agent puts rows."""
+
+    name: str
+    """How the journal calls its spool: no other process of the job has one of that name."""
+    text: str
+    """The file of its lines, …"""
+    typed: str
+    """… and that of its rows with their types. Either is made with the first byte."""
+    synced: bool
+    """Whether rows have to be on the disk before they are told of: the driver is on another host,
+    and sees nothing else."""

@@ -1,8 +1,8 @@
-"""The store of a job's results: the one writer of spool, journal and output file.
+"""The store of a job's results: the one writer of journal and output file.
 
-Rows are appended to the spool, then recorded in the journal; first commit wins. The death of any
-process loses no commit, since both are handed to the system at once; a loss of power loses what
-came since the last sync, about a second before.
+Rows are in a spool, that of their agent or the driver's, before they are recorded in the journal;
+first commit wins. The death of any process loses no commit, since both are handed to the system
+at once; a loss of power loses what came since the last sync, about a second before.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from daskprs.job_folder import sync_folder
 from daskprs.job_lock import latest_epoch
 from daskprs.output.append_row import PUBLISHED, OrderedText
 from daskprs.output.commits import Commits, CommitTable
-from daskprs.output.extents import extents_of, split
 from daskprs.output.failed_work import FailedWork
 from daskprs.output.headers import Headers
 from daskprs.output.journal import VERSION, Journal
@@ -26,7 +25,7 @@ from daskprs.output.output_file import check_output_file, claimed_output, part_o
 from daskprs.output.recovery import recover
 from daskprs.output.removal import drop_spools
 from daskprs.output.room import no_room
-from daskprs.output.spool import Spool
+from daskprs.output.spools import DRIVER, Spools
 from daskprs.output.syncing import Syncer
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
     from daskprs.job_folder import JobFolder
-    from daskprs.output.commits import Commit, Regions
+    from daskprs.output.commits import Commit
     from daskprs.output.recovery import Found
     from daskprs.output.resumption import Resumption
     from daskprs.output.spec import OutputSpec
@@ -98,8 +97,9 @@ class ResultStore:
         """Everything is where it belongs: the job is Completed, whatever happens now."""
         self.complaint = ""
         """What went wrong after that."""
+        self.epoch = epoch
+        """The number of this driver's time in the job folder."""
         self._folder = folder
-        self._epoch = epoch
         self._spec = spec
         self._target = target
         self._commits = CommitTable()
@@ -131,16 +131,19 @@ class ResultStore:
         """
         header = self._headers.checked(made.outcomes)
         try:
-            text, typed = self._keep(made)
-            commits = Commits.of(mini_batches, made.outcomes, text, typed, header)
+            if made.unwritten:
+                raise OSError(made.unwritten)
+            text, typed = self._spools.keep(made)
+            spool = made.spool or DRIVER
+            commits = Commits.of(mini_batches, made.outcomes, text, typed, header, spool)
             self._journal.add("commits", *commits)
             self._journal.write()
         except OSError as error:
             raise OutputError(no_room(self._folder.path, error)) from error
         # Only what was there before is ever looked for by its identity.
-        self._commits.add(commits._replace(identity=None), self._epoch)
+        number = self._commits.add(commits._replace(identity=None), self.epoch)
         if self._ordered is not None:
-            self._ordered.add(commits, self._epoch)
+            self._ordered.add(commits, number)
         self._failed.forget(commits.index)
         self._is_new = True
 
@@ -176,7 +179,7 @@ class ResultStore:
         if self._target is not None and self._ordered is not None:
             if self.published is None or self._is_new:
                 self._publish(self._ordered, self._target)
-            self.complaint = drop_spools(self._folder, self._target, self._epoch)
+            self.complaint = drop_spools(self._folder, self._target, self.epoch)
         self.done = True
         return self.published
 
@@ -196,15 +199,6 @@ class ResultStore:
         with suppress(OSError):  # a tail that cannot be cut off is told by its checksum
             self._closing.close()
 
-    def _keep(self, made: Results) -> tuple[Regions | None, Regions | None]:
-        """Append rows to the spools."""
-        text, typed = (extents_of(made.outcomes, form) for form in ("text", "typed"))
-        texts, values = split(made.payload, text, typed)
-        return (
-            None if self._text is None else self._text.append(text, texts),
-            None if self._typed is None else self._typed.append(typed, values),
-        )
-
     # ---- opening ----
 
     def _open(
@@ -219,8 +213,6 @@ class ResultStore:
             replaces |= found.may_overwrite
         if target is not None:
             check_output_file(target, overwrite=replaces)
-        self._folder.clear_spill()
-        self._closing.callback(self._folder.clear_spill)
         try:
             self._open_files()
         except OSError as error:
@@ -233,13 +225,12 @@ class ResultStore:
 
     def _open_files(self) -> None:
         """Create the files of this epoch, the journal last: with it the job has begun."""
-        epoch = self._epoch
-        self._text = self._spool(self._folder.spool(epoch), wanted=self._spec.text)
-        self._typed = self._spool(self._folder.typed_spool(epoch), wanted=self._spec.typed)
-        self._journal = Journal(self._folder.journal(epoch))
+        folder, epoch = self._folder, self.epoch
+        self._spools = Spools(folder.spools(epoch), folder.typed_spools(epoch), self._spec)
+        self._closing.callback(self._spools.close)
+        self._journal = Journal(folder.journal(epoch))
         self._closing.callback(self._journal.close)
-        spools = [spool for spool in (self._text, self._typed) if spool is not None]
-        self._syncer = Syncer(self._folder.path, spools, self._journal)
+        self._syncer = Syncer(folder.path, self._spools, self._journal)
         self._closing.callback(self._syncer.close)
         if self._target is not None:
             part = part_of(self._target, self._folder.path.name)
@@ -259,13 +250,6 @@ class ResultStore:
             drop_spools(self._folder, found.published.target, found.published.epoch)
         return found
 
-    def _spool(self, path: Path, *, wanted: bool) -> Spool | None:
-        if not wanted:
-            return None
-        spool = Spool(path)
-        self._closing.callback(spool.close)
-        return spool
-
     # ---- writing ----
 
     def _publish(self, ordered: OrderedText, target: Path) -> None:
@@ -273,7 +257,7 @@ class ResultStore:
             written = ordered.finish(self._commits)
             self._journal.add("publishing", str(target), *written)
             self._syncer.sync()
-            if latest_epoch(self._folder) != self._epoch:
+            if latest_epoch(self._folder) != self.epoch:
                 msg = f"another driver has taken over {self._folder}: nothing is published here."
                 raise JournalError(msg)
             with held_back():  # else the file could be there, and nobody know of it
@@ -294,4 +278,5 @@ class ResultStore:
         """Return the file that rows are copied from."""
         if source == PUBLISHED and self._target is not None:
             return self._target
-        return self._folder.spool(source)
+        epoch, name = self._commits.spool(source)
+        return self._folder.spools(epoch) / name

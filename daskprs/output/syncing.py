@@ -10,12 +10,11 @@ from daskprs.errors import OutputError
 from daskprs.output.room import no_room
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from concurrent.futures import Future
     from pathlib import Path
 
     from daskprs.output.journal import Journal
-    from daskprs.output.spool import Spool
+    from daskprs.output.spools import Spools
 
 EVERY_S = 1.0
 SHARE_OF_TIME = 0.2
@@ -29,7 +28,7 @@ class Syncer:
     no bytes: a resume sees that by its checksum, and does it again.
     """
 
-    def __init__(self, folder: Path, spools: Sequence[Spool], journal: Journal) -> None:
+    def __init__(self, folder: Path, spools: Spools, journal: Journal) -> None:
         self._folder = folder
         self._spools = spools
         self._journal = journal
@@ -90,7 +89,6 @@ class Syncer:
 
     def _sync(self) -> float:
         begun = time.monotonic()
-        for spool in self._spools:
-            spool.sync()
+        self._spools.sync()
         self._journal.sync()
         return time.monotonic() - begun

@@ -9,7 +9,6 @@ import numpy as np
 
 from daskprs.errors import ReturnTypeError
 from daskprs.output.frame_text import FrameText
-from daskprs.output.sink import Sink
 from daskprs.output.text_cells import (
     LINE_BREAK,
     NOT_FOR_ARROW,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.outcomes import Extent
+    from daskprs.output.sink import Sink
     from daskprs.output.spec import OutputSpec
 
 WRITE_CHARACTERS = 1 << 18
@@ -37,12 +37,12 @@ PLAIN_OF_NUMPY = (np.number, np.bool_, np.str_)
 class TextRows:
     """Writes frames as `DataFrame.to_csv` does, and other elements as a line each."""
 
-    def __init__(self, spec: OutputSpec, file: str) -> None:
+    def __init__(self, spec: OutputSpec, sink: Sink) -> None:
         self.header: str | None = None
         """The header line of the frames, when one is asked for."""
         self._wants_header = spec.header
         self._frames = FrameText(spec.separator)
-        self._sink = Sink(file)
+        self._sink = sink
         self._lines: list[str] = []
         self._characters = 0
         self._columns: pd.Index[Any] | None = None

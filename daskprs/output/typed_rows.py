@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from daskprs.errors import JournalError, ReturnTypeError
-from daskprs.output.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs.core.outcomes import Extent
+    from daskprs.output.sink import Sink
 
 Kind = Literal["frame", "array", "element"]
 RESULT = "result"
@@ -38,8 +38,8 @@ class Piece(NamedTuple):
 class TypedRows:
     """Pickles frames, arrays and elements one after the other."""
 
-    def __init__(self, file: str) -> None:
-        self._sink = Sink(file)
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
         self._buffer = _Buffer(self._sink)
         self._pickler = pickle.Pickler(self._buffer, protocol=5)
 

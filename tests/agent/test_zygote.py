@@ -37,7 +37,7 @@ def start(zygote: Zygote, folder: Path, number: int = 0) -> AgentProcess:
                 stdout=str(folder / f"{name}.stdout"),
                 stderr=str(folder / f"{name}.stderr"),
                 entry_script_log=str(folder / f"{name}.log"),
-                spill_prefix=str(folder / name),
+                spool=None,
                 environment={"OWN": name},
             ),
             page_fd,

@@ -21,7 +21,9 @@ from daskprs.errors import OutputError
 from daskprs.job_folder import JobFolder
 from daskprs.output.formats import format_result
 from daskprs.output.history import History
+from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.output.read_rows import read_rows
+from daskprs.output.spec import SpoolSpec
 
 N = 40
 MANY = 1000
@@ -120,11 +122,31 @@ def part(disk: Path) -> None:
     finish(job, target, list(range(N)))
 
 
-def spill(disk: Path) -> None:
-    """Let a large result of an agent fill the disk: the script's user reads where and why."""
-    with pytest.raises(OSError, match=r"put aside .No space left on dev"):
-        format_result((bytes(1000).hex() for _ in range(10_000)), TEXT, f"{disk}/result")
-    assert list(disk.iterdir()) == []
+def agent(disk: Path) -> None:
+    """Let a large result fill the disk: it is taken back, and nothing else is lost with it."""
+    spool = OwnSpool(SpoolSpec("0-process000", f"{disk}/text", f"{disk}/typed", synced=True))
+    format_result(lines(0), BOTH, spool)
+    with pytest.raises(UnwritableError, match=r"No space left on device: .*/text"):
+        format_result((bytes(1000).hex() for _ in range(10_000)), BOTH, spool)
+    format_result(lines(1), BOTH, spool)
+    spool.flush()
+    expected = "".join(f"{line}\n" for index in (0, 1) for line in lines(index))
+    assert (disk / "text").read_bytes() == expected.encode()
+
+
+def of_a_large_result(disk: Path) -> None:
+    """Let one mini-batch of a job make more than there is room for: it is not to blame."""
+    target = disk.parent / "out" / "parallel_run_step.txt"
+    options: dict[str, Any] = {"arguments": ["--much"], "run_max_try": 1}
+    with pytest.raises(daskprs.ParallelRunFailed, match="No space left") as caught:
+        run(disk, **options)
+    assert "make room, and resume the job" in str(caught.value)
+    assert caught.value.result is not None
+    assert caught.value.result.mini_batches.failed == 0
+    assert list(target.parent.iterdir()) == []
+    resize(disk, "80m")
+    assert run(disk, **options, resume=True).mini_batches.succeeded == N
+    assert target.read_bytes() == whole() + bytes(10_000_000).hex().encode() + b"\n"
 
 
 def of_a_job(disk: Path) -> None:
@@ -174,6 +196,8 @@ def run(disk: Path, **options: Any) -> daskprs.ParallelRunResult:
 def lines_of(mini_batch: pd.DataFrame) -> list[str]:
     """Return the lines of a mini-batch, and print them if told to."""
     made = lines(int(mini_batch["n"].iloc[0]))
+    if "--much" in sys.argv and made[0].startswith(f"{N - 1:03d}"):
+        made.append(bytes(10_000_000).hex())
     if "--talkative" in sys.argv:
         print("\n".join(made * 10), flush=True)
     return made

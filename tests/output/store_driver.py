@@ -14,8 +14,9 @@ from daskprs.core.packed import Packed
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import locked
 from daskprs.output.formats import Rows, format_result
+from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.output.resumption import Resumption
-from daskprs.output.spec import OutputSpec
+from daskprs.output.spec import OutputSpec, SpoolSpec
 from daskprs.output.store import ResultStore
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 TEXT = OutputSpec(text=True, typed=False)
 TYPED = OutputSpec(text=False, typed=True)
 BOTH = OutputSpec(text=True, typed=True)
+AGENT = "0-process000"
 FINGERPRINT = {"input": {"files": ["a.csv", "b.csv"]}, "script": "abc", "options": {"sep": " "}}
 
 
@@ -58,18 +60,48 @@ def failed_outcome(index: int) -> Outcome:
 
 
 class Driver:
-    """A store that is open, with what the tests do to it."""
+    """A store that is open, with what the tests do to it, and with the spool of an agent."""
 
     def __init__(self, store: ResultStore, folder: JobFolder, spec: OutputSpec) -> None:
         self.store = store
         self.folder = folder
         self.spec = spec
+        self.agents: list[OwnSpool] = []
+        self.agent = self.new_agent(AGENT)
 
-    def commit(self, index: int, result: Any, identity: str | None = None) -> None:
-        """Commit what `run` would have returned for a mini-batch."""
-        rows = format_result(result, self.spec, str(self.folder.spill / f"process000-{index}-1"))
-        made = Results(Packed([outcome_of(index, rows)]), rows.payload)
+    def new_agent(self, name: str) -> OwnSpool:
+        """Return the spool of one more agent."""
+        text, typed = (
+            str(folder(self.store.epoch) / name)
+            for folder in (self.folder.spools, self.folder.typed_spools)
+        )
+        self.agents.append(OwnSpool(SpoolSpec(name, text, typed, synced=False)))
+        return self.agents[-1]
+
+    def commit(
+        self,
+        index: int,
+        result: Any,
+        identity: str | None = None,
+        *,
+        agent: OwnSpool | None = None,
+    ) -> None:
+        """Commit what `run` would have returned for a mini-batch; an agent has put it aside."""
+        agent = agent or self.agent
+        rows = format_result(result, self.spec, agent)
+        unwritten = ""
+        try:
+            agent.flush()
+        except UnwritableError as error:
+            unwritten = str(error)
+        made = Results(Packed([outcome_of(index, rows)]), rows.payload, agent.name, unwritten)
         self.store.commit([mini_batch(index, identity)], made)
+
+    def commit_carried(self, index: int, result: Any) -> None:
+        """Commit what came along with its outcome, from an agent that does not see the folder."""
+        rows = format_result(result, self.spec)
+        made = Results(Packed([outcome_of(index, rows)]), rows.payload)
+        self.store.commit([mini_batch(index)], made)
 
     def has(self, index: int, identity: str | None = None) -> bool:
         """Say whether an earlier run has committed a mini-batch."""
@@ -97,9 +129,12 @@ def driving(
         store = ResultStore(
             folder, epoch, spec, target, given, resumption=resumption, overwrite=overwrite
         )
+        driver = Driver(store, folder, spec)
         try:
-            yield Driver(store, folder, spec)
+            yield driver
         finally:
+            for agent in driver.agents:
+                agent.forget()
             store.close()
 
 

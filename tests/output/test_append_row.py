@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from polling import poll_for
 
-from daskprs.core.outcomes import Extent
 from daskprs.errors import JournalError
 from daskprs.output import append_row
 from daskprs.output.append_row import OrderedText
 from daskprs.output.commits import Commits, CommitTable, Regions
-from daskprs.output.extents import Extents
 from daskprs.output.headers import Headers
-from daskprs.output.spool import Spool
+from daskprs.output.own_spool import SpoolFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +37,7 @@ class Desk:
     def __init__(self, folder: Path, header: str | None = None) -> None:
         self.part = folder / "part"
         self.path = folder / "spool"
-        self.spool = Spool(self.path)
+        self.spool = SpoolFile(str(self.path))
         self.table = CommitTable()
         self.headers = Headers(header)
         self.text = OrderedText(
@@ -48,23 +46,26 @@ class Desk:
 
     def commit(self, *rows: tuple[int, bytes]) -> None:
         """Commit the rows of some mini-batches together."""
-        extents = [Extent(len(body), zlib.crc32(body)) for _, body in rows]
-        columns = Extents(*map(list, zip(*extents, strict=True)))
-        regions = self.spool.append(columns, b"".join(body for _, body in rows))
+        columns = []
+        for _, body in rows:
+            columns.append((self.spool.end, len(body), zlib.crc32(body)))
+            self.spool.append(memoryview(body))
+        self.spool.flush()
+        regions = Regions(*map(list, zip(*columns, strict=True)))
         ones = [1] * len(rows)
         commits = Commits(None, ones, [index for index, _ in rows], ones, ones, text=regions)
         self.table.add(commits, 1)
         self.text.add(commits, 1)
 
-    def commit_elsewhere(self, index: int, epoch: int) -> None:
-        """Commit the first four bytes once more, as if they were in the spool of another epoch."""
+    def commit_elsewhere(self, index: int, number: int) -> None:
+        """Commit the first four bytes once more, as if they were in the spool of another agent."""
         region = Regions([0], [4], [zlib.crc32(self.path.read_bytes()[:4])])
-        self.text.add(Commits(None, [1], [index], [1], [1], text=region), epoch)
+        self.text.add(Commits(None, [1], [index], [1], [1], text=region), number)
 
     def close(self) -> None:
         """Let go."""
         self.text.close()
-        self.spool.close()
+        self.spool.forget()
 
 
 @pytest.fixture
@@ -129,9 +130,7 @@ def test_a_spool_that_was_changed_is_found_out_at_the_end(desk: Desk) -> None:
 def test_a_spool_that_is_too_short_is_found_out(desk: Desk) -> None:
     """It does not wait for bytes that never come."""
     desk.commit((1, b"one"))
-    desk.spool.close()
     desk.path.write_bytes(b"o")
-    desk.spool = Spool(desk.path.with_name("other"))
     with pytest.raises(JournalError, match="mini-batch 1 "):
         desk.text.finish(desk.table)
 
@@ -151,7 +150,7 @@ def test_whatever_stops_the_thread_half_way_nothing_is_written_twice(
 
     desk.commit((0, b"zero"), (1, b"one"))
     assert poll_for(lambda: desk.part.exists() and desk.part.read_bytes() == b"zeroone")
-    desk.text._source = once
+    desk.text._sources._path_of = once
     desk.commit_elsewhere(2, 2)
     assert poll_for(lambda: stopped and not desk.part.exists())
     assert desk.text.finish(desk.table).size == len(b"zeroone")
@@ -162,12 +161,12 @@ def test_closing_does_not_wait_for_what_nobody_wants_any_more(desk: Desk) -> Non
     """A job that was canceled does not first write the output that it will remove."""
     opened = []
 
-    def source(epoch: int) -> Path:
-        opened.append(epoch)
+    def source(number: int) -> Path:
+        opened.append(number)
         assert poll_for(lambda: desk.text._unwanted)
         return desk.path
 
-    desk.text._source = source
+    desk.text._sources._path_of = source
     desk.commit((0, b"zero"))
     for index in range(1, 50):
         desk.commit_elsewhere(index, index + 1)

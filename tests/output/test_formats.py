@@ -17,19 +17,27 @@ from hypothesis import strategies as st
 
 from daskprs.errors import ReturnTypeError
 from daskprs.output.formats import format_result
-from daskprs.output.sink import IN_MESSAGE_BYTES
-from daskprs.output.spec import OutputSpec
+from daskprs.output.own_spool import WRITE_BYTES, OwnSpool
+from daskprs.output.spec import OutputSpec, SpoolSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SPEC = OutputSpec(text=True, typed=False)
-NOWHERE = "/nowhere/at/all"
+BOTH = OutputSpec(text=True, typed=True)
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Iterator[OwnSpool]:
+    """Yield the spool of an agent."""
+    one = OwnSpool(SpoolSpec("agent", f"{tmp_path}/text", f"{tmp_path}/typed", synced=False))
+    yield one
+    one.forget()
 
 
 def text_of(result: Any, **spec: Any) -> str:
     """Return the text of a small result."""
-    rows = format_result(result, SPEC._replace(**spec), NOWHERE)
+    rows = format_result(result, SPEC._replace(**spec))
     assert rows.text == (len(rows.payload), zlib.crc32(rows.payload), None)
     return rows.payload.decode()
 
@@ -45,7 +53,7 @@ def csv_of(frame: pd.DataFrame, separator: str = " ", *, header: bool = False) -
 @given(frame=frames(), separator=st.sampled_from(" ,;\t|"))
 def test_a_frame_is_written_as_by_to_csv(frame: pd.DataFrame, separator: str) -> None:
     """Byte for byte, for every type, name and separator; the header apart."""
-    rows = format_result(frame, SPEC._replace(header=True, separator=separator), NOWHERE)
+    rows = format_result(frame, SPEC._replace(header=True, separator=separator))
     assert rows.payload.decode() == csv_of(frame, separator)
     assert (rows.header or "") + rows.payload.decode() == csv_of(frame, separator, header=True)
     assert rows.succeeded == len(frame)
@@ -76,7 +84,7 @@ def test_integers_beside_nulls_stay_integers_in_an_arrow_table() -> None:
 def test_record_batches_are_blocks_of_rows() -> None:
     """Their rows are counted, one by one or from a generator."""
     batch = pa.record_batch({"n": [1, 2]})
-    rows = format_result((batch for _ in range(3)), SPEC, NOWHERE)
+    rows = format_result((batch for _ in range(3)), SPEC)
     assert (rows.succeeded, rows.payload) == (6, b"1\n2\n" * 3)
     assert text_of(batch) == "1\n2\n"
 
@@ -96,7 +104,7 @@ def test_a_generator_whose_frames_have_different_headers_is_refused() -> None:
 @pytest.mark.parametrize("kind", [list, tuple, iter])
 def test_each_element_is_a_line(kind: Any, elements: list[Any]) -> None:
     """It is ``str(element)``, and each counts as one."""
-    rows = format_result(kind(elements), SPEC, NOWHERE)
+    rows = format_result(kind(elements), SPEC)
     assert rows.payload.decode() == "".join(f"{element!s}\n" for element in elements)
     assert rows.succeeded == len(elements)
 
@@ -147,7 +155,7 @@ def test_a_long_list_has_its_lines_in_order(elements: list[Any]) -> None:
 def test_an_array_has_a_line_for_each_element_or_row(array: Any, text: str) -> None:
     """One dimension as a list, two as a frame."""
     assert text_of(array) == text
-    assert format_result(array, SPEC, NOWHERE).succeeded == len(array)
+    assert format_result(array, SPEC).succeeded == len(array)
 
 
 def test_a_generator_may_mix_frames_and_lines() -> None:
@@ -158,22 +166,24 @@ def test_a_generator_may_mix_frames_and_lines() -> None:
         yield pd.DataFrame({"a": [1, 2]})
         yield "last"
 
-    rows_of_it = format_result(rows(), SPEC, NOWHERE)
+    rows_of_it = format_result(rows(), SPEC)
     assert (rows_of_it.payload, rows_of_it.succeeded) == (b"first\n1\n2\nlast\n", 4)
 
 
-def test_what_a_generator_raises_passes_through(tmp_path: Path) -> None:
-    """It is the script's own error; what was put aside until then is removed."""
+def test_what_a_generator_raises_passes_through(spool: OwnSpool) -> None:
+    """It is the script's own error; what was put into the spool until then is taken back."""
 
     def rows() -> Iterator[str]:
-        yield "x" * (IN_MESSAGE_BYTES + 1)
-        yield "y" * IN_MESSAGE_BYTES
-        assert list(tmp_path.iterdir())
+        yield "x" * (WRITE_BYTES + 1)
+        assert spool.text.end > WRITE_BYTES
+        yield "y"
         raise KeyError("the script's")
 
+    format_result(["before"], BOTH, spool)
+    ends = spool.text.end, spool.typed.end
     with pytest.raises(KeyError, match="the script's"):
-        format_result(rows(), OutputSpec(text=True, typed=True), f"{tmp_path}/a")
-    assert not list(tmp_path.iterdir())
+        format_result(rows(), BOTH, spool)
+    assert (spool.text.end, spool.typed.end) == ends
 
 
 # ---- what is refused ----
@@ -186,7 +196,7 @@ def test_what_a_generator_raises_passes_through(tmp_path: Path) -> None:
 def test_other_types_are_refused_with_what_is_allowed(result: Any) -> None:
     """The error names the type, and all that may be returned."""
     with pytest.raises(ReturnTypeError, match=rf"returned a {type(result).__name__}\. Return a Da"):
-        format_result(result, SPEC, NOWHERE)
+        format_result(result, SPEC)
 
 
 def test_an_open_file_is_refused() -> None:
@@ -195,21 +205,21 @@ def test_an_open_file_is_refused() -> None:
         Path(__file__).open(encoding="utf-8") as file,
         pytest.raises(ReturnTypeError, match="TextIOWrapper"),
     ):
-        format_result(file, SPEC, NOWHERE)
+        format_result(file, SPEC)
 
 
 @pytest.mark.parametrize("element", [pd.DataFrame(), pd.Series(dtype=float), pa.table({})])
 def test_a_frame_in_a_list_is_refused_with_advice(element: Any) -> None:
     """A list of rows from `iterrows` is the likely case."""
     with pytest.raises(ReturnTypeError, match=r"Put frames together with pandas.concat, or yield"):
-        format_result(["a", element], SPEC, NOWHERE)
+        format_result(["a", element], SPEC)
 
 
 @pytest.mark.parametrize("shape", [(), (1, 1, 1)])
 def test_arrays_of_other_dimensions_are_refused(shape: tuple[int, ...]) -> None:
     """Neither a number nor a cube has rows."""
     with pytest.raises(ReturnTypeError, match=f"an array of {len(shape)} dimensions"):
-        format_result(np.zeros(shape), SPEC, NOWHERE)
+        format_result(np.zeros(shape), SPEC)
 
 
 @pytest.mark.parametrize("kind", [list, lambda cells: pd.DataFrame({"a": cells}, dtype=object)])
@@ -217,27 +227,31 @@ def test_text_that_is_not_utf8_is_refused(kind: Any) -> None:
     """Half a surrogate pair cannot be written; a retry would not mend it."""
     result = kind(["fine", "\ud800"])
     with pytest.raises(ReturnTypeError, match="cannot be written as UTF-8"):
-        format_result(result, SPEC, NOWHERE)
+        format_result(result, SPEC)
 
 
-# ---- large results ----
+# ---- where rows are put ----
 
 
-def test_a_large_result_is_put_aside_with_the_same_bytes(tmp_path: Path) -> None:
-    """Above the limit text and typed rows go into a file each, below into the message."""
+def test_in_a_spool_are_the_same_bytes(spool: OwnSpool, tmp_path: Path) -> None:
+    """Text and typed rows go into a file each, behind what is there; nothing travels."""
     texts = [f"some text to make row {row} longer" for row in range(300_000)]
     frame = pd.DataFrame({"n": range(300_000), "text": texts})
-    rows = format_result(frame, OutputSpec(text=True, typed=True), f"{tmp_path}/deep/result")
-    assert rows.payload == b""
-    written = Path(rows.text.file).read_bytes()
+    first = format_result(["first"], BOTH, spool)
+    rows = format_result(frame, BOTH, spool)
+    spool.flush()
+    assert (first.payload, rows.payload) == (b"", b"")
+    assert first.text == (6, zlib.crc32(b"first\n"), 0)
+    written = (tmp_path / "text").read_bytes()[6:]
     assert written.decode() == csv_of(frame)
-    assert rows.text == (len(written), zlib.crc32(written), f"{tmp_path}/deep/result.text")
-    assert rows.typed.length == Path(rows.typed.file).stat().st_size
+    assert rows.text == (len(written), zlib.crc32(written), 6)
+    assert rows.typed.offset == first.typed.length
+    assert rows.typed.offset + rows.typed.length == (tmp_path / "typed").stat().st_size
 
 
 def test_only_what_is_wanted_is_made() -> None:
     """For summary_only the rows are counted, and nothing is kept."""
     nothing = OutputSpec(text=False, typed=False)
-    assert format_result(["a", "b"], nothing, NOWHERE) == (2, None, None, None, b"")
+    assert format_result(["a", "b"], nothing) == (2, None, None, None, b"")
     stamp = [datetime(2020, 1, 1)]  # noqa: DTZ001 - as scripts make them
-    assert format_result(iter(stamp), nothing, NOWHERE).succeeded == 1
+    assert format_result(iter(stamp), nothing).succeeded == 1

@@ -15,7 +15,8 @@ STORIES = {
     "journal": "not even a line of the journal fits",
     "output": "the output goes to another disk",
     "part": "half way into the output",
-    "spill": "an agent puts a large result aside",
+    "agent": "an agent puts a large result aside",
+    "of_a_large_result": "a job, one of whose results is larger than the disk",
     "of_a_job": "a whole job",
     "of_logs": "a whole job whose script prints much",
 }

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from store_driver import BOTH, TEXT, TYPED, driving, failed_outcome, frame_of, mini_batch, serial
+from store_driver import (
+    AGENT,
+    BOTH,
+    TEXT,
+    TYPED,
+    driving,
+    failed_outcome,
+    frame_of,
+    mini_batch,
+    serial,
+)
 
 from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
 from daskprs.job_folder import JobFolder
@@ -42,6 +52,11 @@ def finish(folder: Path, last: int = N, spec: OutputSpec = TEXT, **options: bool
             driver.commit(index, frame_of(index))
         assert driver.store.publish() == target_of(folder)
     return todo
+
+
+def spool_in(folder: Path, form: str) -> Path:
+    """Return the file of the agent in the first epoch."""
+    return folder / "job" / f"{form}.1" / AGENT
 
 
 def names_in(folder: Path) -> list[str]:
@@ -234,7 +249,7 @@ def test_what_was_committed_after_publishing_outlives_its_driver(tmp_path: Path)
             driver.commit(index, frame_of(index))
         driver.store.publish()
     commit_all(tmp_path, [2], spec, resume=True)
-    flip_a_byte(tmp_path / "job" / "typed.1", 30)  # of the first that was committed: 3
+    flip_a_byte(spool_in(tmp_path, "typed"), 30)  # of the first that was committed: 3
     commit_all(tmp_path, [3, 0], spec, resume=True)
     assert target_of(tmp_path).read_bytes() == header + serial([1, 3, 5])
     assert finish(tmp_path, 4, spec, resume=True) == []
@@ -273,7 +288,7 @@ def test_what_is_published_is_settled_by_checksum_not_by_existence(
 def test_a_damaged_byte_costs_the_mini_batch_that_it_belongs_to(tmp_path: Path, form: str) -> None:
     """Its commit is dropped, and what is done again is what counts from then on."""
     commit_all(tmp_path, list(range(N)), BOTH)
-    path = tmp_path / "job" / f"{form}.1"
+    path = spool_in(tmp_path, form)
     flip_a_byte(path, path.stat().st_size - 3)
     commit_all(tmp_path, [], BOTH, resume=True)
     assert finish(tmp_path, N, BOTH, resume=True) == [N - 1]
@@ -287,7 +302,7 @@ def test_a_damaged_byte_costs_the_mini_batch_that_it_belongs_to(tmp_path: Path, 
 def test_a_truncated_spool_costs_what_lay_beyond(tmp_path: Path, form: str) -> None:
     """As a loss of power may leave it: the journal knows more than the spool holds."""
     commit_all(tmp_path, list(range(N)), BOTH)
-    path = tmp_path / "job" / f"{form}.1"
+    path = spool_in(tmp_path, form)
     os.truncate(path, path.stat().st_size // 2)
     todo = finish(tmp_path, N, BOTH, resume=True)
     assert todo == list(range(todo[0], N))
@@ -298,7 +313,7 @@ def test_a_truncated_spool_costs_what_lay_beyond(tmp_path: Path, form: str) -> N
 def test_typed_rows_damaged_after_publishing_are_told_and_done_again(tmp_path: Path) -> None:
     """Reading them is an error, never other values; a resume mends it."""
     finish(tmp_path, N, BOTH)
-    flip_a_byte(tmp_path / "job" / "typed.1", 30)
+    flip_a_byte(spool_in(tmp_path, "typed"), 30)
     with pytest.raises(JournalError, match=r"mini-batch 0 .* are damaged"):
         read_rows(JobFolder(tmp_path / "job"))
     for _ in range(2):
@@ -313,7 +328,7 @@ def test_a_spool_that_is_damaged_while_the_job_runs_publishes_nothing(tmp_path: 
     with driving(tmp_path / "job", target_of(tmp_path)) as driver:
         for index in range(N):
             driver.commit(index, frame_of(index))
-        flip_a_byte(tmp_path / "job" / "spool.1", 0)
+        flip_a_byte(spool_in(tmp_path, "spool"), 0)
         with pytest.raises(JournalError, match="rows of mini-batch 0 are not those"):
             driver.store.publish()
     assert names_in(tmp_path / "out") == []
@@ -430,33 +445,3 @@ def test_a_fingerprint_means_the_same_before_and_after_json(tmp_path: Path) -> N
         pass
     with driving(tmp_path / "job", None, TYPED, fingerprint, resume=True):
         pass
-
-
-def test_what_killed_agents_have_put_aside_is_removed(tmp_path: Path) -> None:
-    """Large results whose attempts came to nothing."""
-    left = tmp_path / "job" / "spill" / "process003-17-1.text"
-    left.parent.mkdir(parents=True)
-    left.touch()
-    with driving(tmp_path / "job", None, TYPED):
-        assert not left.exists()
-        left.touch()
-    assert names_in(tmp_path / "job" / "spill") == []
-
-
-def test_a_result_that_arrives_damaged_is_not_committed(tmp_path: Path) -> None:
-    """Length and checksum of what an agent has put aside have to agree."""
-    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
-        rows = ["x" * (9 << 20)]
-        real = driver.store.commit
-
-        def damage(*given: object) -> None:
-            flip_a_byte(tmp_path / "job" / "spill" / "process000-0-1.text", 5)
-            real(*given)
-
-        driver.store.commit = damage
-        with pytest.raises(JournalError, match="arrived damaged"):
-            driver.commit(0, rows)
-        driver.store.commit = real
-        driver.commit(0, rows)
-        driver.store.publish()
-    assert target_of(tmp_path).stat().st_size == (9 << 20) + 1

@@ -40,7 +40,7 @@ def kept(folder: Path, *results: Any) -> pd.DataFrame:
 def test_a_frame_comes_back_with_its_types(frame: pd.DataFrame, tmp_path_factory: Any) -> None:
     """Every cell, column name and type; the index is left out."""
     file = tmp_path_factory.mktemp("typed") / "rows"
-    rows = format_result(frame, TYPED, str(file))
+    rows = format_result(frame, TYPED)
     file.write_bytes(b"before" + rows.payload + b"behind")
     with file.open("rb") as opened:
         opened.seek(6)

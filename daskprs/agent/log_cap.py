@@ -31,12 +31,15 @@ def punch(path: str, limit: int = LIMIT_BYTES) -> None:
     with suppress(OSError):  # it has gone
         size = os.stat(path).st_size  # noqa: PTH116 - once a second for each agent
         if size >= 2 * limit:
-            start = -(-limit // 2 // _BLOCK_BYTES) * _BLOCK_BYTES
-            stop = (size - limit // 2) // _BLOCK_BYTES * _BLOCK_BYTES
-            _give_back(path, start, stop)
+            give_back(path, limit // 2, size - limit // 2)
 
 
-def _give_back(path: str, start: int, stop: int) -> None:
+def give_back(path: str, first: int, beyond: int) -> None:
+    """Give some bytes of a file back to the disk, as far as they are whole blocks of it."""
+    start = -(-first // _BLOCK_BYTES) * _BLOCK_BYTES
+    stop = beyond // _BLOCK_BYTES * _BLOCK_BYTES
+    if stop <= start:
+        return
     fd = os.open(path, os.O_WRONLY)
     try:
         _libc.fallocate(

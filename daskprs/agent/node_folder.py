@@ -16,8 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.log_cap import LIMIT_BYTES
+from daskprs.agent.log_cap import LIMIT_BYTES, give_back
 from daskprs.job_folder import JobFolder
+from daskprs.job_lock import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -28,7 +29,6 @@ NEWS_OF_ONE_BYTES = 1 << 20
 """… and of one log, so that none waits for another that is written to without end."""
 LOCK = ".lock"
 PART = ".part"
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Piece(NamedTuple):
@@ -62,7 +62,7 @@ class NodeFolder:
         self.job.create()
         _sweep(root)
         status = self.job.path.stat()
-        self.id = f"{_boot_id()}.{status.st_dev}.{status.st_ino}"
+        self.id = f"{boot_id()}.{status.st_dev}.{status.st_ino}"
         """The same for all workers that use the folder, and for no other folder."""
 
     # ---- the snapshot ----
@@ -137,15 +137,22 @@ class NodeFolder:
 
     # ---- results ----
 
-    def read(self, file: str, offset: int, length: int) -> bytes:
-        """Return some bytes of a result that was too large for a message."""
-        with Path(file).open("rb") as result:
-            result.seek(offset)
-            return result.read(length)
+    def read(self, spool: str, offset: int, length: int) -> bytes:
+        """Return some bytes of a spool: of a result that was too large for a message.
 
-    def forget(self, file: str) -> None:
-        """Remove such a result."""
-        Path(file).unlink(missing_ok=True)
+        Parameters
+        ----------
+        spool
+            Its path below the job folder.
+
+        """
+        with (self.job.path / spool).open("rb") as rows:
+            rows.seek(offset)
+            return rows.read(length)
+
+    def forget(self, spool: str, offset: int, length: int) -> None:
+        """Give back what such a result has taken of the disk."""
+        give_back(str(self.job.path / spool), offset, offset + length)
 
     # ---- the end ----
 
@@ -167,13 +174,6 @@ def _extract(file: IO[bytes], folder: Path) -> None:
     safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
     with tarfile.open(fileobj=file) as archive:
         archive.extractall(folder, **safely)  # noqa: S202 - the driver's own archive
-
-
-def _boot_id() -> str:
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ""
 
 
 # ---- locks ----

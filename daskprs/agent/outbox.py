@@ -38,6 +38,8 @@ class Outbox:
         self._outcomes: list[Outcome] = []
         self._payload: list[bytes] = []
         self._payload_bytes = 0
+        self._aside = False
+        """Rows of a group are in the spool, or travel with it."""
         self._unwritten = ""
         """Why rows cannot be put into the spool: it is the end of the job."""
         self._groups = 0
@@ -52,7 +54,10 @@ class Outbox:
     def add(self, outcome: Outcome, payload: bytes) -> None:
         """Put one more outcome with its bytes into the group."""
         with self._lock:
+            if (payload and self._aside) or (self._payload and _is_aside(outcome)):
+                self._send()
             first = not self._outcomes
+            self._aside |= _is_aside(outcome)
             self._outcomes.append(outcome)
             if payload:
                 self._payload.append(payload)
@@ -97,11 +102,19 @@ class Outbox:
                 self._spool.flush()
         except UnwritableError as error:
             self._unwritten = self._unwritten or str(error)
-        name = "" if self._spool is None else self._spool.name
         rows = b"".join(self._payload)
+        name = "" if self._spool is None or rows else self._spool.name
         results = Results(Packed(self._outcomes), rows, name, self._unwritten)
         self._outcomes.clear()
         self._payload.clear()
         self._payload_bytes = 0
+        self._aside = False
         self._groups += 1
         self._connection.send(Outcomes(self._lease_id, results))
+
+
+def _is_aside(outcome: Outcome) -> bool:
+    text, typed = outcome.text, outcome.typed
+    return (text is not None and text.offset is not None) or (
+        typed is not None and typed.offset is not None
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from daskprs.core.limits import Limits
 
 
+IN_MESSAGE_BYTES = 8 << 20
+"""Results that are smaller travel with their outcomes, if the driver does not see the folder."""
 ZYGOTES_BORNE = 5
 """A zygote runs no script: so many that are killed are no accident any more."""
 
@@ -108,14 +111,16 @@ class AgentPool:
             return self._zygote
 
     def _spool(self, name: str) -> SpoolSpec:
-        """Return where an agent puts rows."""
-        epoch = self._job.epoch
-        return SpoolSpec(
-            name,
-            text=str(self._folder.spools(epoch) / name),
-            typed=str(self._folder.typed_spools(epoch) / name),
-            synced=boot_id() != self._job.boot_id,
-        )
+        """Return where an agent puts rows: where the driver does not look, only large results."""
+        far, epoch = self._job.far, self._job.epoch
+        # A worker that is lost may leave its process's rows behind, and the name to another one.
+        name = f"{name}-{secrets.token_hex(4)}"
+        folders = self._folder.spools(epoch), self._folder.typed_spools(epoch)
+        for folder in folders if far else ():
+            folder.mkdir(exist_ok=True)
+        text, typed = (str(folder / name) for folder in folders)
+        synced = not far and boot_id() != self._job.boot_id
+        return SpoolSpec(name, text, typed, synced, from_bytes=IN_MESSAGE_BYTES if far else 0)
 
     def _employ(self, node: int, post: Post) -> Supervisor:
         """Start an agent; it has log files of its own."""

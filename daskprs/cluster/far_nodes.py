@@ -208,7 +208,7 @@ class FarNodes:
         try:
             returned = fetched(future, self._client, lambda: worker in self._standing)
             if returned is not None:
-                result = bring(returned, self._call, worker, self._folder.spill)
+                result = bring(returned, self._call, worker, self._job)
         finally:
             put((lease_id, result or Brought(None)))
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskprs.cluster.node_service import Unreachable
-from daskprs.core.lease import Results
-from daskprs.core.packed import Packed
+from daskprs.job_folder import JobFolder
 
 if TYPE_CHECKING:
-    from daskprs.cluster.node_service import NodeCalls
-    from daskprs.core.lease import LeaseReturned
-    from daskprs.core.outcomes import Extent, Outcome
+    from pathlib import Path
 
-FORMS = ("text", "typed")
+    from daskprs.agent.messages import JobSpec
+    from daskprs.cluster.node_service import NodeCalls
+    from daskprs.core.lease import LeaseReturned, Results
+
 CHUNK_BYTES = 8 << 20
 
 
@@ -33,59 +32,74 @@ class Brought:
         """What it came back with; None if its worker went before that was here."""
 
 
-def bring(returned: LeaseReturned, call: NodeCalls, worker: str, spill: Path) -> Brought | None:
-    """Fetch the files that a lease has left; None if its worker has gone meanwhile.
+def bring(returned: LeaseReturned, call: NodeCalls, worker: str, job: JobSpec) -> Brought | None:
+    """Fetch the large results of a lease; None if its worker has gone meanwhile.
 
     What arrives damaged is as good as lost: its mini-batch runs again.
     """
+    fetch = _Fetch(call, worker, job)
     try:
-        return Brought(_all_of(returned, call, worker, spill))
+        results = tuple(map(fetch.rows, returned.results))
     except (Unreachable, Damaged):
         return None
+    return Brought(replace(returned, results=results))
 
 
-def _all_of(returned: LeaseReturned, call: NodeCalls, worker: str, spill: Path) -> LeaseReturned:
-    return replace(
-        returned,
-        results=tuple(_brought(results, call, worker, spill) for results in returned.results),
-    )
+class _Fetch:
+    """Copies what is in spools of a node to the same places in spools of the same names here."""
 
+    def __init__(self, call: NodeCalls, worker: str, job: JobSpec) -> None:
+        self._call = call
+        self._worker = worker
+        self._folder = JobFolder(job.job_dir)
+        epoch = job.epoch
+        self._spools = {
+            "text": self._folder.spools(epoch),
+            "typed": self._folder.typed_spools(epoch),
+        }
 
-def _brought(results: Results, call: NodeCalls, worker: str, spill: Path) -> Results:
-    if not any(file for form in FORMS for file in results.outcomes.column(f"{form}.file")):
+    def rows(self, results: Results) -> Results:
+        """Fetch the rows of some outcomes, and return these with what went wrong here."""
+        if not results.spool:
+            return results
+        try:
+            for form, folder in self._spools.items():
+                parts = (f"{form}.{part}" for part in ("offset", "length", "checksum"))
+                for offset, length, checksum in results.outcomes.columns(*parts):
+                    if length:
+                        self._region(folder / results.spool, offset, length, checksum)
+        except OSError as error:
+            return results._replace(unwritten=str(error))
         return results
-    outcomes = (_here(outcome, call, worker, spill) for outcome in results.outcomes)
-    return Results(Packed(outcomes), results.payload)
+
+    def _region(self, here: Path, offset: int, length: int, checksum: int) -> None:
+        """Copy a region, piece by piece."""
+        there = os.fspath(here.relative_to(self._folder.path))
+        copied = crc = 0
+        with open(here, "r+b", opener=_made) as file:
+            file.seek(offset)
+            while copied < length:
+                wanted = min(CHUNK_BYTES, length - copied)
+                piece = self._piece(there, offset + copied, wanted)
+                if not piece:
+                    break
+                file.write(piece)
+                crc, copied = zlib.crc32(piece, crc), copied + len(piece)
+        if (copied, crc) != (length, checksum):
+            msg = (
+                f"a result of {length} bytes with the checksum {checksum:08x} came from "
+                f"{self._worker} as {copied} bytes with {crc:08x}"
+            )
+            raise Damaged(msg)
+        self._call(self._worker, "folder", "forget", there, offset, length)
+
+    def _piece(self, spool: str, offset: int, length: int) -> bytes:
+        try:
+            piece: bytes = self._call(self._worker, "folder", "read", spool, offset, length)
+        except OSError as error:  # of the node's disk, which is not the one that is written to
+            raise Damaged(str(error)) from error
+        return piece
 
 
-def _here(outcome: Outcome, call: NodeCalls, worker: str, spill: Path) -> Outcome:
-    changes: dict[str, Any] = {}
-    for form in FORMS:
-        extent: Extent | None = getattr(outcome, form)
-        if extent is not None and extent.file is not None:
-            changes[form] = extent._replace(file=_fetched(extent, call, worker, spill))
-    return outcome._replace(**changes)
-
-
-def _fetched(extent: Extent, call: NodeCalls, worker: str, spill: Path) -> str:
-    """Copy a file, piece by piece, and return where it is now."""
-    there = str(extent.file)
-    here = spill / f"{zlib.crc32(worker.encode()):08x}-{Path(there).name}"
-    checksum = at = 0
-    with here.open("wb") as file:
-        while at < extent.length:
-            wanted = min(CHUNK_BYTES, extent.length - at)
-            piece = call(worker, "folder", "read", there, at, wanted)
-            if not piece:
-                break
-            file.write(piece)
-            checksum, at = zlib.crc32(piece, checksum), at + len(piece)
-    if (at, checksum) != (extent.length, extent.checksum):
-        here.unlink()
-        msg = (
-            f"a result of {extent.length} bytes with the checksum {extent.checksum:08x} came from "
-            f"{worker} as {at} bytes with {checksum:08x}"
-        )
-        raise Damaged(msg)
-    call(worker, "folder", "forget", there)
-    return os.fspath(here)
+def _made(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT, 0o644)

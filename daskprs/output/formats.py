@@ -84,9 +84,13 @@ class _Writer:
     """Writes one result in each of the wanted forms."""
 
     def __init__(self, spec: OutputSpec, spool: OwnSpool | None) -> None:
-        text, typed = (None, None) if spool is None else (spool.text, spool.typed)
-        self._text = TextRows(spec, Sink(text)) if spec.text else None
-        self._typed = TypedRows(Sink(typed)) if spec.typed else None
+        self._sinks = lines, values = (
+            (Sink(), Sink())
+            if spool is None
+            else (Sink(spool.text, spool.from_bytes), Sink(spool.typed, spool.from_bytes))
+        )
+        self._text = TextRows(spec, lines) if spec.text else None
+        self._typed = TypedRows(values) if spec.typed else None
         self._forms = [form for form in (self._text, self._typed) if form is not None]
         self._succeeded = 0
 
@@ -110,14 +114,23 @@ class _Writer:
                 raise _refused(result)
 
     def finish(self) -> Rows:
-        text, text_bytes = self._text.finish() if self._text else (None, b"")
-        typed, typed_bytes = self._typed.finish() if self._typed else (None, b"")
-        header = self._text.header if self._text else None
-        return Rows(self._succeeded, text, typed, header, text_bytes + typed_bytes)
+        for form in self._forms:
+            form.flush()
+        if any(sink.is_aside for sink in self._sinks):  # all of it is, or nothing
+            for sink in self._sinks:
+                sink.put_aside()
+        (text, lines), (typed, values) = (sink.finish() for sink in self._sinks)
+        return Rows(
+            self._succeeded,
+            text if self._text else None,
+            typed if self._typed else None,
+            self._text.header if self._text else None,
+            lines + values,
+        )
 
     def discard(self) -> None:
-        for form in self._forms:
-            form.discard()
+        for sink in self._sinks:
+            sink.discard()
 
     def _block(self, block: Any) -> None:
         for frame in _frames(block):

@@ -31,6 +31,8 @@ class OwnSpool:
 
     def __init__(self, spec: SpoolSpec) -> None:
         self.name = spec.name
+        self.from_bytes = spec.from_bytes
+        """Results from this size on are put there."""
         self.text = SpoolFile(spec.text, synced=spec.synced)
         self.typed = SpoolFile(spec.typed, synced=spec.synced)
 

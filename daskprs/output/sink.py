@@ -1,4 +1,4 @@
-"""Bytes that one attempt makes: into the spool of its agent, or into memory where it has none."""
+"""Bytes that one attempt makes: into the spool of its agent, or held until they are sent."""
 
 from __future__ import annotations
 
@@ -20,13 +20,16 @@ class Sink(io.RawIOBase):
     Parameters
     ----------
     file
-        Where they go; None: they are held here.
+        Where they are put; None: they are held here.
+    from_bytes
+        As many are put there; fewer are held, too.
 
     """
 
-    def __init__(self, file: SpoolFile | None = None) -> None:
+    def __init__(self, file: SpoolFile | None = None, from_bytes: int = 0) -> None:
         self._file = file
-        self._offset = None if file is None else file.end
+        self._from_bytes = from_bytes
+        self._offset: int | None = None
         self._pieces: list[bytes] = []
         self._length = 0
         self._checksum = 0
@@ -40,11 +43,26 @@ class Sink(io.RawIOBase):
         view = memoryview(piece).cast("B")
         self._length += len(view)
         self._checksum = zlib.crc32(view, self._checksum)
-        if self._file is None:
+        if self._offset is None and self._length >= self._from_bytes:
+            self.put_aside()
+        if self._file is None or self._offset is None:
             self._pieces.append(bytes(view))
         else:
             self._file.append(view)
         return len(view)
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether the bytes are in the spool."""
+        return self._offset is not None
+
+    def put_aside(self) -> None:
+        """Put into the spool what was held, and what comes from now on."""
+        if self._file is not None and self._offset is None:
+            self._offset = self._file.end
+            for piece in self._pieces:
+                self._file.append(memoryview(piece))
+            self._pieces.clear()
 
     def finish(self) -> tuple[Extent, bytes]:
         """Return what was written: the extent, and the bytes where they are in no spool."""

@@ -25,6 +25,8 @@ class SpoolSpec(NamedTuple):
     """The file of its lines, …"""
     typed: str
     """… and that of its rows with their types. Either is made with the first byte."""
-    synced: bool
+    synced: bool = False
     """Whether rows have to be on the disk before they are told of: the driver is on another host,
     and sees nothing else."""
+    from_bytes: int = 0
+    """Results from this size on are put there; smaller ones travel with their outcomes."""

@@ -21,7 +21,6 @@ from daskprs.output.text_cells import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daskprs.core.outcomes import Extent
     from daskprs.output.sink import Sink
     from daskprs.output.spec import OutputSpec
 
@@ -91,14 +90,9 @@ class TextRows:
         except UnicodeEncodeError as error:
             raise _not_utf8(error) from error
 
-    def finish(self) -> tuple[Extent, bytes]:
-        """Return what was written."""
+    def flush(self) -> None:
+        """Write the last lines."""
         self._write_lines()
-        return self._sink.finish()
-
-    def discard(self) -> None:
-        """Forget what was written, after a failure."""
-        self._sink.discard()
 
     def _check_header(self, frame: pd.DataFrame) -> None:
         if self._columns is not None and self._columns.equals(frame.columns):

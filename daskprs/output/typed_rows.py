@@ -19,7 +19,6 @@ from daskprs.errors import JournalError, ReturnTypeError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.core.outcomes import Extent
     from daskprs.output.sink import Sink
 
 Kind = Literal["frame", "array", "element"]
@@ -39,8 +38,7 @@ class TypedRows:
     """Pickles frames, arrays and elements one after the other."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._buffer = _Buffer(self._sink)
+        self._buffer = _Buffer(sink)
         self._pickler = pickle.Pickler(self._buffer, protocol=5)
 
     def frame(self, frame: pd.DataFrame) -> None:
@@ -60,14 +58,9 @@ class TypedRows:
         for element in elements:
             self._dump("element", element)
 
-    def finish(self) -> tuple[Extent, bytes]:
-        """Return what was kept."""
+    def flush(self) -> None:
+        """Write the last of it."""
         self._buffer.flush()
-        return self._sink.finish()
-
-    def discard(self) -> None:
-        """Forget what was kept, after a failure."""
-        self._sink.discard()
 
     def _dump(self, kind: Kind, value: Any) -> None:
         try:

@@ -21,7 +21,7 @@ import os, sys
 from pathlib import Path
 from daskprs.agent.node_folder import NodeFolder
 folder = NodeFolder(Path(sys.argv[1]), "crashed")
-(folder.job.spill / "result").write_bytes(bytes(10))
+(folder.job.scratch / "result").write_bytes(bytes(10))
 os._exit(1)
 """
 
@@ -51,7 +51,7 @@ def test_what_a_crash_has_left_the_next_job_removes(tmp_path: Path) -> None:
     living = NodeFolder(tmp_path, "living")
     crash = subprocess.run([sys.executable, "-c", DIES, str(tmp_path)], check=False)
     assert crash.returncode == 1
-    assert (tmp_path / "crashed" / "spill" / "result").exists()
+    assert (tmp_path / "crashed" / "scratch" / "result").exists()
     with_it = NodeFolder(tmp_path, "next")
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["living", "next"]
     for folder in (living, with_it):

@@ -61,7 +61,6 @@ SCHEMA = pa.schema(
     ]
 )
 KINDS = (b'["failed"', b'["given up"')
-RENUMBERED = b'["renumbered"'
 
 
 class _Line(NamedTuple):
@@ -71,7 +70,7 @@ class _Line(NamedTuple):
     offset: int
 
 
-def write_failed(folder: JobFolder, failed: Collection[int]) -> None:
+def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
     """Write the table, whole or not at all.
 
     Parameters
@@ -79,10 +78,11 @@ def write_failed(folder: JobFolder, failed: Collection[int]) -> None:
     folder
         The job folder, whose journals have been written out.
     failed
-        The numbers of the mini-batches that have failed, in the plan as it is now.
+        The mini-batches that have failed: numbers in the plan as it is now, and identities, by
+        which their attempts are found.
 
     """
-    told = _attempts(folder, failed)
+    told = _attempts(folder, set(failed.values()))
     with ExitStack() as stack:
         file = stack.enter_context(whole_file(folder.failed))
         writer = stack.enter_context(pq.ParquetWriter(file, SCHEMA))
@@ -90,24 +90,21 @@ def write_failed(folder: JobFolder, failed: Collection[int]) -> None:
             epoch: stack.enter_context(folder.journal(epoch).open("rb"))
             for epoch in {line.epoch for found in told.values() for line in found}
         }
-        rows = (_row(index, told[index], journals) for index in sorted(told))
+        rows = (_row(index, told[failed[index]], journals) for index in sorted(failed))
         while some := list(islice(rows, AT_A_TIME)):
             writer.write_table(pa.Table.from_pylist(some, SCHEMA))
 
 
-def _attempts(folder: JobFolder, failed: Collection[int]) -> dict[int, list[_Line]]:
+def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_Line]]:
     """Return where the attempts at each mini-batch that failed are told of."""
-    found: dict[int, list[_Line]] = {}
+    found: dict[str, list[_Line]] = {identity: [] for identity in failed}
     for epoch in range(1, latest_epoch(folder) + 1):
         for offset, body in lines(folder.journal(epoch)) if folder.journal(epoch).exists() else ():
             if body.startswith(KINDS):
-                _, _, index, *_ = json.loads(body)
-                found.setdefault(index, []).append(_Line(epoch, offset))
-            elif body.startswith(RENUMBERED):
-                _, before, now = json.loads(body)
-                numbers = dict(zip(before, now, strict=True))
-                found = {numbers[i]: told for i, told in found.items() if i in numbers}
-    return {index: found[index] for index in failed if index in found}
+                _, identity, *_ = json.loads(body)
+                if identity in found:
+                    found[identity].append(_Line(epoch, offset))
+    return found
 
 
 def _row(index: int, told: list[_Line], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:

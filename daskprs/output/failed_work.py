@@ -32,7 +32,8 @@ class FailedWork:
     def __init__(self, folder: JobFolder, where: Callable[[MiniBatch], Where]) -> None:
         self._folder = folder
         self._where = where
-        self._failed: set[int] = set()
+        self._failed: dict[int, str] = {}
+        """By number, the identity."""
         self._left_out: dict[int, LeftOut] = {}
 
     def __len__(self) -> int:
@@ -50,7 +51,7 @@ class FailedWork:
             Leave alone what has failed in a run that came to its end all the same.
 
         """
-        self._failed = set(given_up)
+        self._failed = {index: one.identity for index, one in given_up.items()}
         if borne_is_left:
             borne = {index: one for index, one in given_up.items() if one.borne}
             self._left_out = {index: LeftOut(one.items) for index, one in borne.items()}
@@ -61,8 +62,8 @@ class FailedWork:
 
     def forget(self, indexes: Iterable[int]) -> None:
         """Take note of mini-batches that succeeded."""
-        if self._failed:
-            self._failed.difference_update(indexes)
+        for index in indexes if self._failed else ():
+            self._failed.pop(index, None)
 
     def record(
         self, mini_batch: MiniBatch, outcome: Outcome, place: Place, *, final: bool, charged: bool
@@ -70,7 +71,7 @@ class FailedWork:
         """Return what the journal keeps of a failed attempt, and count a final one."""
         kind, item = "failed", None
         if final:
-            self._failed.add(outcome.index)
+            self._failed[outcome.index] = mini_batch.identity
             kind = "given up"
             item = Item.of(mini_batch, outcome.total, self._where(mini_batch)).record()
         attempt = Attempt.of(outcome, place, charged=charged)

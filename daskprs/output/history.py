@@ -54,6 +54,8 @@ class History:
         self.is_done = False
         """The last epoch came to the end of its plan, and published what there is to publish."""
         self._fingerprints: dict[int, dict[str, Any]] = {}
+        self._complete: set[int] = set()
+        """Epochs that came to the end of their plan."""
         self._dropped: list[tuple[int, int]] = []
         self._recorded = array("I")
         """The number that each commit had when it was made."""
@@ -98,6 +100,8 @@ class History:
         made = {publication.epoch for publication in self.publications}
         made.update(np.unique(self.commits.column("epoch")).tolist())
         made.update(by for by, _ in self._numbered)
+        if made:  # all that an extension has run may have failed
+            made |= self._complete
         shown = made & self._fingerprints.keys()
         return self._fingerprints[max(shown)] if shown else None
 
@@ -134,6 +138,7 @@ class History:
                 case ["given up", str(identity), int(index), _, {"items": int(items)}]:
                     self.given_up[index] = GivenUp(identity, items)
                 case ["complete", *_]:
+                    self._complete.add(epoch)
                     output = self._fingerprints[epoch].get("output", {})
                     self.is_done = not output.get("text")
                     self._bear(borne=True)

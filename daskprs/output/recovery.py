@@ -78,9 +78,11 @@ def recover(
 
     """
     history = History(folder)
+    then = history.fingerprint()
     is_other_plan = check_unchanged(
-        history.fingerprint(), fingerprint, resumption.accepts, extend=resumption.extends
+        then, fingerprint, resumption.accepts, extend=resumption.extends
     )
+    is_other_plan |= then is None  # what has only failed until now may be numbered otherwise
     commits, standing = history.commits, history.standing()
     published = _published(history, target)
     if published is not None:

@@ -9,14 +9,23 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).with_name("kill_at_every_step.py")
+GROWING = Path(__file__).with_name("grow_at_every_step.py")
 STEPS = {"kill": (1, 3), "interrupt": (1, 4), "EIO": (2, 5), "interrupts": (3, 9), "ENOSPC": (4, 9)}
 """Which operation is struck first, and at which stride others are; `make test-long` takes all."""
 
 
+GROWING_STEPS = {"kill": (1, 9), "interrupt": (2, 15), "EIO": (3, 12), "ENOSPC": (5, 25)}
+
+
 def run_program(folder: Path, how: str, times: int, first: int = 1, stride: int = 1) -> int:
     """Run the program, and return how many operations it went through; it says what failed."""
+    return run(PROGRAM, str(folder), how, str(times), str(first), str(stride))
+
+
+def run(program: Path, *words: str) -> int:
+    """Run a program, and return how many operations it went through; it says what failed."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), how, str(times), str(first), str(stride)],
+        [sys.executable, str(program), *words],
         capture_output=True,
         text=True,
         check=False,
@@ -41,6 +50,22 @@ def test_what_strikes_at_a_file_operation_of_commit_and_publish_changes_no_byte(
 def test_a_resume_may_be_killed_as_well(tmp_path: Path) -> None:
     """Three drivers are killed one after the other, the fourth comes through."""
     assert run_program(tmp_path, "kill", 3, 2, 11) > 50
+
+
+@pytest.mark.parametrize("how", GROWING_STEPS)
+def test_what_strikes_while_a_published_output_is_written_anew_changes_no_byte(
+    tmp_path: Path, how: str
+) -> None:
+    """By an extension, and by a retry of what failed: the old output stands, or the new one."""
+    assert run(GROWING, str(tmp_path), how, *map(str, GROWING_STEPS[how])) > 50
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", STEPS)
+def test_the_same_at_any_operation(tmp_path: Path, how: str) -> None:
+    """None is left out."""
+    assert run(GROWING, str(tmp_path), how, "1", "1") > 50
 
 
 @pytest.mark.long

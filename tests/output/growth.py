@@ -1,0 +1,72 @@
+"""A job over files that come, change and go: it is gone on with in every way, without a cluster."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from store_driver import BOTH, driving, failed_outcome, frame_of
+
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.job_folder import JobFolder
+from daskprs.job_lock import has_begun
+from daskprs.output.resumption import Resumption
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+    from daskprs.output.resumption import Runs
+
+
+def plan(names: Collection[str]) -> Iterator[MiniBatch]:
+    """Yield a mini-batch for each file, in their order."""
+    for index, name in enumerate(sorted(names)):
+        yield MiniBatch(index, None, f"/in/{name}|1")
+
+
+def serial(names: Collection[str]) -> bytes:
+    """Return the bytes that a serial run over files writes."""
+    texts = [
+        frame_of(ord(name)).to_csv(sep=" ", header=False, index=False) for name in sorted(names)
+    ]
+    return "".join(texts).encode()
+
+
+def target_of(base: Path) -> Path:
+    """Return the output file."""
+    return base / "out" / "rows.txt"
+
+
+def drive(
+    base: Path,
+    names: Collection[str],
+    runs: Runs = "all that is left",
+    fails: Collection[str] = (),
+    *,
+    accepted: Collection[str] = (),
+    seed: int = 0,
+    publishes: bool = True,
+) -> list[str]:
+    """Do what is to be done of a job over files, as a job does it, and return the files it ran."""
+    fingerprint = {
+        "input": {"files": {f"/in/{name}": "1" for name in sorted(names)}},
+        "output": {"text": True, "typed": True},
+    }
+    resumption = None
+    if has_begun(JobFolder(base / "job")):
+        resumption = Resumption(lambda: plan(names), runs, accepted)
+    with driving(base / "job", target_of(base), BOTH, fingerprint, resumption=resumption) as driver:
+        todo = [one for one in plan(names) if driver.store.recovered(one) is None]
+        random.Random(seed).shuffle(todo)  # noqa: S311 - any order will do
+        for one in todo:
+            name = sorted(names)[one.index]
+            if name in fails:
+                driver.store.attempt_failed(one, failed_outcome(one.index), final=True)
+            else:
+                driver.commit(one.index, frame_of(ord(name)), one.identity)
+            driver.store.sync_if_due(float(one.index))
+        if publishes:
+            driver.store.write_failed()
+            driver.store.publish()
+    return sorted(sorted(names)[one.index] for one in todo)

@@ -35,7 +35,7 @@ def check_unchanged(
     accepted: Collection[str] = (),
     *,
     extend: bool = False,
-) -> bool:
+) -> None:
     """Refuse to go on with a job that has become another one.
 
     Parameters
@@ -51,11 +51,6 @@ def check_unchanged(
     extend
         The input may have more files, other rows of a key, more partitions.
 
-    Returns
-    -------
-    bool
-        Whether the plan may be another one.
-
     Raises
     ------
     JobChanged
@@ -63,7 +58,7 @@ def check_unchanged(
 
     """
     if then is None:
-        return False
+        return
     now = json.loads(json.dumps(now))  # as it would have been written
     compared = _Comparison(extend=extend)
     changed = {
@@ -74,11 +69,11 @@ def check_unchanged(
     }
     if changed:
         raise JobChanged(*_message(changed, is_more=_is_only_more(then, now, changed)))
-    return any(then.get(part) != now.get(part) for part in OF_PLAN) or _order(then) != _order(now)
 
 
-def _order(fingerprint: dict[str, Any]) -> str:
-    return json.dumps(fingerprint.get("input"))
+def plan_differs(then: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Say whether the plan may be another one, the order of its input included."""
+    return any(json.dumps(then.get(part)) != json.dumps(now.get(part)) for part in OF_PLAN)
 
 
 def _is_only_more(then: Any, now: Any, changed: Collection[str]) -> bool:

@@ -105,6 +105,11 @@ class History:
         shown = made & self._fingerprints.keys()
         return self._fingerprints[max(shown)] if shown else None
 
+    @property
+    def last_fingerprint(self) -> dict[str, Any]:
+        """What the last epoch was begun with: its plan numbers what has been settled."""
+        return self._fingerprints[max(self._fingerprints)] if self._fingerprints else {}
+
     def _renumber(self, epoch: int, numbers: Renumbering) -> None:
         """Give everything the numbers of the plan that an epoch began with."""
         before, rows = self.commits.column("index"), self.standing(epoch)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from daskprs.output.commits import Region, each
-from daskprs.output.fingerprint import check_unchanged
+from daskprs.output.fingerprint import check_unchanged, plan_differs
 from daskprs.output.history import History
 from daskprs.output.regions import checksum_of, holds
 
@@ -78,11 +78,10 @@ def recover(
 
     """
     history = History(folder)
-    then = history.fingerprint()
-    is_other_plan = check_unchanged(
-        then, fingerprint, resumption.accepts, extend=resumption.extends
+    check_unchanged(
+        history.fingerprint(), fingerprint, resumption.accepts, extend=resumption.extends
     )
-    is_other_plan |= then is None  # what has only failed until now may be numbered otherwise
+    is_other_plan = plan_differs(history.last_fingerprint, fingerprint)
     commits, standing = history.commits, history.standing()
     published = _published(history, target)
     if published is not None:

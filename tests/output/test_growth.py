@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 from growth import drive, serial, target_of
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from store_driver import TEXT, driving, frame_of, mini_batch
 
@@ -66,7 +66,6 @@ class Model:
     steps=st.lists(st.tuples(RUNS, FILES, FILES, st.booleans()), min_size=1, max_size=5),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=40)
 def test_whatever_comes_goes_and_fails_the_output_is_that_of_a_serial_run(
     steps: list[tuple[str, set[str], set[str], bool]], seed: int
 ) -> None:
@@ -103,7 +102,6 @@ def check(base: Path, names: set[str], model: Model) -> None:
 
 
 @given(first=FILES, second=FILES, fails=FILES, seed=st.integers(0, 99))
-@settings(max_examples=25)
 def test_an_extension_and_a_retry_make_one_serial_run(
     first: set[str], second: set[str], fails: set[str], seed: int
 ) -> None:

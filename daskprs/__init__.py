@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daskprs.agent.public import EntryScript
     from daskprs.api import parallel_run
+    from daskprs.detached import attach, cancel
     from daskprs.errors import (
         DaskprsError,
         OptionError,
@@ -37,6 +38,8 @@ _HOMES = {
     "Plan": "daskprs.preview",
     "RunOptions": "daskprs.options",
     "UsageError": "daskprs.errors",
+    "attach": "daskprs.detached",
+    "cancel": "daskprs.detached",
     "parallel_run": "daskprs.api",
     "plan": "daskprs.preview",
 }
@@ -51,6 +54,8 @@ __all__ = [
     "Plan",
     "RunOptions",
     "UsageError",
+    "attach",
+    "cancel",
     "parallel_run",
     "plan",
 ]

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
     from daskprs.result import ParallelRunResult
 
-OWN_PARAMETERS = ("data", "script", "client", "job_dir", "output_dir", "unknown")
+OWN_PARAMETERS = (
+    *("data", "script", "client", "job_dir", "output_dir"),
+    *("detach", "survive", "unknown"),
+)
 
 
 def parallel_run(
@@ -70,6 +73,8 @@ def parallel_run(
     resume: bool | Literal["extend", "failed"] = False,
     accept_changes: Sequence[str] = (),
     progress: bool | None = None,
+    detach: bool = False,
+    survive: bool = True,
     **unknown: Any,
 ) -> ParallelRunResult:
     """Run an entry script over the mini-batches of a table or a list of files.
@@ -203,6 +208,14 @@ def parallel_run(
     progress
         Show progress. Default: in a terminal and in notebooks a live display, else a line now and
         then.
+    detach
+        Hand the driver to the cluster and return at once, with a result that says ``"Running"``:
+        `attach` and `cancel`, and the commands ``daskprs status``, ``attach``, ``cancel`` and
+        ``result`` take it from there. Needs a cluster, a job folder that its workers see, and a call that can be
+        kept: paths as input, a file as script.
+    survive
+        With `detach`: the death of the worker that carries the driver moves it to another one, and
+        a job folder that only one worker sees is refused. False takes that risk.
     **unknown
         Refused, with the nearest known name.
 
@@ -229,4 +242,8 @@ def parallel_run(
     from daskprs.job import Job
 
     call = check_call(data, script, options, client=client, job_dir=job_dir, output_dir=output_dir)
+    if detach:
+        from daskprs.detached import submit
+
+        return submit(call, survive=survive)
     return Job(call).run()

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskprs import __version__
+from daskprs.cli_detached import DETACHED_COMMANDS
 from daskprs.cli_ends import every_end, show
 from daskprs.cli_folder import FOLDER_COMMANDS
-from daskprs.cli_help import AFTER_PLAN, AFTER_RUN, EXTEND, Grouped
+from daskprs.cli_help import AFTER_PLAN, AFTER_RUN, AFTER_SUBMIT, EXTEND, Grouped
 from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, given, options, pairs
 from daskprs.cli_surface import CommandLine
 from daskprs.option_help import HELP
 from daskprs.options import RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs.checked_call import CheckedCall
 
 
 class WithArguments(Grouped):
@@ -32,51 +38,95 @@ def main() -> None:
     """Run a Python script over a table or a list of files, in parallel."""
 
 
+OF_A_CALL: list[Callable[[Any], Any]] = [
+    click.argument("script"),
+    click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
+    click.option(
+        "--job-dir",
+        metavar="FOLDER",
+        help="The job folder. Default: ./daskprs-jobs/<script>-<utc>-<id>/.",
+    ),
+    click.option(
+        "--output-dir",
+        metavar="FOLDER",
+        help="The folder of the output file. Default: <job folder>/output.",
+    ),
+    click.option(
+        "--client",
+        "--scheduler",
+        metavar="ADDRESS",
+        help="The scheduler of a Dask cluster. Default: the cores of this machine.",
+    ),
+    click.option("--resume", is_flag=True, help=HELP["resume"]),
+    click.option("--extend", is_flag=True, help=EXTEND),
+    click.option("--overwrite", is_flag=True, help=HELP["overwrite"]),
+    click.option(
+        "--environment-variable",
+        "-e",
+        "environment_variables",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help=HELP["environment_variables"],
+    ),
+    click.option(
+        "--dtype",
+        "dtypes",
+        multiple=True,
+        metavar="COLUMN=TYPE",
+        help="Type of a column of text, as pandas calls it. Default: fixed by samples.",
+    ),
+    options(OF_A_RUN),
+    click.pass_context,
+]
+"""What a job is called with, whoever drives it."""
+
+
+def _of_a_call(command: Any) -> Any:
+    for add in reversed(OF_A_CALL):
+        command = add(command)
+    return command
+
+
 @main.command("run", cls=WithArguments, context_settings=CONTEXT, epilog=AFTER_RUN)
-@click.argument("script")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option(
-    "--job-dir",
-    metavar="FOLDER",
-    help="The job folder. Default: ./daskprs-jobs/<script>-<utc>-<id>/.",
-)
-@click.option(
-    "--output-dir",
-    metavar="FOLDER",
-    help="The folder of the output file. Default: <job folder>/output.",
-)
-@click.option(
-    "--client",
-    "--scheduler",
-    metavar="ADDRESS",
-    help="The scheduler of a Dask cluster. Default: the cores of this machine.",
-)
-@click.option("--resume", is_flag=True, help=HELP["resume"])
-@click.option("--extend", is_flag=True, help=EXTEND)
-@click.option("--overwrite", is_flag=True, help=HELP["overwrite"])
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-@click.option(
-    "--environment-variable",
-    "-e",
-    "environment_variables",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help=HELP["environment_variables"],
-)
-@click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    metavar="COLUMN=TYPE",
-    help="Type of a column of text, as pandas calls it. Default: fixed by samples.",
-)
-@options(OF_A_RUN)
-@click.pass_context
+@_of_a_call
 def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: Any) -> None:
     """Run SCRIPT over INPUT...; what follows -- goes to the script.
 
     What run() returns is written to one text file, in input order.
     """
+    values["progress"] = False if values.pop("quiet") else None
+    with every_end():
+        from daskprs.job import Job
+
+        call = _checked(ctx, script, inputs, values)
+        show(Job(call, CommandLine(ctx)).run())
+
+
+@main.command("submit", cls=WithArguments, context_settings=CONTEXT, epilog=AFTER_SUBMIT)
+@click.option(
+    "--no-survive",
+    is_flag=True,
+    help="Take the risk that the job dies with the worker that carries its driver.",
+)
+@_of_a_call
+def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: Any) -> None:
+    """Hand a job to a cluster, and leave: SCRIPT over INPUT..., as `run` does it.
+
+    Its job folder has to be on a file system that the workers share.
+    """
+    survive = not values.pop("no_survive")
+    with every_end():
+        from daskprs import detached
+
+        show(detached.submit(_checked(ctx, script, inputs, values), survive=survive))
+
+
+def _checked(
+    ctx: click.Context, script: str, inputs: tuple[str, ...], values: dict[str, Any]
+) -> CheckedCall:
+    from daskprs.checked_call import check_call
+
     found = given(values)
     found["arguments"] = ctx.meta["arguments"]
     found["environment_variables"] = pairs(
@@ -85,9 +135,9 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
     found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
     if found.pop("extend"):
         found["resume"] = "extend"
-    found["progress"] = False if found.pop("quiet") else None
-    with every_end():
-        _run(ctx, script, inputs, found)
+    places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
+    options = RunOptions.from_names(**found)
+    return check_call(_data(inputs), script, options, **places, text=True)
 
 
 @main.command("plan", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_PLAN)
@@ -101,21 +151,11 @@ def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
         click.echo(repr(plan(_data(inputs), **given(values))))
 
 
-def _run(ctx: click.Context, script: str, inputs: tuple[str, ...], found: dict[str, Any]) -> None:
-    from daskprs.checked_call import check_call
-    from daskprs.job import Job
-
-    places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
-    options = RunOptions.from_names(**found)
-    call = check_call(_data(inputs), script, options, **places, text=True)
-    show(Job(call, CommandLine(ctx)).run())
-
-
 def _data(inputs: tuple[str, ...]) -> Any:
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
-for command in FOLDER_COMMANDS:
+for command in (*FOLDER_COMMANDS, *DETACHED_COMMANDS):
     main.add_command(command)
 
 

@@ -74,6 +74,14 @@ Exit codes:
   130  the job is Canceled, by Ctrl-C or SIGTERM
   2    nothing was started: an option, the script, the input or a folder cannot be used
 """
+AFTER_SUBMIT = """\b
+Examples:
+  daskprs submit score.py /shared/images --scheduler tcp://10.0.0.1:8786 --job-dir /shared/scored
+  daskprs status /shared/scored
+  daskprs attach /shared/scored
+  daskprs cancel /shared/scored
+  daskprs result /shared/scored
+"""
 AFTER_RESUME = """\b
 Examples:
   daskprs resume daskprs-jobs/score-20270115-080000-1a2b3c4d

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING
 
 from daskprs.cli_options import flagged
+from daskprs.surface import command_to_resume
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,5 +26,5 @@ class CommandLine:
         return flagged(option)
 
     def resume(self, job_dir: Path) -> str:
-        """Return the whole command, to be pasted: the folder knows the rest."""
-        return shlex.join([*self._program.split(), "resume", str(job_dir)])
+        """Return the whole command, to be pasted."""
+        return command_to_resume(job_dir, self._program)

@@ -122,6 +122,16 @@ class JobFolder:
         return self.path / "job.json"
 
     @property
+    def detached(self) -> Path:
+        """Where the driver of a detached job is carried, and how it is to begin."""
+        return self.path / "detached.json"
+
+    @property
+    def cancel(self) -> Path:
+        """A request to a detached job: it is there from the request to the next submission."""
+        return self.path / "cancel"
+
+    @property
     def failed(self) -> Path:
         """The mini-batches that failed in the end, with every attempt."""
         return self.path / "failed.parquet"
@@ -156,6 +166,11 @@ class JobFolder:
     def master_log(self) -> Path:
         """What the driver did."""
         return self.logs / "sys" / "master_role.txt"
+
+    @property
+    def driver_output(self) -> Path:
+        """What the driver of a detached job would have shown in a terminal."""
+        return self.logs / "sys" / "driver.txt"
 
     @property
     def own_errors(self) -> Path:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Counts", "ParallelRunResult"]
 
+RUNNING = "Running"
+"""The status of a job that a cluster carries, when it was submitted."""
 PATHS = ("output_file", "output_dir", "logs_dir", "job_dir")
 
 
@@ -26,7 +28,7 @@ class ParallelRunResult:
     Attributes
     ----------
     status : str
-        ``"Completed"``, ``"Failed"`` or ``"Canceled"``.
+        ``"Completed"``, ``"Failed"`` or ``"Canceled"``; ``"Running"`` of a detached job.
     mini_batches : Counts
         How many mini-batches there are (`total`), and how many `succeeded` and `failed`. Of a job
         that ended early, those that had been planned until then.

@@ -11,14 +11,14 @@ from daskprs.core.events import Counts
 from daskprs.errors import JobFolderError
 from daskprs.job_lock import has_begun, holder, latest_epoch
 from daskprs.output.history import History
-from daskprs.result import ParallelRunResult
+from daskprs.result import RUNNING, ParallelRunResult
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.job_folder import JobFolder
 
-RUNNING, DIED = "Running", "Died"
+DIED = "Died"
 
 
 class JobState(NamedTuple):
@@ -55,7 +55,8 @@ def state_of(folder: JobFolder) -> JobState:
 
     """
     if not has_begun(folder):
-        msg = f"no job has begun in {folder}."
+        waits = ": it was submitted, and waits for a worker" if folder.detached.exists() else ""
+        msg = f"no job has begun in {folder}{waits}."
         raise JobFolderError(msg)
     who = holder(folder)  # first: what it writes meanwhile is read
     history = History(folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Protocol
 
 from daskprs.errors import Option
@@ -32,3 +33,8 @@ class Python:
     def resume(self, job_dir: Path) -> str:
         """Return the arguments to be added."""
         return f"{Option('resume', value=True)}, {Option('job_dir', str(job_dir))}"
+
+
+def command_to_resume(job_dir: Path, program: str = "daskprs") -> str:
+    """Return the command that goes on with a job: the folder knows the rest."""
+    return shlex.join([*program.split(), "resume", str(job_dir)])

@@ -84,7 +84,7 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
     elif client is not None:
         yield client
     else:
-        current = _current()
+        current = current_client()
         if current is not None:
             yield current
         else:
@@ -92,7 +92,8 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
                 yield own
 
 
-def _current() -> Client | None:
+def current_client() -> Client | None:
+    """Return the client that Dask itself would use; None where there is none."""
     try:
         return default_client()
     except ValueError:

@@ -1,0 +1,65 @@
+"""The driver of a detached job, as a process: ``python -m daskprs.carried FOLDER PARENT``.
+
+It goes on with the job in the folder, however far that is, and ends with the exit code of the
+command line.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from daskprs.agent.linux import die_with_parent
+from daskprs.checked_call import check_kept_call
+from daskprs.cli_ends import every_end, show
+from daskprs.cli_options import flagged
+from daskprs.detachment import Detachment
+from daskprs.errors import JobFolderLocked
+from daskprs.job import Job
+from daskprs.job_folder import JobFolder
+from daskprs.surface import command_to_resume
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from daskprs.errors import Option
+    from daskprs.result import ParallelRunResult
+
+PREDECESSOR_S = 120.0
+"""One that is cut off from the cluster may live on for so long, and hold the folder."""
+AGAIN_S = 1.0
+
+
+class Folder:
+    """The surface of a detached job: whoever reads what it says has its folder."""
+
+    def option(self, option: Option) -> str:
+        """Return it as on the command line."""
+        return flagged(option)
+
+    def resume(self, job_dir: Path) -> str:
+        """Return the command."""
+        return command_to_resume(job_dir)
+
+
+def drive(folder: JobFolder) -> ParallelRunResult:
+    """Go on with the job; wait while another driver still holds its folder."""
+    detachment = Detachment.read(folder)
+    until = time.monotonic() + PREDECESSOR_S
+    while True:
+        call = check_kept_call(
+            folder, client=detachment.address, **{"resume": True, **detachment.options}
+        )
+        try:
+            return Job(call, Folder()).run()
+        except JobFolderLocked:
+            if time.monotonic() > until:
+                raise
+            time.sleep(AGAIN_S)
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[2]))
+    with every_end():
+        show(drive(JobFolder(sys.argv[1])))

@@ -1,0 +1,115 @@
+"""The Dask task that carries the driver of a detached job, as a process beside its worker.
+
+The task is run again elsewhere by Dask when its worker goes; the driver goes on with the job
+there, as any resume does. A worker that does not see the job folder hands the task on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from distributed import Reschedule, fire_and_forget, get_worker, secede
+from distributed.core import Status
+
+from daskprs.core.return_code import signal_of
+from daskprs.errors import DaskprsError
+from daskprs.job_folder import JobFolder
+from daskprs.job_lock import holder
+
+if TYPE_CHECKING:
+    from distributed import Client, Worker
+
+LOOK_EVERY_S = 0.25
+HAND_ON_S = 1.0
+"""A worker that cannot carry a driver waits so long before it hands the task on."""
+ENDS = (0, 2, 42, 130)
+"""Exit codes of a driver that has told why it ended; any other is a death."""
+DEATHS_BORNE = 5
+STAYING = (Status.running, Status.paused)
+
+
+def carry(job_dir: str, task: str) -> int:
+    """Run the driver until it has told how it ended, and return its exit code."""
+    worker = get_worker()
+    secede()
+    folder = JobFolder(job_dir)
+    if not folder.detached.exists():
+        time.sleep(HAND_ON_S)
+        raise Reschedule
+    for _ in range(DEATHS_BORNE):
+        code = _drive(folder, worker, task)
+        if code in ENDS:
+            return code
+        with folder.driver_output.open("a") as output:
+            output.write(
+                f"daskprs: the driver ended with {code}{signal_of(code)}. It is started again.\n"
+            )
+    msg = f"the driver of {folder} has died {DEATHS_BORNE} times on {worker.address}"
+    raise DaskprsError(msg)
+
+
+def submit_driver(client: Client, folder: JobFolder, task: str) -> None:
+    """Send the task; it does not depend on this client."""
+    fire_and_forget(client.submit(carry, str(folder), task, key=task, pure=False))
+
+
+def carries(client: Client, task: str) -> bool:
+    """Say whether the scheduler still knows the task."""
+    return bool(client.run_on_scheduler(_knows, task=task))
+
+
+def who_sees(client: Client, folder: JobFolder) -> list[str]:
+    """Return the addresses of the workers that see the job folder."""
+    path, identity = str(folder.detached), folder.detached.read_bytes()
+    seen = client.run(_sees, path, identity)
+    return [worker for worker, sees in seen.items() if sees]
+
+
+def _sees(path: str, content: bytes) -> bool:
+    try:
+        return Path(path).read_bytes() == content
+    except OSError:
+        return False
+
+
+def _knows(task: str, dask_scheduler: object = None) -> bool:
+    return task in dask_scheduler.tasks  # type: ignore[attr-defined]
+
+
+def _drive(folder: JobFolder, worker: Worker, task: str) -> int:
+    """Run one driver; it ends with this worker, and with the task."""
+    folder.driver_output.parent.mkdir(parents=True, exist_ok=True)
+    with folder.driver_output.open("ab") as output:
+        # It asks the kernel to be killed with the thread that started it: this one, which stays.
+        driver = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "daskprs.carried", str(folder), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    asked = False
+    try:
+        while (code := driver.poll()) is None:
+            if worker.status not in STAYING or not _is_wanted(worker, task):
+                raise Reschedule
+            if not asked and folder.cancel.exists() and holder(folder) is not None:
+                driver.send_signal(signal.SIGINT)
+                asked = True
+            time.sleep(LOOK_EVERY_S)
+    finally:
+        if driver.returncode is None:
+            driver.kill()
+            driver.wait()
+    return code
+
+
+def _is_wanted(worker: Worker, task: str) -> bool:
+    state = worker.state.tasks.get(task)
+    return state is not None and state.state in ("executing", "long-running")

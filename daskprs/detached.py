@@ -1,0 +1,230 @@
+"""A job whose driver the cluster carries: submitted, waited for, cancelled from anywhere.
+
+Whoever sees the job folder can ask how it is; nobody has to stay.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from daskprs.core.ending import JobStatus
+from daskprs.core.events import Counts
+from daskprs.detachment import Detachment
+from daskprs.errors import (
+    JobFolderError,
+    Option,
+    OptionError,
+    ParallelRunCanceled,
+    ParallelRunFailed,
+)
+from daskprs.job_folder import JobFolder
+from daskprs.job_lock import has_begun, holder, latest_epoch
+from daskprs.kept_call import keep_call, refuse_objects
+from daskprs.result import RUNNING, ParallelRunResult
+from daskprs.status import state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from os import PathLike
+
+    from distributed import Client
+
+    from daskprs.checked_call import CheckedCall
+
+LOOK_EVERY_S = 0.25
+GAP_S = 10.0
+"""Between two drivers nobody is at work. Where that lasts longer, is there still one to come?"""
+NOT_KEPT = ("overwrite", "accept_changes", "resume", "progress")
+
+
+def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
+    """Hand the driver of a job to its cluster, and return what can be waited for.
+
+    Parameters
+    ----------
+    call
+        Checked, with a cluster as its client.
+    survive
+        The death of the worker that carries the driver must not end the job: several workers have
+        to see the job folder.
+
+    Raises
+    ------
+    OptionError
+        When there is no cluster, or not enough of its workers see the job folder.
+    JobFolderError
+        When the call has what only its caller's process has.
+
+    """
+    refuse_objects(call.folder, call.kept)
+    with _cluster(call.client) as client:
+        call.folder.create()
+        keep_call(call.folder, call.kept)
+        call.folder.cancel.unlink(missing_ok=True)
+        detachment = _detachment(call, client)
+        detachment.write(call.folder)
+        _check_seen(client, call.folder, survive=survive)
+        from daskprs.cluster.carrier import submit_driver
+
+        submit_driver(client, call.folder, detachment.task)
+    return _running(call)
+
+
+def attach(
+    job_dir: str | PathLike[str],
+    timeout_s: float | None = None,
+    meanwhile: Callable[[], None] | None = None,
+) -> ParallelRunResult:
+    """Wait for the end of a detached job, and return its result or raise it.
+
+    Parameters
+    ----------
+    job_dir
+        Its folder.
+    timeout_s
+        How long to wait. Default: as long as it takes.
+    meanwhile
+        Is called several times a second, and once in the end.
+
+    Raises
+    ------
+    ParallelRunFailed, ParallelRunCanceled
+        As by `parallel_run`, when it is waited for.
+    JobFolderError
+        When the cluster no longer carries a driver and the job has not told its end.
+    TimeoutError
+        When it is still running.
+
+    """
+    folder = JobFolder(job_dir)
+    detachment = Detachment.read(folder)
+    until = None if timeout_s is None else time.monotonic() + timeout_s
+    seen_s = time.monotonic()
+    while (result := _ended(folder, detachment)) is None:
+        now = time.monotonic()
+        if until is not None and now > until:
+            msg = f"the job in {folder} is still running after {timeout_s} s."
+            raise TimeoutError(msg)
+        if holder(folder) is not None:
+            seen_s = now
+        elif now > seen_s + GAP_S:
+            _check_carried(folder, detachment)
+            seen_s = now
+        if meanwhile is not None:
+            meanwhile()
+        time.sleep(LOOK_EVERY_S)
+    if meanwhile is not None:
+        meanwhile()
+    return _told(result, folder)
+
+
+def cancel(job_dir: str | PathLike[str]) -> None:
+    """Ask a detached job to end, as Ctrl-C does; what it has done is kept.
+
+    Raises
+    ------
+    JobFolderError
+        When no detached job was submitted in the folder.
+
+    """
+    folder = JobFolder(job_dir)
+    Detachment.read(folder)
+    folder.cancel.touch()
+
+
+def _detachment(call: CheckedCall, client: Client) -> Detachment:
+    changed = call.options.changed()
+    options = {name: changed[name] for name in NOT_KEPT if name in changed}
+    begun = latest_epoch(call.folder)
+    task = f"daskprs-{call.job_id}-driver"
+    return Detachment(client.scheduler.address, task, begun, options)
+
+
+@contextmanager
+def _cluster(given: Client | str | None) -> Iterator[Client]:
+    """Yield a client of a cluster that lasts."""
+    from daskprs.cluster.connect import connected, current_client
+
+    if given is None and current_client() is None:
+        raise OptionError(
+            Option("detach", value=True), ": name the cluster that carries the job by ",
+            Option("client"), ".",
+        )  # fmt: skip
+    with connected(given, threads=0) as client:
+        if client.scheduler.address.startswith("inproc:"):
+            raise OptionError(
+                Option("detach", value=True),
+                ": this cluster ends with the process that it is in. Use one that lasts.",
+            )
+        yield client
+
+
+def _check_seen(client: Client, folder: JobFolder, *, survive: bool) -> None:
+    from daskprs.cluster.carrier import who_sees
+
+    seen = who_sees(client, folder)
+    if len(seen) >= (2 if survive else 1):
+        return
+    folder.detached.unlink()
+    told = f": {len(seen)} of its workers see the job folder {folder}"
+    if seen:
+        raise OptionError(
+            Option("detach", value=True), told, ", so that the job would die with that one. Put ",
+            Option("job_dir"), " on a file system that several see, or take the risk by ",
+            Option("survive", value=False), ".",
+        )  # fmt: skip
+    raise OptionError(
+        Option("detach", value=True), told, ". Put ", Option("job_dir"),
+        " on a file system that the workers share.",
+    )  # fmt: skip
+
+
+def _ended(folder: JobFolder, detachment: Detachment) -> ParallelRunResult | None:
+    """Return the result that the submitted driver, or one that came after it, has told."""
+    if latest_epoch(folder) <= detachment.epochs_before or holder(folder) is not None:
+        return None
+    return state_of(folder).result if has_begun(folder) else None
+
+
+def _check_carried(folder: JobFolder, detachment: Detachment) -> None:
+    """Refuse to wait for a driver that nobody will start any more."""
+    from daskprs.cluster.carrier import carries
+    from daskprs.cluster.connect import connected
+
+    try:
+        with connected(detachment.address, threads=0) as client:
+            if carries(client, detachment.task):
+                return
+        why = "its cluster does not know it any more"
+    except OSError as error:
+        why = f"its cluster cannot be reached ({error})"
+    if _ended(folder, detachment) is None:
+        msg = (
+            f"the job in {folder} has not told its end, and {why}. See {folder.driver_output}; go "
+            f"on with it by: daskprs resume {folder}"
+        )
+        raise JobFolderError(msg)
+
+
+def _told(result: ParallelRunResult, folder: JobFolder) -> ParallelRunResult:
+    if result.status == JobStatus.COMPLETED:
+        return result
+    message = folder.job_result.read_text()
+    kind = ParallelRunCanceled if result.status == JobStatus.CANCELED else ParallelRunFailed
+    raise kind(message, result)
+
+
+def _running(call: CheckedCall) -> ParallelRunResult:
+    return ParallelRunResult(
+        status=RUNNING,
+        mini_batches=Counts(),
+        items=Counts(),
+        output_file=None,
+        output_dir=call.output_dir,
+        logs_dir=call.folder.logs,
+        job_dir=call.folder.path,
+        elapsed_s=time.monotonic() - call.begun_s,
+        unit=call.source.unit,
+    )

@@ -1,0 +1,223 @@
+"""A job whose driver the cluster carries: it needs no caller, and outlives the worker it is on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from distributed import Client, LocalCluster
+from polling import poll_for
+
+import daskprs
+from daskprs import OptionError, ParallelRunCanceled, ParallelRunFailed
+from daskprs.errors import JobFolderError
+from daskprs.job_folder import JobFolder
+from daskprs.status import state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WAIT_S = 100
+SQUARES = """
+import os, time
+from pathlib import Path
+
+def run(rows):
+    if int(rows["n"].iloc[0]) >= 3:
+        while not Path({gate!r}).exists():
+            time.sleep(0.02)
+    return [f"{{n}} squared is {{n * n}}" for n in rows["n"]]
+"""
+NUMBERS = range(8)
+WHOLE = "".join(f"{n} squared is {n * n}\n" for n in NUMBERS)
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """Yield the address of a cluster of two workers with one thread each."""
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=1,
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        worker_dashboard_address="127.0.0.1:0",
+    ) as cluster:
+        yield cluster.scheduler_address
+    # multiprocessing keeps a process of its own once it has started others.
+    resource_tracker._resource_tracker._stop()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a folder with the input and a script that waits for a gate."""
+    (tmp_path / "n.csv").write_text("n\n" + "".join(f"{n}\n" for n in NUMBERS))
+    (tmp_path / "score").mkdir()
+    (tmp_path / "score" / "squares.py").write_text(SQUARES.format(gate=str(tmp_path / "gate")))
+    return tmp_path
+
+
+def submitted(home: Path, address: str | None, **options: Any) -> daskprs.ParallelRunResult:
+    """Submit the job: a mini-batch for each number."""
+    return daskprs.parallel_run(
+        home / "n.csv",
+        home / "score" / "squares.py",
+        client=address,
+        job_dir=home / "job",
+        output_dir=home / "out",
+        mini_batch_size=2,
+        detach=True,
+        **options,
+    )
+
+
+def command(*words: str | Path) -> list[str]:
+    """Return a command line of daskprs."""
+    return [sys.executable, "-m", "daskprs", *map(str, words)]
+
+
+def driver_of(job: JobFolder) -> int:
+    """Return the process that is at work in a job folder."""
+    holder = state_of(job).holder
+    assert holder is not None
+    return int(holder.split()[1])
+
+
+def begun(job: JobFolder) -> bool:
+    """Say whether the first mini-batches are done, and the others wait for the gate."""
+    try:
+        return state_of(job).mini_batches.succeeded >= 2
+    except JobFolderError:
+        return False
+
+
+def test_a_job_goes_on_without_its_caller(home: Path, address: str) -> None:
+    """The call returns while the job runs; whoever sees the folder waits for the result."""
+    result = submitted(home, address)
+    assert result.status == "Running"
+    assert poll_for(lambda: begun(JobFolder(home / "job")), WAIT_S)
+    with pytest.raises(TimeoutError, match="still running"):
+        daskprs.attach(result.job_dir, 0.1)
+    (home / "gate").touch()
+    ended = daskprs.attach(result.job_dir, WAIT_S)
+    assert ended.status == "Completed"
+    assert ended.mini_batches.succeeded == len(NUMBERS)
+    assert (home / "out" / "parallel_run_step.txt").read_text() == WHOLE
+
+
+def test_the_death_of_the_worker_that_carries_the_driver_moves_it(home: Path, address: str) -> None:
+    """It goes on elsewhere with what it had done, and nothing is done twice."""
+    submitted(home, address)
+    job = JobFolder(home / "job")
+    assert poll_for(lambda: begun(job), WAIT_S)
+    first = driver_of(job)
+    worker = int(Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(worker, signal.SIGKILL)
+    assert poll_for(lambda: state_of(job).holder is not None and driver_of(job) != first, WAIT_S)
+    (home / "gate").touch()
+    attached = subprocess.run(
+        command("attach", home / "job"), capture_output=True, text=True, check=False
+    )
+    assert attached.returncode == 0, attached.stderr
+    assert "<daskprs job Completed>" in attached.stdout
+    assert "resumed" in attached.stderr
+    assert (home / "out" / "parallel_run_step.txt").read_text() == WHOLE
+    assert state_of(job).runs == 2
+
+
+def test_the_death_of_the_driver_alone_starts_another(home: Path, address: str) -> None:
+    """On the same worker: what has killed it may not come again."""
+    result = submitted(home, address)
+    job = JobFolder(home / "job")
+    assert poll_for(lambda: begun(job), WAIT_S)
+    os.kill(driver_of(job), signal.SIGKILL)
+    (home / "gate").touch()
+    assert daskprs.attach(result.job_dir, WAIT_S).status == "Completed"
+    assert (home / "out" / "parallel_run_step.txt").read_text() == WHOLE
+    assert "ended with -9 (SIGKILL)" in job.driver_output.read_text()
+
+
+def test_a_job_that_is_cancelled_keeps_what_it_has_done(home: Path, address: str) -> None:
+    """Submitted again, it does the rest."""
+    result = submitted(home, address)
+    job = JobFolder(home / "job")
+    assert poll_for(lambda: begun(job), WAIT_S)
+    assert subprocess.run(command("cancel", home / "job"), check=False).returncode == 0
+    with pytest.raises(ParallelRunCanceled, match=r"daskprs resume"):
+        daskprs.attach(result.job_dir, WAIT_S)
+    done = state_of(job).mini_batches.succeeded
+    assert 2 <= done < len(NUMBERS)
+    (home / "gate").touch()
+    assert daskprs.attach(submitted(home, address, resume=True).job_dir).status == "Completed"
+    assert (home / "out" / "parallel_run_step.txt").read_text() == WHOLE
+
+
+def test_a_failure_is_raised_where_it_is_waited_for(home: Path, address: str) -> None:
+    """With the message that its own caller would have read."""
+    (home / "score" / "squares.py").write_text("def run(rows):\n    raise ValueError('no')\n")
+    result = submitted(home, address, run_max_try=1)
+    with pytest.raises(ParallelRunFailed, match="ValueError: no") as caught:
+        daskprs.attach(result.job_dir, WAIT_S)
+    assert caught.value.result is not None
+    assert caught.value.result.status == "Failed"
+
+
+def test_the_command_line_submits(home: Path, address: str) -> None:
+    """It prints where the job is, and leaves; what follows -- goes to the script."""
+    (home / "gate").touch()
+    words = ("submit", home / "score" / "squares.py", home / "n.csv", "--client", address)
+    places = ("--job-dir", home / "job", "--output-dir", home / "out", "--", "--flag")
+    done = subprocess.run(command(*words, *places), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "<daskprs job Running>" in done.stdout
+    ended = command("attach", home / "job")
+    assert subprocess.run(ended, check=False, capture_output=True).returncode == 0
+    told = subprocess.run(command("result", home / "job"), check=True, capture_output=True)
+    assert b"Completed" in told.stdout
+    assert (home / "out" / "parallel_run_step.txt").read_text() == WHOLE
+
+
+def test_what_only_the_caller_has_cannot_be_left_behind(home: Path, address: str) -> None:
+    """The message names it."""
+    with pytest.raises(JobFolderError, match="what only its caller has"):
+        daskprs.parallel_run(
+            home / "n.csv", lambda rows: rows, client=address, job_dir=home / "job", detach=True
+        )
+
+
+def test_a_job_needs_a_cluster_that_lasts(home: Path) -> None:
+    """One in the caller's process does not."""
+    with pytest.raises(OptionError, match="name the cluster"):
+        submitted(home, None)
+    with (
+        LocalCluster(processes=False, dashboard_address=None) as cluster,
+        Client(cluster),
+        pytest.raises(OptionError, match="ends with the process"),
+    ):
+        submitted(home, None)
+
+
+def test_a_folder_that_one_worker_sees_is_refused_unless_it_may_die(home: Path) -> None:
+    """With one worker there is nowhere to go on."""
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        worker_dashboard_address="127.0.0.1:0",
+    ) as cluster:
+        with pytest.raises(OptionError, match=r"1 of its workers see .* survive=False"):
+            submitted(home, cluster.scheduler_address)
+        (home / "gate").touch()
+        result = submitted(home, cluster.scheduler_address, survive=False)
+        assert daskprs.attach(result.job_dir, WAIT_S).status == "Completed"
+    resource_tracker._resource_tracker._stop()
+
+
+def test_cancel_is_for_detached_jobs(tmp_path: Path) -> None:
+    """Others end by Ctrl-C."""
+    with pytest.raises(JobFolderError, match="no detached job"):
+        daskprs.cancel(tmp_path)

@@ -211,8 +211,8 @@ def parallel_run(
     detach
         Hand the driver to the cluster and return at once, with a result that says ``"Running"``:
         `attach` and `cancel`, and the commands ``daskprs status``, ``attach``, ``cancel`` and
-        ``result`` take it from there. Needs a cluster, a job folder that its workers see, and a call that can be
-        kept: paths as input, a file as script.
+        ``result`` take it from there. Needs a cluster, a job folder that its workers see, and a
+        call that can be kept: paths as input, a file as script.
     survive
         With `detach`: the death of the worker that carries the driver moves it to another one, and
         a job folder that only one worker sees is refused. False takes that risk.

@@ -96,11 +96,11 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
     What run() returns is written to one text file, in input order.
     """
     values["progress"] = False if values.pop("quiet") else None
+    found = _named(ctx, values)
     with every_end():
         from daskprs.job import Job
 
-        call = _checked(ctx, script, inputs, values)
-        show(Job(call, CommandLine(ctx)).run())
+        show(Job(_checked(script, inputs, found), CommandLine(ctx)).run())
 
 
 @main.command("submit", cls=WithArguments, context_settings=CONTEXT, epilog=AFTER_SUBMIT)
@@ -116,17 +116,15 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
     Its job folder has to be on a file system that the workers share.
     """
     survive = not values.pop("no_survive")
+    found = _named(ctx, values)
     with every_end():
         from daskprs import detached
 
-        show(detached.submit(_checked(ctx, script, inputs, values), survive=survive))
+        show(detached.submit(_checked(script, inputs, found), survive=survive))
 
 
-def _checked(
-    ctx: click.Context, script: str, inputs: tuple[str, ...], values: dict[str, Any]
-) -> CheckedCall:
-    from daskprs.checked_call import check_call
-
+def _named(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
+    """Return what was given on the command line, as Python names and takes it."""
     found = given(values)
     found["arguments"] = ctx.meta["arguments"]
     found["environment_variables"] = pairs(
@@ -135,20 +133,15 @@ def _checked(
     found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
     if found.pop("extend"):
         found["resume"] = "extend"
+    return found
+
+
+def _checked(script: str, inputs: tuple[str, ...], found: dict[str, Any]) -> CheckedCall:
+    from daskprs.checked_call import check_call
+
     places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
     options = RunOptions.from_names(**found)
     return check_call(_data(inputs), script, options, **places, text=True)
-
-
-@main.command("plan", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_PLAN)
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@options(OF_READING)
-def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
-    """Show the mini-batches that a run would make of INPUT...."""
-    with every_end():
-        from daskprs.preview import plan
-
-        click.echo(repr(plan(_data(inputs), **given(values))))
 
 
 def _data(inputs: tuple[str, ...]) -> Any:

@@ -22,12 +22,14 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 import time
 from enum import IntEnum
 from typing import NamedTuple
 
 PAGE_BYTES = mmap.PAGESIZE
+_CELL_BYTES = 8
 NOTHING = -1
 """The position where there is none."""
 
@@ -181,4 +183,7 @@ def new_page() -> int:
     """Return the descriptor of a fresh page: an agent that starts, no lease, no recall."""
     fd = os.memfd_create("daskprs-agent")
     os.ftruncate(fd, PAGE_BYTES)
+    # Since now, not since the machine was started: whoever looks would take it for dead.
+    now = time.monotonic_ns().to_bytes(_CELL_BYTES, sys.byteorder)
+    os.pwrite(fd, now, (_RECORDS[0] + _SINCE_NS) * _CELL_BYTES)
     return fd

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,8 @@ from daskprs.agent.page import NOTHING, Phase, SharedPage, new_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+BEGUN_S = time.monotonic()
 
 
 @contextmanager
@@ -34,6 +37,14 @@ def test_the_supervisor_sees_what_the_agent_enters() -> None:
         seen = supervisor.look()
         assert (seen.phase, seen.position, seen.total, seen.lease_id) == (Phase.RUNNING, 2, 17, 3)
         assert seen.age_s() >= 0
+
+
+def test_an_agent_that_starts_has_been_starting_since_its_page_was_made() -> None:
+    """Not since the machine was: it would be taken for one that nobody has ended in time."""
+    with both_sides() as (_, supervisor):
+        seen = supervisor.look()
+        assert seen.phase is Phase.STARTING
+        assert 0 <= seen.age_s() < time.monotonic() - BEGUN_S
 
 
 def test_a_recall_before_the_lease_is_picked_up_takes_all_of_it() -> None:

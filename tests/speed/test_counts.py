@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -182,6 +183,55 @@ def test_a_group_of_outcomes_is_one_message() -> None:
         outbox.add(outcome, b"x\n")
     outbox.flush()
     assert [len(message.results.outcomes) for message in sent] == [COUNT]
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the bytes that come to the driver with outcomes, and those that it copies."""
+    counts: Counter[str] = Counter()
+    commit, read, write = ResultStore.commit, os.preadv, os.pwrite
+
+    def commits(self: Any, mini_batches: Any, made: Results) -> None:
+        counts["came"] += len(made.payload)
+        commit(self, mini_batches, made)
+
+    def reads(*given: Any) -> int:
+        count = read(*given)
+        counts["read"] += count
+        return count
+
+    def writes(*given: Any) -> int:
+        count = write(*given)
+        counts["written"] += count
+        return count
+
+    monkeypatch.setattr(ResultStore, "commit", commits)
+    monkeypatch.setattr(os, "preadv", reads)
+    monkeypatch.setattr(os, "pwrite", writes)
+    return counts
+
+
+@pytest.mark.parametrize("times", [0, 1])
+def test_rows_pass_through_the_driver_once_on_their_way_to_the_output_file(
+    tmp_path: Path, copied: Counter[str], times: int
+) -> None:
+    """Those with types, which no file is made of, do not pass at all."""
+    (tmp_path / "script.py").write_text(
+        "def run(mini_batch):\n    return ['x' * 99_999] * len(mini_batch)\n"
+    )
+    daskprs.parallel_run(
+        pd.DataFrame({"n": range(100)}),
+        tmp_path / "script.py",
+        mini_batch_size=16,
+        job_dir=tmp_path / "job",
+        output_dir=tmp_path / "out" if times else None,
+        process_count_per_node=PROCESSES,
+        progress=False,
+    )
+    output_bytes = 100 * 100_000 * times
+    assert copied["came"] == 0
+    assert copied["read"] == output_bytes
+    assert output_bytes <= copied["written"] < output_bytes + 100_000
 
 
 def test_agents_read_the_input_little_more_than_once(tmp_path: Path) -> None:

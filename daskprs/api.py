@@ -101,8 +101,8 @@ def parallel_run(
         The job folder: logs, journal, and what a resume needs. Default:
         ``./daskprs-jobs/<script>-<utc>-<id>/``.
     output_dir
-        The folder of the output file. Default: no text is written, and what `run` returned is kept
-        with its types for `ParallelRunResult.to_pandas`.
+        The folder of the output file, or its URL (``"s3://bucket/folder"``). Default: no text is
+        written, and what `run` returned is kept with its types for `ParallelRunResult.to_pandas`.
     source_directory
         The folder that the script imports from; a snapshot of it goes to the agents. Default: the
         folder of the script.

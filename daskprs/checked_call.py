@@ -14,9 +14,10 @@ from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder, default_path
 from daskprs.job_lock import has_begun
 from daskprs.kept_call import kept_call, read_call, refuse_objects
-from daskprs.option_rules import check_client
+from daskprs.option_rules import check_client, check_job_dir
 from daskprs.options import RunOptions
 from daskprs.output.output_file import check_output_dir, check_output_file
+from daskprs.output.remote import RemoteOutput, is_remote
 from daskprs.output.spec import OutputSpec
 
 if TYPE_CHECKING:
@@ -40,11 +41,19 @@ class CheckedCall:
     job_id: str
     folder: JobFolder
     output_dir: Path
+    """On this machine; of a remote one the place where its file is made."""
     output: OutputSpec
     target: Path | None
     """The output file; None where no text is written."""
     kept: dict[str, Any]
     """The call as it is kept in the job folder."""
+    remote: RemoteOutput | None = None
+    """Where the output file goes in the end, if that is a URL."""
+
+    @property
+    def named_output_dir(self) -> Path | str:
+        """The output folder as scripts and people know it."""
+        return self.output_dir if self.remote is None else self.remote.url
 
 
 def check_call(
@@ -71,6 +80,7 @@ def check_call(
     """
     begun_s = time.monotonic()
     client = check_client(client)
+    check_job_dir(job_dir)
     refuse_swapped(data, script)
     checked = check_script(script, options.source_directory)
     source = open_source(data, options.reading())
@@ -83,7 +93,8 @@ def check_call(
         )
     job_id = secrets.token_hex(4)
     folder = JobFolder(job_dir or default_path(checked.name, job_id))
-    place = check_output_dir(output_dir or folder.output)
+    far = is_remote(output_dir)
+    place = check_output_dir(folder.output if far or not output_dir else output_dir)
     rows = options.output_action == "append_row"
     output = OutputSpec(
         text=rows and (text or output_dir is not None),
@@ -92,12 +103,28 @@ def check_call(
         separator=options.append_row_dataframe_sep,
     )
     target = place / options.append_row_file_name if output.text else None
-    if target is not None and not options.resume:
+    remote = None
+    if far:
+        name = options.append_row_file_name if output.text else None
+        remote = RemoteOutput(str(output_dir), name)
+        remote.check(folder.upload, overwrite=options.overwrite)
+    elif target is not None and not options.resume:
         check_output_file(target, overwrite=options.overwrite)
     _refuse_an_old_folder(folder, options)
     kept = kept_call(data, checked, options, client=client, output_dir=output_dir, text=text)
     return CheckedCall(
-        begun_s, options, client, checked, source, job_id, folder, place, output, target, kept
+        begun_s,
+        options,
+        client,
+        checked,
+        source,
+        job_id,
+        folder,
+        place,
+        output,
+        target,
+        kept,
+        remote,
     )
 
 

@@ -59,7 +59,7 @@ class Job:
         self._output_dir = call.output_dir
         self._store: ResultStore | None = None
         self._end: JobEnd | None = None
-        self._interrupts = LateInterrupts(lambda: self._store is not None and self._store.done)
+        self._interrupts = LateInterrupts(lambda: self._done)
         self._processes = call.options.process_count_per_node or self._default_processes()
 
     def run(self) -> ParallelRunResult:
@@ -104,8 +104,14 @@ class Job:
             os.environ,
             self._options.environment_variables,
             threads=usable_cores() // self._processes,
-            output_dir=str(self._output_dir),
+            output_dir=str(self._call.named_output_dir),
         )
+
+    @property
+    def _done(self) -> bool:
+        """Whether everything is where it belongs."""
+        remote = self._call.remote
+        return self._store is not None and self._store.done and (remote is None or remote.done)
 
     def _open_store(self, epoch: int) -> ResultStore:
         call, options = self._call, self._options
@@ -141,7 +147,7 @@ class Job:
             self._call.output,
             self._folder,
             epoch,
-            self._output_dir,
+            str(self._call.named_output_dir),
         )
 
     # ---- the work ----
@@ -180,7 +186,7 @@ class Job:
             reason = f"{type(error).__name__}: {error}"
             listeners.tell(Remarked("debug", traceback.format_exc()))
             ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
-        if store.done:  # a second Ctrl-C: what is published is no less there
+        if self._done:  # a second Ctrl-C: what is published is no less there
             ending = Ending(JobStatus.COMPLETED)
         return self._settle(ending, ledger, store, listeners)
 
@@ -207,9 +213,13 @@ class Job:
             reason = f"not one of {items.total} {self._source.unit}s succeeded"
             return Ending(JobStatus.FAILED, reason, ledger.first_failure)
         self._write_failed(store, listeners)  # first: what is Completed has the table that is true
-        path = store.publish()
+        path, remote = store.publish(), self._call.remote
         if path is not None:
             listeners.tell(OutputPublished(str(path), store.published_bytes))
+        if remote is not None and remote.file is not None and path is not None:
+            overwrite = self._options.overwrite
+            remote.publish(path, self._folder.upload, overwrite=overwrite)
+            listeners.tell(OutputPublished(remote.file, store.published_bytes))
         if store.complaint:
             listeners.tell(Remarked("warning", store.complaint))
         return Ending(JobStatus.COMPLETED)
@@ -224,7 +234,8 @@ class Job:
             self._write_failed(store, listeners)
         with held_back():
             standing = ledger.standing()
-            done, items, output = standing.mini_batches, standing.items, store.published
+            done, items = standing.mini_batches, standing.items
+            output = self._output_file(store)
             result = self._result(ending.status, done, items, output)
             result = replace(result, left_out=standing.left_out)
             go_on_by = self._surface.resume(self._folder.path)
@@ -244,15 +255,22 @@ class Job:
             told = f"{self._folder.failed} cannot be written: {error}"
             listeners.tell(Remarked("warning", told))
 
+    def _output_file(self, store: ResultStore) -> Path | str | None:
+        """Return where the output is; nothing as long as it is not there."""
+        remote = self._call.remote
+        if remote is None:
+            return store.published
+        return remote.file if remote.done else None
+
     def _result(
-        self, status: JobStatus, done: Counts, items: Counts, output: Path | None
+        self, status: JobStatus, done: Counts, items: Counts, output: Path | str | None
     ) -> ParallelRunResult:
         return ParallelRunResult(
             status=status.value,
             mini_batches=done,
             items=items,
             output_file=output,
-            output_dir=self._output_dir,
+            output_dir=self._call.named_output_dir,
             logs_dir=self._folder.logs,
             job_dir=self._folder.path,
             elapsed_s=time.monotonic() - self._begun_s,

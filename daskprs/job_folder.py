@@ -82,6 +82,11 @@ class JobFolder:
         """Held by the driver that is at work."""
         return self.path / "lock"
 
+    @property
+    def upload(self) -> Path:
+        """What was uploaded of the output, where that goes to a URL."""
+        return self.path / "upload.json"
+
     def epoch(self, number: int) -> Path:
         """Return the file that claims an epoch: one driver's time in the folder."""
         return self.path / f"epoch.{number}"

@@ -10,8 +10,6 @@ from daskprs.agent.messages import JobSpec
 from daskprs.job_lock import boot_id
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from daskprs.agent.checked_script import CheckedScript
     from daskprs.inputs.source import Source
     from daskprs.job_folder import JobFolder
@@ -27,7 +25,7 @@ def agent_spec(
     output: OutputSpec,
     folder: JobFolder,
     epoch: int,
-    output_dir: Path,
+    output_dir: str,
 ) -> JobSpec:
     """Return it; the script's folder is copied to the job folder for that."""
     return JobSpec(
@@ -36,7 +34,7 @@ def agent_spec(
         arguments=system_arguments(
             options.arguments,
             logging_level=options.logging_level,
-            output_dir=str(output_dir),
+            output_dir=output_dir,
             mini_batch_size=options.mini_batch_size,
             error_threshold=options.error_threshold,
             run_invocation_timeout=options.run_invocation_timeout,
@@ -51,7 +49,7 @@ def agent_spec(
         job_dir=str(folder),
         epoch=epoch,
         boot_id=boot_id(),
-        output_dir=str(output_dir),
+        output_dir=output_dir,
         logging_level=options.logging_level,
         start_method=options.start_method,
     )

@@ -42,6 +42,18 @@ def check_client(client: Any) -> Any:
     raise OptionError(msg)
 
 
+def check_job_dir(job_dir: Any) -> None:
+    """Refuse a URL: the files of a job are appended to, and locked."""
+    if job_dir is not None and "://" in str(job_dir):
+        raise OptionError(
+            Option("job_dir", str(job_dir)),
+            ": a job lives in a folder of this machine, or one that is mounted. Its output may go "
+            "to a URL, by ",
+            Option("output_dir"),
+            ".",
+        )
+
+
 def check_number(least: int, *, optional: bool = False) -> Callable[[str, Any], Any]:
     """Return a rule for whole numbers."""
 

@@ -35,9 +35,10 @@ class ParallelRunResult:
     items : Counts
         The same in rows (tables) or files: `succeeded` is the sum of ``len(result)``, and a
         mini-batch that returned fewer than it was given adds the difference to `failed`.
-    output_file : Path or None
-        The published append_row file; None where no text was written or nothing was published.
-    output_dir : Path
+    output_file : Path or str or None
+        The published append_row file, a str where it is a URL; None where no text was written or
+        nothing was published.
+    output_dir : Path or str
         Where the output file is, and where the script may write its own.
     logs_dir : Path
         The log folder.
@@ -54,8 +55,8 @@ class ParallelRunResult:
     status: str
     mini_batches: Counts
     items: Counts
-    output_file: Path | None
-    output_dir: Path
+    output_file: Path | str | None
+    output_dir: Path | str
     logs_dir: Path
     job_dir: Path
     elapsed_s: float
@@ -67,7 +68,7 @@ class ParallelRunResult:
         """Return what `record` has made JSON values of."""
         values = dict(record)
         for name in PATHS:
-            values[name] = None if values[name] is None else Path(values[name])
+            values[name] = _place(values[name])
         for name in ("mini_batches", "items"):
             values[name] = Counts(*values[name])
         values["left_out"] = tuple(values.get("left_out", ()))
@@ -170,6 +171,11 @@ class ParallelRunResult:
             rows.append(("errors", str(JobFolder(self.job_dir).job_error)))
             rows.append(("failed", str(JobFolder(self.job_dir).failed)))
         return [*rows, ("logs", str(self.logs_dir)), ("job", str(self.job_dir))]
+
+
+def _place(written: str | None) -> Path | str | None:
+    """Return a place as it was given: URLs are text."""
+    return written if written is None or "://" in written else Path(written)
 
 
 def _counted(counts: Counts) -> str:

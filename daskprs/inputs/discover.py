@@ -160,16 +160,15 @@ def _remote(url: str) -> Named:
     except (ImportError, ValueError) as error:
         msg = f"{url!r} cannot be opened: {error}"
         raise InputError(msg) from error
-    is_one_file = False
-    if _is_glob(place):
-        found, root = filesystem.glob(place, detail=True), _above_wildcard(place)
-    elif filesystem.isdir(place):
-        found, root = filesystem.find(place, detail=True), place.rstrip("/")
-    elif filesystem.exists(place):
-        found, root, is_one_file = {place: filesystem.info(place)}, place, True
-    else:
+    filesystem.invalidate_cache()  # what it has listed before may have changed
+    try:
+        found, root, is_one_file = _found(filesystem, place)
+    except FileNotFoundError as error:
         msg = f"there is nothing at {url!r}."
-        raise InputError(msg)
+        raise InputError(msg) from error
+    except Exception as error:  # each store has errors of its own
+        msg = f"{url!r} cannot be read: {error}"
+        raise InputError(msg) from error
     files = [
         InputFile(
             _chained(filesystem.unstrip_protocol(name), url),
@@ -181,6 +180,15 @@ def _remote(url: str) -> Named:
         if info["type"] == "file"
     ]
     return Named(_in_order(files), is_one_file)
+
+
+def _found(filesystem: Any, place: str) -> tuple[dict[str, dict[str, Any]], str, bool]:
+    """Return what is at a place, below which path, and whether that is one file."""
+    if _is_glob(place):
+        return filesystem.glob(place, detail=True), _above_wildcard(place), False
+    if filesystem.isdir(place):
+        return filesystem.find(place, detail=True), place.rstrip("/"), False
+    return {place: filesystem.info(place)}, place, True
 
 
 def _above_wildcard(place: str) -> str:

@@ -26,11 +26,10 @@ def check_output_dir(output_dir: str | PathLike[str]) -> Path:
 
     """
     named = os.fspath(output_dir)
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", named):
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", named):  # a Path makes one slash of two
         raise OutputError(
             Option("output_dir", named),
-            ": output goes to a folder of this machine. Write it there, and upload it when the job "
-            "is done.",
+            ": a URL is given as text, not as a Path, with two slashes after its colon.",
         )
     path = Path(named).absolute()
     there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))

@@ -22,9 +22,9 @@ def test_an_output_folder_need_not_exist_and_is_not_made(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("url", ["s3://bucket/rows", "memory://rows", "abfss://c@a.net/x", "s3:/b"])
-def test_a_remote_output_folder_is_refused(url: str) -> None:
-    """Rather than made as a local folder called ``s3:``."""
-    with pytest.raises(OutputError, match="a folder of this machine"):
+def test_a_url_is_never_taken_for_a_folder_here(url: str) -> None:
+    """Rather than made as a local folder called ``s3:``: of a `Path` only one slash is left."""
+    with pytest.raises(OutputError, match="a URL is given as text, not as a Path"):
         check_output_dir(url)
 
 

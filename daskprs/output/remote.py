@@ -1,0 +1,186 @@
+"""An output folder that is a URL: the file is made here, and uploaded when it is finished.
+
+All that keeps a job's output whole works on files of this machine. So the output file is published
+in the job folder first, and from there under its URL: a store of objects shows an upload when it
+is complete, any other file system gets it under another name first. What was uploaded is written
+down before and after, so that a resume knows its own file from one that was there.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from daskprs.errors import Option, OutputError
+from daskprs.job_folder import whole_file
+from daskprs.output.regions import checksum_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PUBLISH_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
+"""Stores of objects: one is there when its upload is complete, not before."""
+VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
+
+
+class RemoteOutput:
+    """The output folder of a job, and the file in it if there is to be one.
+
+    Parameters
+    ----------
+    url
+        Of the folder.
+    name
+        Of the file; None where the script alone writes.
+
+    Raises
+    ------
+    OutputError
+        When nothing here knows how to reach it.
+
+    """
+
+    def __init__(self, url: str, name: str | None) -> None:
+        self.url = url.rstrip("/")
+        self.file = None if name is None else f"{self.url}/{name}"
+        """The URL of the output file."""
+        self.done = name is None
+        """The file is there."""
+        self._filesystem, self._place = _opened(self.file or self.url)
+
+    def check(self, record: Path, *, overwrite: bool) -> None:
+        """Refuse an output file that exists already, unless it may be replaced.
+
+        Parameters
+        ----------
+        record
+            The file in which a job writes down what it has uploaded.
+        overwrite
+            Whatever is there may be replaced.
+
+        Raises
+        ------
+        OutputError
+            When it exists, or the store cannot be asked.
+
+        """
+        if self.file is None or overwrite:
+            return
+        info = self._info()
+        if info is not None and not self._is_ours(info, _read(record)):
+            told = f"the output file {self.file} exists. Replace it by "
+            raise OutputError(
+                told,
+                Option("overwrite", value=True),
+                ", or write elsewhere by another ",
+                Option("output_dir"),
+                " or ",
+                Option("append_row_file_name"),
+                ".",
+            )
+
+    def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
+        """Upload a finished file; one that was uploaded before and is still there is left.
+
+        Raises
+        ------
+        OutputError
+            When that fails; the file stays where it was made, and a resume uploads it.
+
+        """
+        written, info = _read(record), self._info()
+        with made.open("rb") as file:
+            size, checksum = checksum_of(file)
+        known = {"url": self.file, "size": size, "checksum": checksum}
+        same = info is not None and written.items() >= known.items()
+        if not (same and self._is_ours(info, written)):
+            self.check(record, overwrite=overwrite)
+            _write(record, known)
+            self._upload(made)
+            info = self._info()
+            if info is None or info["size"] != size:
+                msg = f"{self.file} is not what was uploaded: {size} bytes are expected."
+                raise OutputError(msg)
+        self.done = True
+        with suppress(OSError):  # a resume finds out by comparing
+            _write(record, {**known, "version": _version(info)})
+
+    def _upload(self, made: Path) -> None:
+        folder, _, name = self._place.rpartition("/")
+        try:
+            if PUBLISH_WHOLE.isdisjoint(_protocols(self._filesystem)):
+                part = f"{folder}/.{name}.part"
+                self._filesystem.makedirs(folder, exist_ok=True)
+                self._filesystem.put_file(str(made), part)
+                self._filesystem.mv(part, self._place)
+            else:
+                self._filesystem.put_file(str(made), self._place)
+        except Exception as error:  # each store has errors of its own
+            msg = (
+                f"the output cannot be uploaded to {self.file}: {error}. It lies finished in "
+                f"{made}: resume the job to upload it."
+            )
+            raise OutputError(msg) from error
+
+    def _is_ours(self, info: dict[str, Any] | None, written: dict[str, Any]) -> bool:
+        """Say whether what is there was uploaded by this job, whether or not it lived to know."""
+        if info is None or written.get("url") != self.file or written["size"] != info["size"]:
+            return False
+        if written.get("version"):
+            return bool(written["version"] == _version(info))
+        with self._filesystem.open(self._place, "rb") as file:
+            return checksum_of(file) == (written["size"], written["checksum"])
+
+    def _info(self) -> dict[str, Any] | None:
+        try:
+            self._filesystem.invalidate_cache()
+            found: dict[str, Any] = self._filesystem.info(self._place)
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # each store has errors of its own
+            raise OutputError(Option("output_dir", self.url), f" cannot be reached: {error}") from (
+                error
+            )
+        if found["type"] != "directory":
+            return found
+        told = f"the output file {self.file} is a folder. Use another "
+        raise OutputError(told, Option("append_row_file_name"), ".")
+
+
+def is_remote(output_dir: object) -> bool:
+    """Say whether an output folder is a URL."""
+    return isinstance(output_dir, str) and "://" in output_dir
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    try:
+        filesystem, place = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        hint = " (daskprs[s3])" if url.startswith("s3") else ""
+        raise OutputError(Option("output_dir", url), f" cannot be used: {error}{hint}") from error
+    return filesystem, place
+
+
+def _protocols(filesystem: Any) -> tuple[str, ...]:
+    protocol = filesystem.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def _version(info: dict[str, Any] | None) -> str:
+    return next((str(info[key]) for key in VERSIONS if info.get(key)), "") if info else ""
+
+
+def _read(record: Path) -> dict[str, Any]:
+    try:
+        written: dict[str, Any] = json.loads(record.read_text())
+    except (OSError, ValueError):
+        return {}
+    return written
+
+
+def _write(record: Path, what: dict[str, Any]) -> None:
+    with whole_file(record) as file:
+        file.write(json.dumps(what).encode())

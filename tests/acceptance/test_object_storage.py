@@ -1,0 +1,145 @@
+"""Inputs and outputs in a store of objects, from the command line."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import pytest
+from object_store import ObjectStore, object_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FRAME = pd.DataFrame({"number": range(200), "name": [f"n{number}" for number in range(200)]})
+LINES = FRAME.to_csv(sep=" ", header=False, index=False).encode()
+ROWS = "def run(rows):\n    return rows\n"
+LENGTHS = """
+from pathlib import Path
+
+def run(paths):
+    return [f"{Path(path).name} {len(Path(path).read_bytes())}" for path in paths]
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """Yield a store with tables and files in it."""
+    with object_store(tmp_path_factory.mktemp("store") / "log") as one:
+        one.put("inputs")
+        one.put("outputs")
+        for number, part in enumerate((FRAME[:90], FRAME[90:])):
+            one.put(f"inputs/csv/{number}.csv", part.to_csv(index=False).encode())
+            body = io.BytesIO()
+            part.to_parquet(body, index=False)
+            one.put(f"inputs/parquet/{number}.parquet", body.getvalue())
+        for number in range(7):
+            one.put(f"inputs/files/{number}.bin", bytes(number))
+        yield one
+
+
+def daskprs(
+    store: ObjectStore, folder: Path, data: str, script: str, *more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a job of two processes."""
+    (folder / "script.py").write_text(script)
+    command = [sys.executable, "-m", "daskprs", "run", "script.py", data, "--quiet"]
+    return subprocess.run(
+        [*command, "--job-dir", "job", "--process-count-per-node", "2", *more],
+        env={**os.environ, **store.environment, "PYTHONPATH": str(Path(__file__).parents[2])},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_tables_are_read_there_and_the_output_is_put_there(
+    store: ObjectStore, tmp_path: Path, kind: str
+) -> None:
+    """With the bytes of a serial run, and nothing beside it."""
+    target = ["--output-dir", f"s3://outputs/{kind}"]
+    done = daskprs(
+        store, tmp_path, f"s3://inputs/{kind}", ROWS, "--mini-batch-size", "500", *target
+    )
+    assert done.returncode == 0, done.stderr
+    assert store.get(f"outputs/{kind}/parallel_run_step.txt") == LINES
+    assert [name for name in store.names("outputs") if name.startswith(kind)] == [
+        f"{kind}/parallel_run_step.txt"
+    ]
+    assert f"s3://outputs/{kind}/parallel_run_step.txt" in done.stdout
+
+
+def test_files_are_fetched_for_the_script(store: ObjectStore, tmp_path: Path) -> None:
+    """It gets local paths, which have the names of the objects."""
+    done = daskprs(store, tmp_path, "s3://inputs/files/*.bin", LENGTHS, "--mini-batch-size", "3")
+    assert done.returncode == 0, done.stderr
+    output = tmp_path / "job" / "output" / "parallel_run_step.txt"
+    assert output.read_text() == "".join(f"{number}.bin {number}\n" for number in range(7))
+    assert list((tmp_path / "job").rglob("*.bin")) == []
+
+
+def test_an_output_that_exists_is_replaced_only_when_that_is_said(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """Without, nothing has been started."""
+    store.put("outputs/there/parallel_run_step.txt", b"mine")
+    target = ["--output-dir", "s3://outputs/there"]
+    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *target)
+    assert done.returncode == 2
+    assert (
+        "s3://outputs/there/parallel_run_step.txt exists. Replace it by --overwrite" in done.stderr
+    )
+    assert not (tmp_path / "job").exists()
+    assert store.get("outputs/there/parallel_run_step.txt") == b"mine"
+    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *target, "--overwrite")
+    assert done.returncode == 0, done.stderr
+    assert store.get("outputs/there/parallel_run_step.txt") == LINES
+
+
+def test_an_upload_that_fails_is_made_up_for_by_a_resume(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """The file lies finished in the job folder; then it is uploaded, and the next time left."""
+    target = ["--output-dir", "s3://later/x", "--append-row-file-name", "rows.txt"]
+    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *target)
+    assert done.returncode == 42, done.stderr
+    assert "the output cannot be uploaded to s3://later/x/rows.txt" in done.stderr + done.stdout
+    assert (tmp_path / "job" / "output" / "rows.txt").read_bytes() == LINES
+    store.put("later")
+    for _ in range(2):
+        done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *target, "--resume")
+        assert done.returncode == 0, done.stderr
+        assert store.get("later/x/rows.txt") == LINES
+    (tmp_path / "job" / "upload.json").unlink()  # now it could be anybody's
+    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *target, "--resume")
+    assert done.returncode == 2
+    assert "s3://later/x/rows.txt exists" in done.stderr
+
+
+def test_what_is_not_there_or_cannot_be_reached_is_said(store: ObjectStore, tmp_path: Path) -> None:
+    """By a sentence that names it, before anything starts."""
+    done = daskprs(store, tmp_path, "s3://inputs/nothing/*.csv", ROWS)
+    assert done.returncode == 2
+    assert "the glob 's3://inputs/nothing/*.csv' matches nothing" in done.stderr
+    done = daskprs(store, tmp_path, "s3://inputs/nothing.csv", ROWS)
+    assert done.returncode == 2
+    assert "there is nothing at 's3://inputs/nothing.csv'" in done.stderr
+    nobody = ObjectStore("http://127.0.0.1:9")
+    done = daskprs(nobody, tmp_path, "s3://inputs/csv", ROWS)
+    assert done.returncode == 2
+    assert "'s3://inputs/csv' cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_job_itself_lives_on_a_disk(store: ObjectStore, tmp_path: Path) -> None:
+    """Its files are appended to and locked."""
+    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, "--job-dir", "s3://outputs/job")
+    assert done.returncode == 2
+    assert "a job lives in a folder of this machine" in done.stderr

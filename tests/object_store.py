@@ -1,0 +1,107 @@
+"""A store of objects on loopback: moto's server, which speaks the protocol of S3."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from polling import poll_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_MAX_ATTEMPTS": "1",
+}
+SIGNED = {
+    "Content-Type": "application/octet-stream",
+    "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, "
+    "SignedHeaders=host, Signature=0",
+}
+"""What the server wants to see; it does not look closely."""
+START_S = 60.0
+
+
+class ObjectStore:
+    """Puts and gets objects without any of the libraries under test.
+
+    Attributes
+    ----------
+    environment
+        What a process needs to use the store as S3.
+
+    """
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.environment = {"AWS_ENDPOINT_URL": endpoint, **KEYS}
+
+    def put(self, path: str, body: bytes = b"") -> None:
+        """Put an object, or make a bucket."""
+        self._ask("PUT", path, body)
+
+    def get(self, path: str) -> bytes | None:
+        """Return an object; None where there is none."""
+        try:
+            return self._ask("GET", path)
+        except urllib.error.HTTPError as error:
+            error.close()
+            return None
+
+    def names(self, bucket: str) -> list[str]:
+        """Return the names of all objects of a bucket."""
+        listed = self._ask("GET", f"{bucket}?list-type=2").decode()
+        return [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
+
+    def is_up(self) -> bool:
+        """Say whether it answers."""
+        try:
+            self._ask("GET", "")
+        except OSError:
+            return False
+        return True
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        url = f"{self.endpoint}/{path}"
+        request = urllib.request.Request(url, body, SIGNED, method=method)  # noqa: S310 - our own
+        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310 - our own
+            found: bytes = answer.read()
+        return found
+
+
+def server_command(host: str, port: int) -> list[str]:
+    """Return the command that starts a store."""
+    return [sys.executable, "-m", "moto.server", "-H", host, "-p", str(port)]
+
+
+@contextmanager
+def object_store(log: Path) -> Iterator[ObjectStore]:
+    """Yield a store of one's own."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            server_command("127.0.0.1", port),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env={**os.environ, **KEYS},
+        )
+        try:
+            store = ObjectStore(f"http://127.0.0.1:{port}")
+            assert poll_for(store.is_up, START_S), log.read_text()
+            yield store
+        finally:
+            process.kill()
+            process.wait()

@@ -123,6 +123,17 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
         show(detached.submit(_checked(script, inputs, found), survive=survive))
 
 
+@main.command("plan", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_PLAN)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@options(OF_READING)
+def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
+    """Show the mini-batches that a run would make of INPUT...."""
+    with every_end():
+        from daskprs.preview import plan
+
+        click.echo(repr(plan(_data(inputs), **given(values))))
+
+
 def _named(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     """Return what was given on the command line, as Python names and takes it."""
     found = given(values)

@@ -1,0 +1,285 @@
+"""What a job has on a cluster while it runs, and that nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+import pandas as pd
+import psutil
+import pytest
+from by_hand import ByHand
+from distributed import Client, LocalCluster
+from polling import poll_for
+
+import daskprs
+from daskprs.cluster.connect import IN_PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# Workers and schedulers of other processes do not have this module.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+FRAME = pd.DataFrame({"number": range(8)})
+TIMES = 5
+WAITING = """
+import time
+from pathlib import Path
+
+FOLDER = Path({folder!r})
+
+def run(mini_batch):
+    (FOLDER / "begun").touch()
+    until = time.monotonic() + 60
+    while not (FOLDER / "go").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    return mini_batch
+"""
+CALLER = """
+import sys
+import pandas as pd
+import daskprs
+
+address, script, job_dir = sys.argv[1:]
+frame = pd.DataFrame({"number": range(8)})
+daskprs.parallel_run(frame, script, job_dir=job_dir, client=address, progress=False)
+"""
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Path:
+    """Return a script that waits until there is a file called `go`."""
+    script = tmp_path / "script.py"
+    script.write_text(WAITING.format(folder=str(tmp_path)))
+    return script
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ByHand]:
+    """Yield a cluster of a scheduler and nothing else."""
+    (tmp_path / "cluster").mkdir()
+    by_hand = ByHand(tmp_path / "cluster")
+    try:
+        yield by_hand
+    finally:
+        (tmp_path / "go").touch()
+        by_hand.close()
+
+
+def job(folder: Path, client: Any, script: Any = lambda rows: rows, **options: Any) -> Any:
+    """Run a job of single rows, and return what it returns."""
+    result = daskprs.parallel_run(
+        FRAME,
+        script,
+        **{"mini_batch_size": 8, "progress": False} | options,
+        job_dir=folder,
+        client=client,
+    )
+    pd.testing.assert_frame_equal(result.to_pandas(), FRAME)
+    return result
+
+
+def on_the_scheduler(dask_scheduler: Any) -> dict[str, Any]:
+    """Return whatever a job might leave there."""
+    return {
+        "plugins": sorted(dask_scheduler.plugins),
+        "worker plugins": sorted(dask_scheduler.worker_plugins),
+        "topics": [topic for topic in dask_scheduler._broker._topics if "daskprs" in topic],
+        "handlers": len(dask_scheduler.handlers) + len(dask_scheduler.stream_handlers),
+        "tasks": len(dask_scheduler.tasks),
+        "groups": len(dask_scheduler.task_groups),
+        "prefixes": sorted(dask_scheduler.task_prefixes),
+    }
+
+
+def on_a_worker(dask_worker: Any) -> dict[str, Any]:
+    """Return whatever a job might leave there."""
+    return {
+        "plugins": sorted(dask_worker.plugins),
+        "handlers": len(dask_worker.handlers) + len(dask_worker.stream_handlers),
+        "tasks": len(dask_worker.state.tasks),
+        "loops": len(dask_worker.periodic_callbacks),
+    }
+
+
+def what_is_there(client: Client) -> dict[str, Any]:
+    """Return all of it."""
+    return {
+        "scheduler": client.run_on_scheduler(on_the_scheduler),
+        "workers": client.run(on_a_worker),
+        "futures": len(client.futures),
+        "handlers": sorted(client._event_handlers),
+        "threads": sum("daskprs" in thread.name for thread in threading.enumerate()),
+        "children": len(psutil.Process().children(recursive=True)),
+    }
+
+
+def test_a_cluster_that_was_used_many_times_is_as_it_was(tmp_path: Path) -> None:
+    """Nothing is left on the scheduler, the workers or the client but the name of a prefix."""
+    options = {**IN_PROCESS, "n_workers": 2, "threads_per_worker": 1}
+    with LocalCluster(**options) as local, Client(local, set_as_default=False) as client:
+        job(tmp_path / "first", client)  # the name of the prefix stays, one for all jobs
+        assert poll_for(lambda: what_is_there(client)["handlers"] == ["print", "warn"], 30)
+        before = what_is_there(client)
+        for number in range(TIMES):
+            job(tmp_path / str(number), client)
+        assert poll_for(lambda: what_is_there(client) == before, 30), what_is_there(client)
+
+
+def test_two_jobs_at_a_time_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """One fails in the middle of the other."""
+    options = {**IN_PROCESS, "n_workers": 2, "threads_per_worker": 2}
+
+    def fail(rows: pd.DataFrame) -> pd.DataFrame:
+        del rows
+        msg = "on purpose"
+        raise ValueError(msg)
+
+    with (
+        LocalCluster(**options) as local,
+        Client(local, set_as_default=False) as client,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        jobs = [
+            threads.submit(job, tmp_path / str(number), client, script)
+            for number, script in enumerate([lambda rows: rows, fail, lambda rows: rows])
+        ]
+        assert jobs[0].exception() is None
+        assert "on purpose" in str(jobs[1].exception())
+        assert jobs[2].exception() is None
+
+
+def test_what_a_killed_caller_leaves_is_taken_away(
+    tmp_path: Path, waiting: Path, cluster: ByHand
+) -> None:
+    """The scheduler ends its agents; the next job finds nothing of it."""
+    worker = cluster.worker("--nthreads", "2")
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(1, timeout=60)
+        before = client.run_on_scheduler(on_the_scheduler), client.run(on_a_worker)
+        caller = subprocess.Popen(
+            [sys.executable, "-c", CALLER, cluster.address, str(waiting), str(tmp_path / "job")]
+        )
+        assert poll_for((tmp_path / "begun").exists, 60)
+        assert psutil.Process(worker.pid).children(recursive=True)
+        caller.kill()
+        caller.wait()
+        assert poll_for(lambda: not psutil.Process(worker.pid).children(recursive=True), 30)
+
+        def as_before() -> bool:
+            now = client.run_on_scheduler(on_the_scheduler), client.run(on_a_worker)
+            now[0]["prefixes"] = before[0]["prefixes"]
+            return bool(now == before)
+
+        assert poll_for(as_before, 30)
+
+
+def test_a_job_goes_on_when_its_connection_to_the_scheduler_is_back(
+    tmp_path: Path, waiting: Path, cluster: ByHand
+) -> None:
+    """What was out runs again, uncharged: one try is all that it has."""
+    cluster.worker()
+    with Client(cluster.address, set_as_default=False) as client, ThreadPoolExecutor(1) as threads:
+        going = threads.submit(job, tmp_path / "job", client, str(waiting), run_max_try=1)
+        assert poll_for((tmp_path / "begun").exists, 60)
+        (tmp_path / "begun").unlink()
+        client.loop.add_callback(client.scheduler_comm.comm.abort)
+        assert poll_for((tmp_path / "begun").exists, 60)
+        (tmp_path / "go").touch()
+        result = going.result(60)
+        assert result.mini_batches.failed == 0
+        left = client.run_on_scheduler(on_the_scheduler)
+        assert "daskprs" not in f"{left['plugins']} {left['worker plugins']} {left['topics']}"
+
+
+def test_a_worker_that_joins_is_used_and_a_job_may_begin_without_any(
+    tmp_path: Path, waiting: Path, cluster: ByHand
+) -> None:
+    """The first one comes when the job waits for it, the second while it works."""
+    with Client(cluster.address, set_as_default=False) as client, ThreadPoolExecutor(1) as threads:
+        going = threads.submit(job, tmp_path / "job", client, str(waiting))
+        first = cluster.worker()
+        assert poll_for((tmp_path / "begun").exists, 60)
+        second = cluster.worker()
+
+        def both() -> bool:
+            return all(
+                psutil.Process(worker.pid).children(recursive=True) for worker in (first, second)
+            )
+
+        assert poll_for(both, 60)
+        (tmp_path / "go").touch()
+        going.result(60)
+
+
+def seen(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return what an agent sees of devices, and who it is."""
+    found = os.environ.get("CUDA_VISIBLE_DEVICES", "none"), os.environ["OMP_NUM_THREADS"]
+    return rows.assign(device=found[0], threads=found[1], process=daskprs.EntryScript().agent_name)
+
+
+def test_workers_of_a_host_give_their_agents_different_devices(
+    tmp_path: Path, cluster: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three agents on two workers that both see two devices: one agent sees none."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
+    for _ in range(2):
+        cluster.worker("--resources", "GPU=2")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    rows = pd.DataFrame({"number": range(60)})
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        result = daskprs.parallel_run(
+            rows,
+            lambda mini_batch: time.sleep(0.05) or seen(mini_batch),
+            mini_batch_size=8,
+            process_count_per_node=3,
+            job_dir=tmp_path / "job",
+            client=client,
+            progress=False,
+        )
+    table = result.to_pandas()
+    pairs = {(row.process, row.device) for row in table.itertuples()}
+    assert {device for _, device in pairs} == {"GPU-a", "GPU-b", "-1"}
+    assert {process for process, _ in pairs} == {"process000", "process001", "process002"}
+    assert len(pairs) == 3
+
+
+def test_a_lease_waits_for_the_gpu_that_another_task_has(
+    tmp_path: Path, cluster: ByHand, waiting: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the cluster declares it; a node with a GPU has one agent."""
+
+    def wait_for(file: Path) -> None:
+        file.with_suffix(".begun").touch()
+        until = time.monotonic() + 60
+        while not file.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    cluster.worker("--nthreads", "4", "--resources", "GPU=1")
+    with Client(cluster.address, set_as_default=False) as client, ThreadPoolExecutor(1) as threads:
+        client.wait_for_workers(1, timeout=60)
+        other = client.submit(wait_for, tmp_path / "freed", resources={"GPU": 1})
+        assert poll_for((tmp_path / "freed.begun").exists, 60)
+        going = threads.submit(job, tmp_path / "job", client, str(waiting))
+
+        def sent() -> bool:
+            processing = client.processing()
+            return any("daskprs" in str(key) for keys in processing.values() for key in keys)
+
+        assert poll_for(sent, 60)
+        assert not (tmp_path / "begun").exists()
+        (tmp_path / "freed").touch()
+        (tmp_path / "go").touch()
+        result = going.result(60)
+        other.result(60)
+    assert len(list((result.logs_dir / "user" / "stdout" / "0").iterdir())) == 1

@@ -31,6 +31,8 @@ def a_job() -> JobSpec:
         unit="row",
         output=OutputSpec(text=False, typed=False, header=False, separator=" "),
         job_dir="/nowhere",
+        epoch=1,
+        boot_id="",
         output_dir="/nowhere",
         logging_level="INFO",
         start_method="fork",

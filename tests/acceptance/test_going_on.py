@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dask.dataframe as dd
+import pandas as pd
 import pytest
 
 import daskprs
 from daskprs.errors import JobChanged, JobFolderError
 
 if TYPE_CHECKING:
-    import pandas as pd
     from copying import Place
 
 
@@ -200,3 +202,88 @@ def test_a_new_file_that_changes_the_types_of_a_table_is_refused(place: Place) -
     (place.input / "b.csv").write_text("n\n1.5\n")
     with pytest.raises(JobChanged, match="schema n was 'int64' and is 'float64'"):
         place.run(resume="extend", **options)
+
+
+def test_options_that_are_changed_on_purpose_keep_what_is_cut_as_before(place: Place) -> None:
+    """Arguments keep everything; another size keeps the lists of files that are the same."""
+    place.add("a", "b", "c")
+    place.run(mini_batch_size=2)
+    place.ran()
+    with pytest.raises(JobChanged, match=r"accept_changes=\('options',\)"):
+        place.run(resume=True, mini_batch_size=2, arguments=["--fast"])
+    place.run(resume=True, mini_batch_size=2, arguments=["--fast"], accept_changes="options")
+    assert place.ran() == []
+    place.run(resume=True, mini_batch_size=1, accept_changes="options")
+    assert place.ran() == ["a", "b"]  # c was alone in its list already
+    assert place.output() == place.serial()
+
+
+def letters(rows: pd.DataFrame) -> list[str]:
+    """Note which rows were given, and return them as one line."""
+    word = "".join(rows["letter"])
+    with Path(rows["noted"].iloc[0]).open("a") as noted:
+        noted.write(f"{word} ")
+    return [word]
+
+
+def frame_of(word: str, folder: Path) -> pd.DataFrame:
+    """Return a row for each letter; capitals are one key, the others another."""
+    case = ["upper" if letter.isupper() else "lower" for letter in word]
+    return pd.DataFrame({"letter": list(word), "case": case, "noted": str(folder / "noted")})
+
+
+def lines_of(folder: Path, data: Any, **options: Any) -> tuple[list[str], list[str]]:
+    """Return the output of a job over letters, and which mini-batches it ran."""
+    given = {"job_dir": folder / "job", "output_dir": folder / "out", "progress": False}
+    result = daskprs.parallel_run(data, letters, **given, **options)
+    assert result.output_file is not None
+    noted = folder / "noted"
+    ran = sorted(noted.read_text().split()) if noted.exists() else []
+    noted.unlink(missing_ok=True)
+    return result.output_file.read_text().split(), ran
+
+
+def test_a_frame_grows_by_its_keys(tmp_path: Path) -> None:
+    """The rows of a key are told to be the same by content, wherever they lie in the frame."""
+    keyed = {"partition_keys": "case"}
+    lines_of(tmp_path, frame_of("aBcD", tmp_path), **keyed)
+    grown = frame_of("BaecD", tmp_path)
+    assert lines_of(tmp_path, grown, **keyed, resume="extend") == (["BD", "aec"], ["aec"])
+
+
+def test_a_frame_without_keys_does_not_grow(tmp_path: Path) -> None:
+    """It has no parts that could be told to be the same; a new run over it has to be accepted."""
+    lines_of(tmp_path, frame_of("ab", tmp_path))
+    grown = frame_of("abc", tmp_path)
+    with pytest.raises(JobChanged, match="the rows of the input have changed"):
+        lines_of(tmp_path, grown, resume="extend")
+    accepted = lines_of(tmp_path, grown, resume="extend", accept_changes="input")
+    assert accepted == (["abc"], ["abc"])
+
+
+def test_a_dask_frame_grows_by_its_partitions(tmp_path: Path) -> None:
+    """One that has changed, or is gone, is refused."""
+
+    def partitions(*words: str) -> Any:
+        meta = frame_of("a", tmp_path)
+        return dd.from_map(frame_of, words, folder=tmp_path, meta=meta)
+
+    lines_of(tmp_path, partitions("ab", "c"))
+    grown = lines_of(tmp_path, partitions("d", "ab", "e", "c"), resume="extend")
+    assert grown == (["d", "ab", "e", "c"], ["d", "e"])
+    with pytest.raises(JobChanged, match="a partition of the input has changed"):
+        lines_of(tmp_path, partitions("d", "ab", "e"), resume="extend")
+
+
+def test_budgets_and_tries_count_anew(place: Place) -> None:
+    """A resume may fail as often as the run before it."""
+    place.add("a", "b", "c")
+    place.spoil("a", "b")
+    with pytest.raises(daskprs.ParallelRunFailed):
+        place.run(allowed_failed_count=1, process_count_per_node=1)
+    place.mend()
+    place.spoil("b")
+    place.ran()
+    result = place.run(resume=True, allowed_failed_count=1)
+    assert result.mini_batches == (3, 2, 1)
+    assert place.ran() == ["a", "b", "b", "c"]

@@ -62,7 +62,11 @@ class ByHand:
         log = self._folder / f"{len(self._processes)}-{command[0]}.log"
         with log.open("wb") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", "dask", *command], stdout=file, stderr=file
+                [sys.executable, "-m", "dask", *command],
+                stdout=file,
+                stderr=file,
+                # What tests ask of schedulers and workers is in modules of the tests.
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )
         self._processes.append(process)
         return process

@@ -10,7 +10,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
 import pandas as pd
 import psutil
 import pytest
@@ -24,9 +23,6 @@ from daskprs.cluster.connect import IN_PROCESS
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-# Workers and schedulers of other processes do not have this module.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 FRAME = pd.DataFrame({"number": range(8)})
 TIMES = 5

@@ -30,6 +30,7 @@ def parallel_run(
     source_directory: str | PathLike[str] | None = None,
     arguments: Sequence[str] = (),
     environment_variables: Mapping[str, str] | None = None,
+    side_inputs: Mapping[str, str | PathLike[str]] | None = None,
     logging_level: str = "INFO",
     input_type: Literal["auto", "files", "table"] = "auto",
     mini_batch_size: int | str | None = None,
@@ -111,6 +112,10 @@ def parallel_run(
     environment_variables
         Set in the agents before their first import. Thread counts (``OMP_NUM_THREADS`` and the
         like) follow the agent's share of the cores unless they are set here.
+    side_inputs
+        Files and folders that the script reads besides, such as a model, by name. A node that does
+        not see one gets a copy. The script finds them by ``EntryScript().side_inputs["name"]``;
+        `arguments` that are their absolute paths, or paths below, are set to where they are.
     logging_level
         Level of the root logger in the agents.
     input_type

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.checked_script import CheckedScript, check_script, refuse_swapped
+from daskprs.agent.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
 from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder, default_path
@@ -83,6 +84,7 @@ def check_call(
     check_job_dir(job_dir)
     refuse_swapped(data, script)
     checked = check_script(script, options.source_directory)
+    check_side_inputs(options.side_inputs)
     source = open_source(data, options.reading())
     if options.resume and job_dir is None:
         raise OptionError(

@@ -69,6 +69,13 @@ OF_A_CALL: list[Callable[[Any], Any]] = [
         help=HELP["environment_variables"],
     ),
     click.option(
+        "--side-input",
+        "side_inputs",
+        multiple=True,
+        metavar="NAME=PATH",
+        help=HELP["side_inputs"],
+    ),
+    click.option(
         "--dtype",
         "dtypes",
         multiple=True,
@@ -141,6 +148,7 @@ def _named(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     found["environment_variables"] = pairs(
         "--environment-variable", found.pop("environment_variables")
     )
+    found["side_inputs"] = pairs("--side-input", found.pop("side_inputs"))
     found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
     if found.pop("extend"):
         found["resume"] = "extend"

@@ -10,7 +10,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 GROUPS = {
-    "Script": ("script", "source_directory", "environment_variables", "logging_level"),
+    "Script": (
+        "script",
+        "source_directory",
+        "environment_variables",
+        "side_inputs",
+        "logging_level",
+    ),
     "Input": (
         "input_type",
         "mini_batch_size",

@@ -18,10 +18,22 @@ if TYPE_CHECKING:
     from daskprs.errors import Option
 
 FIELDS = {field.name: field for field in dataclasses.fields(RunOptions)}
-OF_THEIR_OWN = {"arguments", "resume", "overwrite", "progress", "dtypes", "environment_variables"}
+OF_THEIR_OWN = {
+    "arguments",
+    "resume",
+    "overwrite",
+    "progress",
+    "dtypes",
+    "environment_variables",
+    "side_inputs",
+}
 """Options that have another form on the command line."""
-WRITTEN = {"dtypes": "dtype", "environment_variables": "environment_variable"}
-"""What two of them are called there: they are given as often as there are values."""
+WRITTEN = {
+    "dtypes": "dtype",
+    "environment_variables": "environment_variable",
+    "side_inputs": "side_input",
+}
+"""What some of them are called there: they are given as often as there are values."""
 OF_READING = (
     "input_type",
     "mini_batch_size",

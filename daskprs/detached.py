@@ -222,7 +222,7 @@ def _running(call: CheckedCall) -> ParallelRunResult:
         mini_batches=Counts(),
         items=Counts(),
         output_file=None,
-        output_dir=call.output_dir,
+        output_dir=call.named_output_dir,
         logs_dir=call.folder.logs,
         job_dir=call.folder.path,
         elapsed_s=time.monotonic() - call.begun_s,

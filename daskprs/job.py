@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from daskprs.agent import warm
 from daskprs.agent.devices import visible_devices
 from daskprs.agent.environment import agent_environment, usable_cores
+from daskprs.agent.side_inputs import side_inputs_of
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
@@ -118,7 +119,7 @@ class Job:
         fingerprint = {
             "input": self._source.fingerprint(),
             "script": self._script.fingerprint(),
-            "options": options.of_results(),
+            "options": {**options.of_results(), **self._side_inputs()},
             "output": {"text": call.output.text, "typed": call.output.typed},
         }
         return ResultStore(
@@ -131,6 +132,11 @@ class Job:
             overwrite=options.overwrite,
             where=self._source.where,
         )
+
+    def _side_inputs(self) -> dict[str, dict[str, str]]:
+        """Return what side inputs are known by; as an option they are only where they lie."""
+        known = side_inputs_of(self._options.side_inputs)
+        return {"side_inputs": {one.name: one.version for one in known}} if known else {}
 
     def _resumption(self) -> Resumption | None:
         options = self._options

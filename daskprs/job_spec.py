@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.environment import system_arguments
 from daskprs.agent.messages import JobSpec
+from daskprs.agent.side_inputs import side_inputs_of
 from daskprs.job_lock import boot_id
 
 if TYPE_CHECKING:
@@ -52,4 +53,5 @@ def agent_spec(
         output_dir=output_dir,
         logging_level=options.logging_level,
         start_method=options.start_method,
+        side_inputs=side_inputs_of(options.side_inputs),
     )

@@ -8,6 +8,10 @@ HELP = {
         "Default: the folder of the script."
     ),
     "arguments": "What the script finds in sys.argv after the system's own flags.",
+    "side_inputs": (
+        "A file or folder that the script reads besides, such as a model; nodes that do not see it "
+        "get a copy. The script finds it by EntryScript().side_inputs[NAME]."
+    ),
     "environment_variables": (
         "Set in the agents before their first import. Thread counts (OMP_NUM_THREADS and "
         "the like) follow the agent's share of the cores unless they are set here."

@@ -200,6 +200,20 @@ def variables(name: str, value: Any) -> dict[str, str] | None:
     return dict(value) or None
 
 
+def named_paths(name: str, value: Any) -> dict[str, str] | None:
+    """Return paths by name as a dict of absolute ones; none are None."""
+    rule = "a mapping of names to paths of this machine"
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise refused(name, value, rule)
+    for key, path in value.items():
+        fine = isinstance(key, str) and key and isinstance(path, (str, os.PathLike))
+        if not fine or not str(path) or "://" in str(path) or "\0" in str(path):
+            raise refused(name, value, rule)
+    return {key: os.path.abspath(path) for key, path in value.items()} or None  # noqa: PTH100
+
+
 def check_size(name: str, value: Any) -> Any:
     """Refuse what is no size; a number becomes Python's own, text stays as it was written."""
     if value is None:
@@ -220,6 +234,7 @@ RULES: dict[str, Rule] = {
     "source_directory": check_path,
     "arguments": strings,
     "environment_variables": variables,
+    "side_inputs": named_paths,
     "logging_level": check_one_of(*LEVELS, any_case=True),
     "input_type": check_one_of("auto", "files", "table"),
     "mini_batch_size": check_size,

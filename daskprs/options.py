@@ -47,6 +47,7 @@ NEVER_IN_RESULTS = {
     "max_node_losses",
     "logging_level",
     "source_directory",
+    "side_inputs",
     "overwrite",
     "resume",
     "accept_changes",
@@ -79,6 +80,7 @@ class RunOptions:
     source_directory: str | PathLike[str] | None = None
     arguments: Sequence[str] = ()
     environment_variables: Mapping[str, str] | None = None
+    side_inputs: Mapping[str, str | PathLike[str]] | None = None
     logging_level: str = "INFO"
     input_type: Literal["auto", "files", "table"] = "auto"
     mini_batch_size: int | str | None = None

@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from daskprs.agent.side_inputs import SideInput
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure
@@ -74,6 +75,7 @@ class JobSpec(NamedTuple):
     logging_level: str
     start_method: str
     """``fork`` (from a zygote with pandas imported) or ``spawn``."""
+    side_inputs: tuple[SideInput, ...] = ()
     far: bool = False
     """The driver does not see `job_dir`: logs and large results are fetched from there."""
 

@@ -29,6 +29,8 @@ class EntryScript:
         ``process000``, …
     working_dir : str
         The private working directory of this process.
+    side_inputs : dict
+        Where the side inputs of the job are, by name.
 
     """
 
@@ -39,6 +41,7 @@ class EntryScript:
     output_dir: str
     agent_name: str
     working_dir: str
+    side_inputs: dict[str, str]
 
     def __new__(cls) -> Self:
         """Return the one that there is."""
@@ -57,6 +60,7 @@ class EntryScript:
         log = Path(process.entry_script_log)
         log.parent.mkdir(parents=True, exist_ok=True)
         one._describe(str(log.parent), job.output_dir, process.working_dir, process.name)
+        one.side_inputs = {side.name: side.path for side in job.side_inputs}
         one._log_to(logging.FileHandler(log, delay=True, encoding="utf-8"), job.logging_level)
         cls._only = one
 
@@ -65,6 +69,7 @@ class EntryScript:
         self.output_dir = output_dir
         self.working_dir = working_dir
         self.agent_name = name
+        self.side_inputs = {}
 
     def _log_to(self, handler: logging.Handler, level: str) -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s|%(levelname)s|%(process)d|%(message)s"))

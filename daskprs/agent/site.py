@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.node_folder import NodeFolder
+from daskprs.agent.side_inputs import placed, version_of
 
 if TYPE_CHECKING:
     from daskprs.agent.messages import JobSpec, ScriptSpec
@@ -64,22 +65,54 @@ class Site:
     def __init__(self, job: JobSpec, origin: Origin, scratch: Path) -> None:
         self.folder: NodeFolder | None = None
         """Where the job lives on this node, if the driver's folder is not seen here."""
+        self.store: NodeFolder | None = None
+        """Where things are put that have to be sent here; the same, if there is that one."""
+        self.wanted: tuple[str, ...] = ()
+        """The keys of what has to be sent."""
         self.job = job
         """The job, with paths as they are here."""
-        if origin.driver != THIS_PROCESS and not origin.job_folder.is_seen():
-            self.folder = NodeFolder(scratch / f"daskprs-{os.getuid()}", job.job_id)
-            self.job = _moved(job, origin, self.folder)
+        if origin.driver != THIS_PROCESS:
+            self._look_around(origin, scratch)
 
     def close(self) -> None:
         """Let go of the folder."""
-        if self.folder is not None:
+        if self.store is not None:
             with suppress(OSError):
-                self.folder.close()
+                self.store.close()
+
+    def lacks(self) -> list[str]:
+        """Return the keys of what has not been sent yet."""
+        store = self.store
+        return [] if store is None else [k for k in self.wanted if not store.snapshot(k).exists()]
+
+    def _look_around(self, origin: Origin, scratch: Path) -> None:
+        job, far = self.job, not origin.job_folder.is_seen()
+        unseen = [one for one in job.side_inputs if version_of(Path(one.path)) != one.version]
+        if not far and not unseen:
+            return
+        self.store = store = NodeFolder(scratch / f"daskprs-{os.getuid()}", job.job_id)
+        self.wanted = tuple(dict.fromkeys(one.key for one in unseen))
+        if unseen:
+            self.job = _with_side_inputs(job, store)
+        if far:
+            self.folder = store
+            self.job = _moved(self.job, origin, store)
+            if job.script.source_directory is not None:
+                self.wanted += (snapshot_digest(job.script),)
 
 
 def snapshot_digest(script: ScriptSpec) -> str:
     """Return the name of a script's snapshot; nothing where it has none."""
     return "" if script.source_directory is None else Path(script.source_directory).name
+
+
+def _with_side_inputs(job: JobSpec, store: NodeFolder) -> JobSpec:
+    here = tuple(
+        one if version_of(Path(one.path)) == one.version else one.below(store.snapshot(one.key))
+        for one in job.side_inputs
+    )
+    moved = [(there.path, now.path) for there, now in zip(job.side_inputs, here, strict=True)]
+    return job._replace(side_inputs=here, arguments=placed(job.arguments, moved))
 
 
 def _moved(job: JobSpec, origin: Origin, folder: NodeFolder) -> JobSpec:

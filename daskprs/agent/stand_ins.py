@@ -29,11 +29,12 @@ class Model:
     def get_model_path(model_name: str, version: int | None = None, **_: Any) -> str:  # noqa: ARG004
         """Return where a named asset of the job lies."""
         assets: dict[str, str] = json.loads(os.environ.get(ASSETS_VARIABLE, "{}"))
+        assets |= EntryScript().side_inputs
         if model_name not in assets:
             known = ", ".join(sorted(assets)) or "none"
             msg = (
-                f"the job has no asset called {model_name!r} (known: {known}). Give its place in "
-                f"environment_variables={{'{ASSETS_VARIABLE}': '{{\"{model_name}\": \"/path\"}}'}}."
+                f"the job has no asset called {model_name!r} (known: {known}). Give its place by "
+                f"side_inputs={{{model_name!r}: '/path'}}."
             )
             raise FileNotFoundError(msg)
         return assets[model_name]

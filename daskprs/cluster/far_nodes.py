@@ -24,7 +24,7 @@ from daskprs.cluster.far_logs import FarLogs
 from daskprs.cluster.far_results import Brought, bring
 from daskprs.cluster.lease import fetched, logs_topic
 from daskprs.cluster.node_service import NodeCalls, Unreachable
-from daskprs.cluster.parcel import Parcel
+from daskprs.cluster.parcel import send
 from daskprs.cluster.topics import forget
 from daskprs.core.packed import Packed
 from daskprs.errors import DaskprsError, Option, OutputError
@@ -90,8 +90,9 @@ class FarNodes:
         """Make ready for workers in other processes."""
         job, folder = self._job, self._folder
         self._reader = pickle.loads(job.reader)
-        self._parcel = Parcel(job.script.source_directory, folder.scratch)
-        self._closing.callback(self._parcel.close)
+        self._parcels = {one.key: (one.path, Path(one.path).name) for one in job.side_inputs}
+        if job.script.source_directory is not None:
+            self._parcels[snapshot_digest(job.script)] = (job.script.source_directory, ".")
         self.origin = self.origin._replace(
             job_folder=self._mark(folder.seen(job.job_id)),
             reader=pickle.dumps(FarReader(self._reader)),
@@ -153,16 +154,17 @@ class FarNodes:
 
     def _prepare(self, address: str, host: str) -> str:
         """Send a worker what it lacks, and return the folder that it has instead of ours."""
-        digest = snapshot_digest(self._job.script)
-        seen = self._call(address, "look", digest, self._output)
+        seen = self._call(address, "look", self._output)
         if not seen["sees_output"]:
             raise _unseen_output(self._job.output_dir, host)
-        folder: str | None = seen["folder"]
-        if folder is None:
+        if seen["lacks"]:
+            with self._lock_of(seen["store"]):
+                for key in self._call(address, "look", None)["lacks"]:
+                    place, name = self._parcels[key]
+                    send(Path(place), name, key, self._call, address)
+        folder: str = seen["folder"]
+        if not folder:
             return ""
-        with self._lock_of(folder):
-            if not self._call(address, "look", digest, None)["has_snapshot"]:
-                self._parcel.send(self._call, address)
         with self._lock:
             if not self._copier.is_alive() and not self._over.is_set():
                 self._copier.start()

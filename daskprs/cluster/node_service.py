@@ -41,12 +41,13 @@ class NodeService:
         result = await asyncio.to_thread(_answer, call, given)
         return {"result": to_serialize(result)}
 
-    def _look(self, digest: str, output: Mark | None) -> dict[str, Any]:
+    def _look(self, output: Mark | None) -> dict[str, Any]:
         """Return where this worker stands, and what it lacks."""
-        folder = self._site.folder
+        folder, store = self._site.folder, self._site.store
         return {
-            "folder": None if folder is None else folder.id,
-            "has_snapshot": folder is None or not digest or folder.snapshot(digest).exists(),
+            "folder": "" if folder is None else folder.id,
+            "store": "" if store is None else store.id,
+            "lacks": self._site.lacks(),
             "sees_output": output is None or output.is_seen(),
         }
 
@@ -56,7 +57,7 @@ class NodeService:
 
     def _folder(self, method: str, *given: Any) -> Any:
         """Have the folder of this node do something."""
-        return getattr(self._site.folder, method)(*given)
+        return getattr(self._site.store, method)(*given)
 
 
 def _answer(call: Any, given: bytes) -> Any:

@@ -1,63 +1,66 @@
-"""The snapshot of a script on its way to nodes: one archive, sent in pieces."""
+"""A folder or file on its way to a node: packed while it is sent, and never a second time here."""
 
 from __future__ import annotations
 
 import hashlib
 import tarfile
-import threading
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs.cluster.node_service import Unreachable
-from daskprs.job_folder import whole_file
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from daskprs.cluster.node_service import NodeCalls
 
 PIECE_BYTES = 8 << 20
 
 
-class Parcel:
-    """Packs a snapshot when the first node needs it.
+def send(place: Path, name: str, key: str, call: NodeCalls, worker: str) -> None:
+    """Send a file or folder to the folder of a worker's node.
 
     Parameters
     ----------
-    snapshot
-        The folder, named by its content; None where a script has none.
-    scratch
-        Where the archive is put.
+    place
+        What is sent; links in it are followed.
+    name
+        What it is called there: ``.`` for what lies in a folder.
+    key
+        Under which it is unpacked.
+    call, worker
+        How to reach the node.
 
     """
+    sink = _Sink(call, worker, key)
+    file: Any = sink  # in a stream tarfile writes without looking back, and asks for no more
+    with tarfile.open(fileobj=file, mode="w|", dereference=True) as archive:
+        archive.add(place, arcname=name)
+    sink.flush()
+    if not call(worker, "folder", "unpack", key, sink.sha256.hexdigest()):
+        raise Unreachable(worker)  # somebody else has written to it: once more
 
-    def __init__(self, snapshot: str | None, scratch: Path) -> None:
-        self._snapshot = Path(snapshot or "")
-        self._archive = scratch / f"{self._snapshot.name}.tar"
-        self._sha256 = ""
-        self._packing = threading.Lock()
 
-    def send(self, call: NodeCalls, worker: str) -> None:
-        """Send the snapshot to the folder of a worker's node."""
-        with self._packing:
-            if not self._sha256:
-                self._sha256 = self._packed()
-        digest = self._snapshot.name
-        with self._archive.open("rb") as file:
-            offset = 0
-            while piece := file.read(PIECE_BYTES):
-                call(worker, "folder", "receive", digest, offset, piece)
-                offset += len(piece)
-        if not call(worker, "folder", "unpack", digest, self._sha256):
-            raise Unreachable(worker)  # somebody else has written to it: once more
+class _Sink:
+    """A file that is written on a node."""
 
-    def close(self) -> None:
-        """Remove the archive."""
-        self._archive.unlink(missing_ok=True)
+    def __init__(self, call: NodeCalls, worker: str, key: str) -> None:
+        self.sha256 = hashlib.sha256()
+        self._call = call
+        self._worker = worker
+        self._key = key
+        self._offset = 0
+        self._piece = bytearray()
 
-    def _packed(self) -> str:
-        with (
-            whole_file(self._archive, durable=False) as file,
-            tarfile.open(fileobj=file, mode="w") as archive,
-        ):
-            archive.add(self._snapshot, arcname=".")
-        with self._archive.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+    def write(self, data: Any) -> int:
+        """Take some bytes."""
+        self._piece += data
+        if len(self._piece) >= PIECE_BYTES:
+            self.flush()
+        return len(data)
+
+    def flush(self) -> None:
+        """Send what there is."""
+        piece, self._piece = bytes(self._piece), bytearray()
+        self.sha256.update(piece)
+        self._call(self._worker, "folder", "receive", self._key, self._offset, piece)
+        self._offset += len(piece)

@@ -12,6 +12,7 @@ import pytest
 
 import daskprs
 from daskprs import UsageError
+from daskprs.errors import JobChanged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -308,3 +309,27 @@ def test_a_fork_that_comes_back_is_no_second_agent(tmp_path: Path) -> None:
         progress=False,
     )
     assert list(result.to_pandas()["result"]) == list(range(6))
+
+
+def test_side_inputs_are_found_by_name_and_a_resume_knows_them(tmp_path: Path) -> None:
+    """In this process they are read where they are; what is missing is refused beforehand."""
+    model = tmp_path / "model.txt"
+    model.write_text("one")
+
+    def run(rows: pd.DataFrame) -> list[str]:
+        with open(daskprs.EntryScript().side_inputs["model"]) as file:  # noqa: PTH123
+            return [file.read()] * len(rows)
+
+    def go(**options: Any) -> list[str]:
+        named = {"side_inputs": {"model": model}}
+        job = {"job_dir": tmp_path / "job", "progress": False}
+        rows = daskprs.parallel_run(pd.DataFrame({"n": [1, 2]}), run, **job, **(named | options))
+        return list(rows.to_pandas()["result"])
+
+    with pytest.raises(daskprs.OptionError, match="there is no file or folder"):
+        go(side_inputs={"model": tmp_path / "other.txt"})
+    assert go() == ["one", "one"]
+    model.write_text("another")
+    with pytest.raises(JobChanged, match="side_inputs"):
+        go(resume=True)
+    assert go(resume=True, accept_changes=["options"]) == ["one", "one"]

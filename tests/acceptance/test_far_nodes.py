@@ -209,3 +209,38 @@ def test_logs_of_a_resumed_job_do_not_touch_those_before(tmp_path: Path, client:
     run(FRAME, fails_at_first, tmp_path, client, resume=True)
     after = {path: path.read_text() for path in stdout.rglob("*.txt")}
     assert before.items() < after.items()
+
+
+READS = """
+import sys
+from pathlib import Path
+from daskprs import EntryScript
+
+def run(rows):
+    folder = Path(EntryScript().side_inputs["model"])
+    file = Path(EntryScript().side_inputs["words"])
+    here, below = sys.argv[-2].removeprefix("--model="), sys.argv[-1]
+    assert here == str(folder), (here, folder)
+    return [(folder / "deep" / "weights").read_text() + file.read_text() + Path(below).read_text()]
+"""
+
+
+def test_side_inputs_are_sent_where_they_are_not_seen(tmp_path: Path, client: Client) -> None:
+    """Files and folders, behind links too; the script is told where they are."""
+    model = tmp_path / "model"
+    (model / "deep").mkdir(parents=True)
+    (tmp_path / "blob").write_text("w")
+    (model / "deep" / "weights").symlink_to(tmp_path / "blob")
+    (tmp_path / "words.txt").write_text("ords")
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "script.py").write_text(READS)
+    for name, one in (("there", client), ("here", None)):
+        rows = run(
+            FRAME,
+            tmp_path / "code" / "script.py",
+            tmp_path / name,
+            one,
+            side_inputs={"model": model, "words": tmp_path / "words.txt"},
+            arguments=[f"--model={model}", model / "deep" / "weights"],
+        )
+        assert list(rows["result"]) == ["wordsw"]

@@ -1,0 +1,100 @@
+"""Side inputs: what a script reads beside its mini-batches, such as a model, by name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs.errors import Option, OptionError
+from daskprs.inputs.nearest import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from os import PathLike
+
+VERSION_CHARS = 24
+
+
+class SideInput(NamedTuple):
+    """A file or folder."""
+
+    name: str
+    path: str
+    """Absolute, as it is for agents."""
+    version: str
+    """What its files are known by: path, size and time of each."""
+
+    @property
+    def key(self) -> str:
+        """Under which it travels."""
+        return f"side-{self.version}"
+
+    def below(self, folder: Path) -> SideInput:
+        """Return it as it is when it has come to a folder."""
+        return self._replace(path=str(folder / Path(self.path).name))
+
+
+def check_side_inputs(given: Mapping[str, str | PathLike[str]] | None) -> None:
+    """Refuse what is not there.
+
+    Raises
+    ------
+    OptionError
+        Naming the first that is missing.
+
+    """
+    for name, path in (given or {}).items():
+        if not Path(path).exists():
+            told = f": there is no file or folder {str(path)!r}.{nearest(path)}"
+            raise OptionError(Option("side_inputs", {name: str(path)}), told)
+
+
+def side_inputs_of(given: Mapping[str, str | PathLike[str]] | None) -> tuple[SideInput, ...]:
+    """Return side inputs as they are now."""
+    return tuple(
+        SideInput(name, str(path), version_of(Path(path))) for name, path in (given or {}).items()
+    )
+
+
+def version_of(path: Path) -> str:
+    """Return what a file or folder is known by; nothing where there is none."""
+    digest = hashlib.sha256()
+    try:
+        for below, status in _files(path):
+            told = f"{below}\0{status.st_size}\0{status.st_mtime_ns}\n"
+            digest.update(told.encode("utf-8", "surrogateescape"))
+    except OSError:
+        return ""
+    return digest.hexdigest()[:VERSION_CHARS]
+
+
+def placed(words: Sequence[str], moved: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return arguments with paths as they are elsewhere.
+
+    A word that is such a path, or one below it, is replaced; so is what follows the ``=`` of a
+    flag.
+    """
+    moved = [*moved]
+    return tuple(_placed(word, moved) for word in words)
+
+
+def _placed(word: str, moved: Iterable[tuple[str, str]]) -> str:
+    flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    for there, here in moved:
+        if value == there or value.startswith(f"{there}/"):
+            return f"{flag}{equals}{here}{value[len(there) :]}"
+    return word
+
+
+def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files below a path in one order, and what the system says of them."""
+    if not path.is_dir():
+        yield path.name, path.stat()
+        return
+    for folder, folders, names in os.walk(path, followlinks=True):
+        folders.sort()
+        for name in sorted(names):
+            file = Path(folder, name)
+            yield str(file.relative_to(path)), file.stat()

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.packed import Packed
 
-RETURN_AFTER_S = 1.0
-"""What has finished is handed back so long after the first of it came, whatever else goes on."""
 RETURN_BYTES = 8 << 20
 """So many bytes of results are handed back at once."""
 HOLD_BACK_S = 2.0
@@ -31,9 +29,11 @@ class LeaseRun:
     `received` are done, those up to `kept` are the agent's.
     """
 
-    def __init__(self, order: int, work: Packed[Assigned]) -> None:
+    def __init__(self, order: int, work: Packed[Assigned], return_after_s: float = 1.0) -> None:
         self.order = order
         """Its number between supervisor and agent."""
+        self.return_after_s = return_after_s
+        """What has finished is handed back so long after the first of it came."""
         self.received = 0
         self.kept = -1
         self.recalled = False
@@ -82,7 +82,7 @@ class LeaseRun:
         if last or self._payload_bytes >= RETURN_BYTES:
             return 0.0  # more may come while the last one runs
         if self._first_s is not None:
-            return max(0.0, self._first_s + RETURN_AFTER_S - now)
+            return max(0.0, self._first_s + self.return_after_s - now)
         if not self.recalled and self.kept > self.received:
             return max(0.0, self._quiet_since_s + HOLD_BACK_S - now)
         return None

@@ -147,13 +147,14 @@ class Slot:
             self._node = lease.node
             agent = self._ready_agent(lease.post)
             self._orders += 1
-            self._run = LeaseRun(self._orders, lease.work)
+            self._run = LeaseRun(self._orders, lease.work, lease.return_after_s)
             if agent is None:
                 vacant = lease.post is None
                 return self._returned(lease, untouched=self._run.left, vacant=vacant)
             agent.send(RunLease(self._orders, lease.work, lease.prefetch))
         elif lease.work and self._run is not None and self._agent is not None:
             self._run.extend(lease.work)
+            self._run.return_after_s = lease.return_after_s
             self._agent.send(More(self._run.order, lease.work))
         return self._watch(lease)
 

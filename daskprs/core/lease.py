@@ -48,6 +48,8 @@ class Lease:
     """The number of the node that its slot is on."""
     slot: int = 0
     """The number of the slot on its worker: one slot, one agent at a time."""
+    return_after_s: float = 1.0
+    """How long its first result may wait for others to come back with."""
     post: Post | None = None
     """For a new agent, which takes the place of one that is there; None: the one that is there."""
     gpus: float = 0.0

@@ -7,6 +7,11 @@ from dataclasses import dataclass
 IN_HAND_S = 2.0
 """So much work a slot should have: it tells about once a second what it has done, and is to have
 its next work, and to load it ahead, before it is through with the last."""
+RETURN_AFTER_S = 1.0
+"""What has finished is handed back so long after the first of it came, whatever else goes on …"""
+SLOTS_A_SECOND = 100
+"""… and later where there are many slots: each return costs Dask and the driver milliseconds, and
+so many a second keep them half busy."""
 SMALLEST_S = 0.02
 """Toward the end leases shrink to this and no further: a task for less costs more than it saves."""
 AT_LEAST = 3
@@ -37,6 +42,10 @@ class LeaseSizes:
             self.count = MEMORY * self.count + count
             self.largest_yet = max(self.largest_yet, count)
 
+    def return_after_s(self, slots: int) -> float:
+        """Return how long the first result of a lease may wait for others to come back with."""
+        return max(RETURN_AFTER_S, slots / SLOTS_A_SECOND)
+
     def next(self, slots: int, left: int | None) -> int:
         """Return how many a slot should have in hand.
 
@@ -55,7 +64,8 @@ class LeaseSizes:
         size = float(min(LARGEST, GROWTH * self.largest_yet))
         rate = self.count / self.seconds if self.seconds > 0 else LARGEST / SMALLEST_S
         at_least = AT_LEAST - (IN_HAND_S * rate <= 1)
-        size = max(at_least, min(size, IN_HAND_S * rate))
+        in_hand_s = IN_HAND_S * self.return_after_s(slots) / RETURN_AFTER_S
+        size = max(at_least, min(size, in_hand_s * rate))
         if left is not None and slots > 1:
             share = -(-left // (2 * max(1, slots)))
             size = min(size, max(share, SMALLEST_S * rate))

@@ -287,6 +287,7 @@ class Ledger:
             continues=after,
             node=slot.node,
             slot=slot.number,
+            return_after_s=self._sizes.return_after_s(len(self._slots)),
             post=post,
             gpus=self._staff.gpus(slot),
         )

@@ -1,0 +1,154 @@
+"""Agents that only let time pass, in the place of those that run scripts."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from daskprs.agent.lease_run import LeaseRun
+from daskprs.agent.messages import Outcomes
+from daskprs.core.events import Place, SlotState
+from daskprs.core.lease import AgentReady, AgentStarted, LeaseReturned, Results
+from daskprs.core.outcomes import Extent, Outcome, Status
+from daskprs.core.packed import Packed
+
+if TYPE_CHECKING:
+    from daskprs.core.lease import Lease, Post
+
+ROW = b"done\n"
+CHECKSUM = 0
+SHORTEST_SLEEP_S = 0.001
+
+
+class Work:
+    """What all simulated agents do, and how much of it they did."""
+
+    seconds = 1.0
+    """For each mini-batch."""
+    done = 0
+    begun_s: float | None = None
+    ended_s = 0.0
+    lock = threading.Lock()
+
+    @classmethod
+    def begin(cls, seconds: float) -> None:
+        """Begin another job."""
+        cls.seconds, cls.done, cls.begun_s, cls.ended_s = seconds, 0, None, 0.0
+
+    @classmethod
+    def add(cls, count: int, now: float) -> None:
+        """Count what is done."""
+        with cls.lock:
+            cls.done += count
+            cls.ended_s = max(cls.ended_s, now)
+
+    @classmethod
+    def busy(cls, slots: int) -> float:
+        """Return the share of the time in which the slots were at work, from first to last."""
+        assert cls.begun_s is not None
+        return cls.done * cls.seconds / (slots * (cls.ended_s - cls.begun_s))
+
+
+class SimulatedSlot:
+    """A slot whose agent takes the same time for each mini-batch, loading ahead included."""
+
+    def __init__(self) -> None:
+        self._run: LeaseRun | None = None
+        self._free_s = 0.0
+        self.process = ""
+        self.node = 0
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Let time pass until something of the lease is to be handed back."""
+        now = time.monotonic()
+        if Work.begun_s is None:
+            Work.begun_s = now
+        if lease.continues is None or self._run is None:
+            self._run = LeaseRun(lease.id, lease.work, lease.return_after_s)
+            self._free_s = now
+        elif lease.work:
+            if self._run.finished:
+                self._free_s = now
+            self._run.extend(lease.work)
+            self._run.return_after_s = lease.return_after_s
+        return self._watch(lease, self._run, self._events(lease.post, lease.node))
+
+    def state(self) -> SlotState:
+        """Return what a slot is doing."""
+        place = Place(self.node, self.process, "simulated", os.getpid())
+        return SlotState(place, "running", 0.0, None)
+
+    def _events(self, post: Post | None, node: int) -> tuple[Any, ...]:
+        if post is None:
+            return ()
+        self.process, self.node = post.process, node
+        return AgentStarted(self.process, os.getpid()), AgentReady(self.process, 0.0)
+
+    def _watch(self, lease: Lease, run: LeaseRun, events: tuple[Any, ...]) -> LeaseReturned:
+        while True:
+            self._finish(run, time.monotonic())
+            untouched: tuple[int, ...] = ()
+            due_in_s = run.due_in_s()
+            if due_in_s == 0.0 and run.stuck:
+                untouched = run.keep(run.received)
+            if run.finished or due_in_s == 0.0:
+                return LeaseReturned(
+                    lease_id=lease.id,
+                    process=self.process,
+                    results=run.share(),
+                    running=run.left,
+                    untouched=untouched,
+                    agent_events=events,
+                    host="simulated",
+                )
+            next_s = self._free_s + Work.seconds - time.monotonic()
+            sleep_s = next_s if due_in_s is None else min(next_s, due_in_s)
+            time.sleep(max(SHORTEST_SLEEP_S, sleep_s))
+
+    def _finish(self, run: LeaseRun, now: float) -> None:
+        """Enter what is done by now."""
+        left = run.kept + 1 - run.received
+        count = left if Work.seconds == 0 else min(left, int((now - self._free_s) / Work.seconds))
+        if count <= 0:
+            return
+        self._free_s += count * Work.seconds
+        indexes = run.indexes(run.received, run.received + count)
+        outcomes = Packed(_outcome(index) for index in indexes)
+        run.receive(Outcomes(run.order, Results(outcomes, ROW * count)))
+        Work.add(count, self._free_s)
+
+
+def _outcome(index: int) -> Outcome:
+    seconds = Work.seconds
+    extent = Extent(len(ROW), CHECKSUM)
+    return Outcome(index, 1, Status.RUN_DONE, 1, 1, time.time(), seconds, seconds, seconds, extent)
+
+
+class SimulatedPool:
+    """Takes the place of the pool of agents of a worker."""
+
+    def __init__(self, *_: Any) -> None:
+        self._slots: dict[int, SimulatedSlot] = {}
+        self._lock = threading.Lock()
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Work on a lease in the slot that it names."""
+        with self._lock:
+            slot = self._slots.setdefault(lease.slot, SimulatedSlot())
+        return slot.run(lease)
+
+    def states(self) -> dict[int, SlotState]:
+        """Return what each slot is doing."""
+        return {number: slot.state() for number, slot in list(self._slots.items())}
+
+    def stop(self) -> tuple[()]:
+        """Tell nothing."""
+        return ()
+
+    def kill(self, slot: int) -> None:
+        """There is nothing to kill."""
+
+    def close(self) -> None:
+        """There is nothing to close."""

@@ -97,7 +97,7 @@ class Crew:
 
     def open(self) -> None:
         """Come to the cluster; slots are there once their workers are ready."""
-        self._far = FarNodes(self._client, self._job)
+        self._far = FarNodes(self._client, self._job, self._say)
         self._session = self._new_session()
         self._session.open()
 
@@ -109,6 +109,9 @@ class Crew:
             self._far.close()
         with suppress(Exception):
             self._session.close(self._roster.silent)
+
+    def _say(self, level: str, told: str) -> None:
+        self._listeners.tell(Remarked(level, told))
 
     # ---- leases ----
 

@@ -61,13 +61,17 @@ class FarNodes:
         Of the cluster.
     job
         With paths as they are here.
+    say
+        Takes what a person should know: a level, and a sentence.
 
     """
 
-    def __init__(self, client: Client, job: JobSpec) -> None:
+    def __init__(self, client: Client, job: JobSpec, say: Callable[[str, str], None]) -> None:
         self._client = client
         self._job = job
         self._folder = JobFolder(job.job_dir)
+        self._say = say
+        self._said: set[str] = set()
         self._call = NodeCalls(client, job.job_id)
         self._logs = FarLogs(self._call, self._folder.logs)
         self._standing: dict[str, Promise[str]] = {}
@@ -143,7 +147,18 @@ class FarNodes:
             raise error
         if error is not None:  # it went meanwhile, or its plugin is not there yet: once more
             del self._standing[address]
+            if not isinstance(error, Unreachable):
+                told = f"the worker {address} cannot be given what the job needs: {error}"
+                self._say_once("warning", told)
+        elif standing.result():
+            told = f"the worker {address} does not see the job folder: what it needs was sent to it"
+            self._say_once("info", told)
         return error is None
+
+    def _say_once(self, level: str, told: str) -> None:
+        if told not in self._said:
+            self._said.add(told)
+            self._say(level, told)
 
     def _far(self, address: str) -> str:
         """Return the folder of a worker that does not see ours; nothing for others."""

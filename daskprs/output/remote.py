@@ -93,10 +93,11 @@ class RemoteOutput:
         with made.open("rb") as file:
             size, checksum = checksum_of(file)
         known = {"url": self.file, "size": size, "checksum": checksum}
-        same = info is not None and written.items() >= known.items()
+        same = "replaces" not in written or written["replaces"] != _version(info)
+        same &= written.items() >= known.items()
         if not (same and self._is_ours(info, written)):
             self.check(record, overwrite=overwrite)
-            _write(record, known)
+            _write(record, {**known, "replaces": _version(info)})
             self._upload(made)
             info = self._info()
             if info is None or info["size"] != size:
@@ -125,7 +126,11 @@ class RemoteOutput:
 
     def _is_ours(self, info: dict[str, Any] | None, written: dict[str, Any]) -> bool:
         """Say whether what is there was uploaded by this job, whether or not it lived to know."""
-        if info is None or written.get("url") != self.file or written["size"] != info["size"]:
+        if info is None or written.get("url") != self.file:
+            return False
+        if written.get("replaces") and written["replaces"] == _version(info):
+            return True  # what was to take its place has not come
+        if written["size"] != info["size"]:
             return False
         if written.get("version"):
             return bool(written["version"] == _version(info))

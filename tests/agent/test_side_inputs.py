@@ -1,0 +1,90 @@
+"""Side inputs: known by their files, and told to agents as the paths where they are."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daskprs.agent.messages import JobSpec, ScriptSpec
+from daskprs.agent.side_inputs import placed, side_inputs_of, version_of
+from daskprs.agent.site import Mark, Origin, Site
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOVED = [("/models/a", "/node/a"), ("/words.txt", "/node/words.txt")]
+WORDS = {
+    "/models/a": "/node/a",
+    "/models/a/deep/weights": "/node/a/deep/weights",
+    "--model=/models/a": "--model=/node/a",
+    "/words.txt": "/node/words.txt",
+    "/models/ab": "/models/ab",
+    "x=/models/a": "x=/models/a",
+    "models/a": "models/a",
+    "--model": "--model",
+}
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_arguments_follow_what_was_moved(word: str) -> None:
+    """The path itself, what lies below it, and the value of a flag; nothing else."""
+    assert placed([word], MOVED) == (WORDS[word],)
+
+
+def test_a_folder_is_known_by_path_size_and_time_of_its_files(tmp_path: Path) -> None:
+    """Whatever changes one of them changes it; what is not there is known by nothing."""
+    folder = tmp_path / "model"
+    (folder / "deep").mkdir(parents=True)
+    file = folder / "deep" / "weights"
+    file.write_text("one")
+    os.utime(file, (1, 1))
+    seen = [version_of(folder)]
+    assert version_of(folder) == seen[0]
+    os.utime(file, (2, 2))
+    seen.append(version_of(folder))
+    file.write_text("three")
+    os.utime(file, (2, 2))
+    seen.append(version_of(folder))
+    file.rename(folder / "weights")
+    seen.append(version_of(folder))
+    assert len(set(seen)) == 4
+    assert version_of(tmp_path / "nothing") == ""
+
+
+def job(tmp_path: Path, **side_inputs: str) -> JobSpec:
+    """Return a job whose folder is seen, with side inputs as they are now."""
+    values: dict[str, Any] = dict.fromkeys(JobSpec._fields)
+    values |= JobSpec._field_defaults
+    values |= {
+        "job_id": "job",
+        "script": ScriptSpec("script.py"),
+        "arguments": tuple(side_inputs.values()),
+        "job_dir": str(tmp_path),
+        "side_inputs": side_inputs_of(side_inputs),
+    }
+    return JobSpec(**values)
+
+
+def test_a_worker_that_sees_the_job_folder_may_lack_a_side_input(tmp_path: Path) -> None:
+    """Only that is sent to it; it works in the job folder all the same."""
+    for name in ("same", "changed"):
+        (tmp_path / name).write_text(name)
+    spec = job(tmp_path, same=str(tmp_path / "same"), changed=str(tmp_path / "changed"))
+    os.utime(tmp_path / "changed", (1, 1))  # as another file of that name would be on a node
+    (tmp_path / "mark").write_text("token")
+    origin = Origin("another process", Mark(str(tmp_path / "mark"), "token"), b"")
+    site = Site(spec, origin, tmp_path / "scratch")
+    assert site.folder is None
+    assert site.store is not None
+    key = spec.side_inputs[1].key
+    here = site.store.snapshot(key) / "changed"
+    assert site.lacks() == [key]
+    assert [one.path for one in site.job.side_inputs] == [str(tmp_path / "same"), str(here)]
+    assert site.job.arguments == (str(tmp_path / "same"), str(here))
+    assert site.job.job_dir == str(tmp_path)
+    here.parent.mkdir(parents=True)
+    assert site.lacks() == []
+    site.close()
+    assert list((tmp_path / "scratch").glob("*/*")) == []

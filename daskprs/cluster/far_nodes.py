@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
 IN_PROCESS = "inproc://"
 THREADS = 16
-READY_S = 0.25
-"""So long the driver waits for workers that are being made ready, before it goes on with others."""
+READY_S = 1.0
+"""So long the driver waits, once, for workers that have come: those with nothing to be sent to
+them are ready much sooner."""
 LOGS_EVERY_S = 1.0
 CARRIED_BYTES = 4 << 20
 """A lease carries so much data, or one mini-batch: the scheduler holds it meanwhile."""
@@ -132,10 +133,12 @@ class FarNodes:
         for address in [*self._standing]:
             if address not in workers:
                 del self._standing[address]
+        new = []
         for address, worker in workers.items():
             if address not in self._standing:
                 self._standing[address] = self._threads.submit(self._prepare, address, worker.host)
-        wait(self._standing.values(), READY_S)
+                new.append(self._standing[address])
+        wait(new, READY_S)
         return {address: worker for address, worker in workers.items() if self._is_ready(address)}
 
     def _is_ready(self, address: str) -> bool:

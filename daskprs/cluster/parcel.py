@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from daskprs.cluster.node_service import NodeCalls
 
 PIECE_BYTES = 8 << 20
+UNPACK_S = 3600.0
+"""A model of many gigabytes is read and written on the node in that time."""
 
 
 def send(place: Path, name: str, key: str, call: NodeCalls, worker: str) -> None:
@@ -36,7 +38,8 @@ def send(place: Path, name: str, key: str, call: NodeCalls, worker: str) -> None
     with tarfile.open(fileobj=file, mode="w|", dereference=True) as archive:
         archive.add(place, arcname=name)
     sink.flush()
-    if not call(worker, "folder", "unpack", key, sink.sha256.hexdigest()):
+    digest = sink.sha256.hexdigest()
+    if not call(worker, "folder", "unpack", key, digest, within_s=UNPACK_S):
         raise Unreachable(worker)  # somebody else has written to it: once more
 
 

@@ -148,8 +148,8 @@ class Crew:
 
     # ---- what happens on the cluster ----
 
-    def turn(self) -> None:
-        """Take note of what has happened since the last time."""
+    def turn(self, work_s: float) -> None:
+        """Take note of what has happened since the last time; so much work there is yet."""
         if self._session.lost:
             self._go_on_elsewhere()
             return
@@ -162,6 +162,7 @@ class Crew:
         if changed or now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
             self._look_for_slots()
+            self._session.wishes.wish(work_s, workers=bool(self._slots))
         if self._refused and not self._slots and now - self._begun_s > REFUSED_FOR_S:
             worker, why = next(iter(self._refused.items()))
             raise DaskprsError(_refusal(worker, why))

@@ -111,7 +111,7 @@ class Dispatcher:
                 self._lease_ended(self._inbox.get_nowait())
         except Empty:
             pass
-        self._crew.turn()
+        self._crew.turn(self._ledger.work_s)
         self._tell_ledger(Ticked())
         self._store.sync_if_due(time.monotonic())
         self._tell_standing()

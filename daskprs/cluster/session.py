@@ -11,6 +11,7 @@ from daskprs.cluster.lease import lease_key, logs_topic, plugin_name, run_lease,
 from daskprs.cluster.news import unpacked
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.topics import forget
+from daskprs.cluster.wishes import Wishes
 from daskprs.cluster.worker_plugin import GPU, AgentsPlugin
 from daskprs.errors import DaskprsError
 
@@ -69,6 +70,8 @@ class Session:
         self._topic = f"{self.name}-workers"
         self._topics = (self._topic, logs_topic(job.job_id))
         self._connection = client.scheduler_comm
+        self.wishes = Wishes(client, self.name)
+        """For workers of an adaptive cluster."""
 
     @property
     def lost(self) -> bool:
@@ -105,7 +108,8 @@ class Session:
             self.forget()
 
     def forget(self) -> None:
-        """Hear no more of workers."""
+        """Hear no more of workers, and wish for none."""
+        self.wishes.close()
         forget(self._client, self._topic)
 
     # ---- tasks ----

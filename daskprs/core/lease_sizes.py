@@ -21,6 +21,10 @@ enough to hear of it while another one runs."""
 GROWTH = 4
 """A slot has at most so many times more than the most that came back together."""
 LARGEST = 10_000
+UNKNOWN = 100
+"""So many mini-batches are thought to be left where nobody knows, …"""
+UNKNOWN_S = 0.5
+"""… and so long one is thought to take until one was heard of."""
 MEMORY = 0.7
 """What an older lease counts beside the next newer one."""
 
@@ -34,6 +38,10 @@ class LeaseSizes:
     count: float = 0.0
     """So many mini-batches took them."""
     largest_yet: int = 1
+
+    def work_s(self, count: int) -> float:
+        """Return about how long so many mini-batches take."""
+        return count * (self.seconds / self.count if self.count else UNKNOWN_S)
 
     def learn(self, count: int, seconds: float) -> None:
         """Take note of a lease: so many mini-batches in so many seconds."""

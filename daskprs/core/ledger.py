@@ -18,11 +18,10 @@ from daskprs.core.flight import Flight
 from daskprs.core.fresh import LeftOut, Recovered, fresh
 from daskprs.core.init_rules import InitRules
 from daskprs.core.lease import Lease, LeaseReturned
-from daskprs.core.lease_sizes import LeaseSizes
-from daskprs.core.outcomes import Failure
+from daskprs.core.lease_sizes import UNKNOWN, LeaseSizes
 from daskprs.core.packed import Packed
 from daskprs.core.patience import Patience
-from daskprs.core.settling import Settling
+from daskprs.core.settling import NOT_BEGUN, Settling
 from daskprs.core.staff import Staff
 from daskprs.core.usable import Usable
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Standing
     from daskprs.core.limits import Limits
     from daskprs.core.mini_batch import MiniBatch
-NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
+    from daskprs.core.outcomes import Failure
 
 
 class Ledger:
@@ -77,8 +76,8 @@ class Ledger:
         self._accounts = Accounts(limits, self._patience)
         self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
         self._usable = Usable(self._init, self._staff)
-        self._left_out = self._usable.left_out
-        self._settling = Settling(self._accounts, self._backlog, self._sizes, self._left_out)
+        self._bad = self._usable.bad
+        self._settling = Settling(self._accounts, self._backlog, self._sizes, self._bad)
         self._flights: dict[int, Flight] = {}
         self._slots: dict[SlotId, int | None] = {}
         """Each slot with the lease that it works on."""
@@ -90,6 +89,12 @@ class Ledger:
     def first_failure(self) -> Failure | None:
         """The first error of the script, whether a later attempt went well or not."""
         return self._accounts.first_failure
+
+    @property
+    def work_s(self) -> float:
+        """About how many seconds of work there are yet."""
+        left = self._left()
+        return self._sizes.work_s(UNKNOWN if left is None else left + len(self._flights))
 
     def handle(self, event: LedgerEvent, now_s: float) -> list[Action]:
         """Take an event, and return what is to be done about it, in order.
@@ -123,7 +128,7 @@ class Ledger:
             case _:
                 assert_never(event)
         self._go_on()
-        return [*map(Remark, self._left_out.taken_out()), *self._accounts.actions]
+        return [*map(Remark, self._bad.taken_out()), *self._accounts.actions]
 
     def take_back(self, actions: Iterable[Action]) -> None:
         """Count no more what was to be committed by actions that came to nothing (a full disk)."""
@@ -135,7 +140,7 @@ class Ledger:
             expected=self._expected,
             running=sum(len(flight.entries) for flight in self._flights.values()),
             waiting=len(self._backlog),
-        )._replace(left_out=tuple(map(str, self._left_out.ever)))
+        )._replace(left_out=tuple(map(str, self._bad.ever)))
 
     # ---- events ----
 
@@ -274,10 +279,7 @@ class Ledger:
         self, slot: SlotId, running: dict[int, Entry], work: list[Entry], after: int | None = None
     ) -> None:
         self._leases += 1
-        post = None
-        if after is None:
-            devices = self._left_out.devices(slot.node) if self._usable.is_good(slot) else ()
-            post = self._staff.post(slot, devices)
+        post = self._usable.post(slot) if after is None else None
         entries = running | {entry.mini_batch.index: entry for entry in work}
         lease = Lease(
             id=self._leases,

@@ -12,15 +12,16 @@ from daskprs.core.outcomes import Failure, Status
 if TYPE_CHECKING:
     from daskprs.core.accounts import Accounts
     from daskprs.core.backlog import Backlog
+    from daskprs.core.bad_places import BadPlaces, Place
     from daskprs.core.entry import Entry
     from daskprs.core.flight import Flight
     from daskprs.core.lease import Death, LeaseReturned, Results
     from daskprs.core.lease_sizes import LeaseSizes
-    from daskprs.core.left_out import LeftOut, Place
     from daskprs.core.outcomes import Outcome
 
 REFUSALS_BORNE = 5
 """So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
+NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
 SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
 """What has to be known of an outcome to settle its mini-batch, if nothing went wrong."""
 
@@ -29,12 +30,12 @@ class Settling:
     """Takes mini-batches out of flights: into the accounts, or back into the backlog."""
 
     def __init__(
-        self, accounts: Accounts, backlog: Backlog, sizes: LeaseSizes, left_out: LeftOut
+        self, accounts: Accounts, backlog: Backlog, sizes: LeaseSizes, bad_places: BadPlaces
     ) -> None:
         self._accounts = accounts
         self._backlog = backlog
         self._sizes = sizes
-        self._left_out = left_out
+        self._places = bad_places
         self.bad: list[Place] = []
         """Places that were found to be bad, until somebody takes them out."""
 
@@ -58,14 +59,14 @@ class Settling:
                     count, seconds = count + 1, seconds + elapsed_s
                     self._accounts.commit(entry, commit, position, *items)
                     if entry.failed_on:
-                        self.bad += self._left_out.worked(index, places, now_s)
+                        self.bad += self._places.worked(index, places, now_s)
                 else:
                     self._fail(entry, results.outcomes[position], flight, places, now_s)
                 if self._accounts.over:
                     return
         self._sizes.learn(count, seconds)
         if count:
-            self._left_out.work(places)
+            self._places.work(places)
 
     def _all_well(self, results: Results, flight: Flight) -> bool:
         """Commit a group in which nothing went wrong, as a whole: the many are settled so."""
@@ -97,16 +98,16 @@ class Settling:
         alone: bool = False,
     ) -> None:
         """Charge a failed attempt, unless its place is known to be bad."""
-        if self._left_out.is_out(places):
+        if self._places.is_out(places):
             self._backlog.again(self._accounts.forgive(entry, outcome, flight.slot))
             return
         if outcome.failure is None or outcome.failure.retryable:
             process, *_ = places
-            self._left_out.fail(entry.mini_batch.index, places, str(process))
+            self._places.fail(entry.mini_batch.index, places, str(process))
         again = self._accounts.charge(entry, outcome, flight.slot, alone=alone)
         if again is None:
             where = (*entry.failed_on, flight.slot)
-            self.bad += self._left_out.given_up(entry.mini_batch.index, where, now_s)
+            self.bad += self._places.given_up(entry.mini_batch.index, where, now_s)
         else:
             self._backlog.again(again._replace(elsewhere_until_s=now_s + ELSEWHERE_S))
 

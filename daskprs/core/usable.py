@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.core.left_out import Device, LeftOut, Node, Process
+from daskprs.core.bad_places import BadPlaces, Device, Node, Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.core.actions import SlotId
+    from daskprs.core.bad_places import Place
     from daskprs.core.init_rules import InitRules
-    from daskprs.core.left_out import Place
+    from daskprs.core.lease import Post
     from daskprs.core.staff import Staff
 
 
@@ -19,7 +20,7 @@ class Usable:
     """Knows which slots may be used, from what their agents have come to."""
 
     def __init__(self, init: InitRules, staff: Staff) -> None:
-        self.left_out = LeftOut()
+        self.bad = BadPlaces()
         self._init = init
         self._staff = staff
 
@@ -31,25 +32,30 @@ class Usable:
     def of(self, slots: Iterable[SlotId]) -> list[SlotId]:
         """Return those that are used; if all that have agents are left out, they all are used."""
         staffed = [slot for slot in slots if not self._init.is_out(slot.node)]
-        if not self.left_out.any:
+        if not self.bad.any:
             return staffed
         return [slot for slot in staffed if self.is_good(slot)] or staffed
 
     def is_good(self, slot: SlotId) -> bool:
         """Say whether neither a slot's node nor its device is left out, nor without agents."""
-        out, node = self.left_out, slot.node
+        out, node = self.bad, slot.node
         if self._init.is_out(node):
             return False
         return not (out.is_out([Node(node)]) or self._staff.lacks(slot, out.devices(node)))
 
+    def post(self, slot: SlotId) -> Post | None:
+        """Return the post of a new agent, if the slot needs one; without a bad device."""
+        out = self.bad.devices(slot.node) if self.is_good(slot) else ()
+        return self._staff.post(slot, out)
+
     def on_trial(self, free: Iterable[SlotId], now_s: float) -> SlotId | None:
         """Return a slot of a place that is to be tried again, if one is free."""
-        for place in self.left_out.to_try(now_s):
+        for place in self.bad.to_try(now_s):
             for slot in free:
                 if slot.node == place.node and not self._init.is_out(slot.node):
                     trial = isinstance(place, Node) or self._lacks_just(slot, place)
                     if trial:
-                        self.left_out.tried(place, now_s)
+                        self.bad.tried(place, now_s)
                         return slot
         return None
 

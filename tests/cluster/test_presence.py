@@ -216,6 +216,36 @@ def test_a_worker_that_joins_is_used_and_a_job_may_begin_without_any(
         going.result(60)
 
 
+def test_an_adaptive_cluster_grows_by_what_there_is_to_do(tmp_path: Path, waiting: Path) -> None:
+    """From nothing to its maximum, though no more leases wait than there are slots; and back."""
+    with (
+        LocalCluster(
+            n_workers=0,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address=None,
+            worker_dashboard_address="127.0.0.1:0",
+        ) as local,
+        Client(local, set_as_default=False) as client,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        local.adapt(minimum=0, maximum=3, interval="200ms", wait_count=2)
+        rows = pd.DataFrame({"number": range(40)})
+        going = threads.submit(
+            daskprs.parallel_run,
+            rows,
+            str(waiting),
+            mini_batch_size=8,
+            job_dir=tmp_path / "job",
+            client=client,
+            progress=False,
+        )
+        assert poll_for(lambda: len(local.workers) == 3, 60)
+        (tmp_path / "go").touch()
+        pd.testing.assert_frame_equal(going.result(60).to_pandas(), rows)
+        assert poll_for(lambda: not local.workers, 60)
+
+
 def seen(rows: pd.DataFrame) -> pd.DataFrame:
     """Return what an agent sees of devices, and who it is."""
     found = os.environ.get("CUDA_VISIBLE_DEVICES", "none"), os.environ["OMP_NUM_THREADS"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from daskprs.core.actions import Equipment, Remark, SlotAdded, SlotId
+from daskprs.core.bad_places import TRY_AGAIN_S
 from daskprs.core.elsewhere import ELSEWHERE_S
 from daskprs.core.lease import AgentStarted
-from daskprs.core.left_out import TRY_AGAIN_S
 from daskprs.core.outcomes import Failure, Outcome, Status
 
 BOOM = Failure("ValueError", "boom", "Traceback …")

@@ -219,13 +219,7 @@ def test_a_worker_that_joins_is_used_and_a_job_may_begin_without_any(
 def test_an_adaptive_cluster_grows_by_what_there_is_to_do(tmp_path: Path, waiting: Path) -> None:
     """From nothing to its maximum, though no more leases wait than there are slots; and back."""
     with (
-        LocalCluster(
-            n_workers=0,
-            threads_per_worker=1,
-            processes=False,
-            dashboard_address=None,
-            worker_dashboard_address="127.0.0.1:0",
-        ) as local,
+        LocalCluster(**{**IN_PROCESS, "n_workers": 0, "threads_per_worker": 1}) as local,
         Client(local, set_as_default=False) as client,
         ThreadPoolExecutor(1) as threads,
     ):

@@ -11,6 +11,7 @@ from dask.dataframe.utils import UNKNOWN_CATEGORIES
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
+from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.frames import FrameReader, FrameSource, rows_of, source_of_frame
 from daskprs.inputs.input_options import check_options
@@ -59,13 +60,13 @@ def _open_bag(bag: Any, reading: Reading) -> FilesSource:
             msg = f"data: a Bag of paths is wanted; it holds {path!r}."
             raise InputError(msg)
     inputs = [
-        [file for path in partition for one in discover([path]) for file in one]
+        FileList(file for path in partition for one in discover([path]) for file in one)
         for partition in partitions
         if partition
     ]
     if reading.mini_batch_size is None and not reading.partition_keys:
         return FilesSource(inputs, max(map(len, inputs), default=1))
-    files = [file for partition in inputs for file in partition]
+    files = FileList(file for partition in inputs for file in partition)
     count = files_per_mini_batch(None if reading.partition_keys else reading.mini_batch_size)
     return FilesSource([files], count, reading.partition_format, reading.partition_keys)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
-from itertools import groupby
-from operator import attrgetter
+from heapq import merge
+from itertools import count, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import InputError
+from daskprs.inputs.file_list import FileList
 from daskprs.inputs.input_file import InputFile, is_url
 from daskprs.inputs.nearest import nearest
 
@@ -23,13 +24,13 @@ LOCAL_URL = "file://"
 class Named(NamedTuple):
     """What one name stands for."""
 
-    files: list[InputFile]
+    files: FileList
     """In lexicographic order of path, each once."""
     is_one_file: bool
     """Whether the name is that of a file, not of a folder or a glob."""
 
 
-def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[list[InputFile]]:
+def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[FileList]:
     """Return the files of each input, in lexicographic order of path.
 
     A folder is searched recursively. In a list, each folder or glob is an input of its own, which
@@ -44,8 +45,8 @@ def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[list[InputFil
     """
     if isinstance(data, (str, os.PathLike)):
         return [_named(os.fspath(data)).files]
-    plain: list[InputFile] = []
-    inputs: list[list[InputFile]] = []
+    plain = FileList()
+    inputs: list[FileList] = []
     for path in map(os.fspath, data):
         named = _named(path)
         if not named.is_one_file:
@@ -53,24 +54,21 @@ def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[list[InputFil
         else:
             if not plain:
                 inputs.append(plain)
-            plain.extend(named.files)
-    plain[:] = _in_order(plain)
-    return _each_once(inputs)
+            for file in named.files:
+                plain.add(file)
+    return _each_once([files.in_order() for files in inputs])
 
 
-def _in_order(files: Iterable[InputFile]) -> list[InputFile]:
-    by_path = attrgetter("path")
-    ordered = sorted(files, key=by_path)
-    return [next(same) for _, same in groupby(ordered, by_path)]
-
-
-def _each_once(inputs: list[list[InputFile]]) -> list[list[InputFile]]:
-    taken: set[str] = set()
-    kept = []
-    for files in inputs:
-        kept.append([file for file in files if file.path not in taken])
-        taken.update(file.path for file in files)
-    return kept
+def _each_once(inputs: list[FileList]) -> list[FileList]:
+    """Leave out what an earlier input has already; all are walked side by side, in order."""
+    again: list[set[int]] = [set() for _ in inputs]
+    places = (zip(one.paths(), repeat(at), count()) for at, one in enumerate(inputs))
+    last = ""
+    for path, at, row in merge(*places) if len(inputs) > 1 else ():
+        if path == last:
+            again[at].add(row)
+        last = path
+    return [one.without(rows) if rows else one for one, rows in zip(inputs, again, strict=True)]
 
 
 def _named(path: str) -> Named:
@@ -99,18 +97,21 @@ def _local(path: str) -> Named:
     place = Path(path).absolute()
     if place.is_file():
         status = place.stat()
-        return Named([_file(str(place), status, "")], is_one_file=True)
+        return Named(FileList([_file(str(place), status, "")]), is_one_file=True)
     if place.is_dir():
-        return Named(_in_order(_below(str(place), "")), is_one_file=False)
+        return Named(FileList(_below(str(place), "")), is_one_file=False)
     if _is_glob(path):
-        return Named(_in_order(_matches(path)), is_one_file=False)
+        return Named(FileList(_matches(path)).in_order(), is_one_file=False)
     msg = f"there is no file or folder {path!r}.{nearest(path)}"
     raise InputError(msg)
 
 
 def _matches(path: str) -> Iterator[InputFile]:
     root = _glob_root(path)
-    for match in glob.glob(path, recursive=True, include_hidden=True):  # noqa: PTH207 - takes absolute patterns
+    matches = glob.glob(path, recursive=True, include_hidden=True)  # noqa: PTH207 - takes absolute patterns
+    matches.sort(reverse=True)
+    while matches:
+        match = matches.pop()  # what is listed as a file need not be held as a name, too
         place = os.path.abspath(match)  # noqa: PTH100 - a million of them
         relative = os.path.relpath(match, root)
         if os.path.isdir(match):  # noqa: PTH112 - the same
@@ -119,21 +120,53 @@ def _matches(path: str) -> Iterator[InputFile]:
             yield _file(place, os.stat(match), relative)  # noqa: PTH116 - the same
 
 
+class _Folder(NamedTuple):
+    """A folder that is being searched."""
+
+    path: str
+    relative: str
+    above: frozenset[tuple[int, int]]
+    """It and the folders above it."""
+    names: list[str]
+    """What is left in it, the last first; those of folders end with a slash."""
+
+
 def _below(folder: str, relative: str) -> Iterator[InputFile]:
-    """Yield the files under a folder; a link to one of the folders above it is not followed."""
-    folders = [(folder, relative, frozenset[tuple[int, int]]())]
-    while folders:
-        folder, relative, above = folders.pop()
-        status = os.stat(folder)  # noqa: PTH116 - a million of them
-        here = (status.st_dev, status.st_ino)
-        if here in above:
+    """Yield the files under a folder, in lexicographic order of path.
+
+    A link to one of the folders above it is not followed.
+    """
+    root = folder if folder.endswith("/") else f"{folder}/"
+    inside = [_opened(root, relative, frozenset())]
+    while inside:
+        folder, relative, above, names = inside[-1]
+        if not names:
+            inside.pop()
             continue
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.is_file():
-                    yield _file(entry.path, entry.stat(), relative + entry.name)
-                elif entry.is_dir():
-                    folders.append((entry.path, f"{relative}{entry.name}/", above | {here}))
+        name = names.pop()
+        path = folder + name
+        if name.endswith("/"):
+            inside.append(_opened(path, relative + name, above))
+        else:
+            yield _file(path, os.stat(path), relative + name)  # noqa: PTH116 - a million of them
+
+
+def _opened(path: str, relative: str, above: frozenset[tuple[int, int]]) -> _Folder:
+    status = os.stat(path)  # noqa: PTH116 - a million of them
+    here = (status.st_dev, status.st_ino)
+    return _Folder(path, relative, above | {here}, [] if here in above else _names(path))
+
+
+def _names(folder: str) -> list[str]:
+    names = []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_file():
+                names.append(entry.name)
+            elif entry.is_dir():
+                names.append(f"{entry.name}/")
+    names.sort(reverse=True)
+    return names
 
 
 def _file(path: str, status: os.stat_result, relative: str) -> InputFile:
@@ -169,17 +202,14 @@ def _remote(url: str) -> Named:
     except Exception as error:  # each store has errors of its own
         msg = f"{url!r} cannot be read: {error}"
         raise InputError(msg) from error
-    files = [
-        InputFile(
-            _chained(filesystem.unstrip_protocol(name), url),
-            info["size"],
-            _version(info),
-            name.removeprefix(root).lstrip("/"),
-        )
-        for name, info in found.items()
-        if info["type"] == "file"
-    ]
-    return Named(_in_order(files), is_one_file)
+    files = FileList()
+    for name in sorted(found):
+        info = found.pop(name)  # a kilobyte
+        if info["type"] == "file":
+            path = _chained(filesystem.unstrip_protocol(name), url)
+            relative = name.removeprefix(root).lstrip("/")
+            files.add(InputFile(path, info["size"], _version(info), relative))
+    return Named(files.in_order(), is_one_file)
 
 
 def _found(filesystem: Any, place: str) -> tuple[dict[str, dict[str, Any]], str, bool]:
@@ -211,13 +241,11 @@ def _version(info: dict[str, Any]) -> str:
     return ""
 
 
-def visible(files: Iterable[InputFile]) -> list[InputFile]:
+def visible(files: Iterable[InputFile]) -> Iterator[InputFile]:
     """Leave out hidden files and those with a leading underscore, as tables want it.
 
     A file that was named itself stays.
     """
-    return [
-        file
-        for file in files
-        if not any(part.startswith((".", "_")) for part in file.relative.split("/"))
-    ]
+    for file in files:
+        if not any(part.startswith((".", "_")) for part in file.relative.split("/")):
+            yield file

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+from array import array
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError, Option, OptionError
+from daskprs.inputs.file_list import FileList
 from daskprs.inputs.input_file import InputFile, files_fingerprint, is_url, name_of
 from daskprs.inputs.partition_format import PartitionFormat, Values, check_keys
 
@@ -48,18 +50,17 @@ class FilesSource:
         self._count = count
         self._keys = tuple(partition_keys)
         self._format = None if partition_format is None else PartitionFormat(partition_format)
-        self._values: dict[str, Values] = {}
+        self._by_key: dict[Values, array[int]] = {}
+        """With keys, the places of the files of each combination of their values."""
         if self._format is not None:
-            self._values = {file.path: self._format.values(file) for file in self._files()}
-        if self._keys:
-            if self._format is None:
-                raise OptionError(
-                    Option("partition_keys"),
-                    ": files have keys by a format of their paths only, such as ",
-                    Option("partition_format", "{user}/{season}.wav"),
-                    ".",
-                )
-            check_keys(self._keys, self._format.names)
+            self._read_paths(self._format)
+        elif self._keys:
+            raise OptionError(
+                Option("partition_keys"),
+                ": files have keys by a format of their paths only, such as ",
+                Option("partition_format", "{user}/{season}.wav"),
+                ".",
+            )
 
     def prepare(self, scratch: Path) -> None:
         """Do nothing: the files are where they are."""
@@ -69,12 +70,13 @@ class FilesSource:
         first = 0
         for index, (key, files) in enumerate(self._groups()):
             paths, sizes, _, _ = zip(*files, strict=True)
+            size_bytes = None if None in sizes else sum(sizes)
             yield MiniBatch(
                 index,
                 paths,
                 _identity(files),
                 len(files),
-                sum(sizes),
+                size_bytes,
                 key,
                 None if self._keys else first,
                 _label(files),
@@ -84,7 +86,7 @@ class FilesSource:
     def count(self) -> int | None:
         """Return how many mini-batches there are."""
         if self._keys:
-            return len(self._by_key())
+            return len(self._by_key)
         return sum(-(-len(files) // self._count) for files in self._inputs)
 
     def fingerprint(self) -> dict[str, Any]:
@@ -102,21 +104,33 @@ class FilesSource:
     def _files(self) -> Iterator[InputFile]:
         return (file for files in self._inputs for file in files)
 
+    def _read_paths(self, format_: PartitionFormat) -> None:
+        """Read what all paths carry, and keep where the files of each key are.
+
+        Raises
+        ------
+        InputError
+            When a path does not match.
+        OptionError
+            When the format has no such key.
+
+        """
+        check_keys(self._keys, format_.names)
+        if self._keys and len(self._inputs) != 1:
+            self._inputs = [FileList(self._files())]
+        for place, file in enumerate(self._files()):
+            values = dict(format_.values(file))
+            if self._keys:
+                key = tuple((key, values[key]) for key in self._keys)
+                self._by_key.setdefault(key, array("Q")).append(place)
+
     def _groups(self) -> Iterator[tuple[Values, list[InputFile]]]:
-        if self._keys:
-            yield from self._by_key().items()
-            return
-        for files in self._inputs:
+        for key, places in self._by_key.items():
+            yield key, [self._inputs[0][place] for place in places]
+        for files in self._inputs if not self._keys else ():
             remaining = iter(files)
             while group := list(islice(remaining, self._count)):
                 yield (), group
-
-    def _by_key(self) -> dict[Values, list[InputFile]]:
-        groups: dict[Values, list[InputFile]] = {}
-        for file in self._files():
-            values = dict(self._values[file.path])
-            groups.setdefault(tuple((key, values[key]) for key in self._keys), []).append(file)
-        return groups
 
 
 class FilesReader:

@@ -18,7 +18,8 @@ class InputFile(NamedTuple):
 
     path: str
     """Absolute, or an fsspec URL."""
-    size_bytes: int
+    size_bytes: int | None
+    """None where its store does not say."""
     version: str
     """Its time of modification in nanoseconds, or what the store calls a version of it."""
     relative: str

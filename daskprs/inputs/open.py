@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 from daskprs.errors import InputError
 from daskprs.inputs.columns import check_columns, check_different
 from daskprs.inputs.discover import discover, visible
+from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.input_options import check_options
 from daskprs.inputs.sizes import bytes_per_mini_batch, files_per_mini_batch
 from daskprs.inputs.suffixes import Kind, kind_of_all
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Source, TableSource
@@ -114,7 +117,7 @@ def _open_paths(data: Any, reading: Reading) -> Source:
     if kind is None:
         count = files_per_mini_batch(None if reading.partition_keys else reading.mini_batch_size)
         return FilesSource(inputs, count, reading.partition_format, reading.partition_keys)
-    files = [file for one in inputs for file in visible(one)]
+    files = FileList(_visible(inputs))
     if not files:
         msg = f"{data!r}: no file in it is a table (hidden files are skipped)."
         raise InputError(msg)
@@ -122,20 +125,22 @@ def _open_paths(data: Any, reading: Reading) -> Source:
     return _keyed(source, columns, reading)
 
 
-def _kind(inputs: list[list[InputFile]], reading: Reading) -> Kind | None:
+def _kind(inputs: list[FileList], reading: Reading) -> Kind | None:
     """Return the kind of table, or None for file input."""
-    if reading.input_type == "files":
+    if reading.input_type == "files" or next(_visible(inputs), None) is None:
         return None
-    paths = [file.path for one in inputs for file in visible(one)]
-    if reading.input_type == "table" and reading.delimiter is not None and paths:
+    paths = (file.path for file in _visible(inputs))
+    if reading.input_type == "table" and reading.delimiter is not None:
         known = kind_of_all(paths, strict=False)
         return known or Kind.DELIMITED
     return kind_of_all(paths, strict=reading.input_type == "table")
 
 
-def _open_table(
-    kind: Kind, files: list[InputFile], reading: Reading
-) -> tuple[TableSource, Sequence[str]]:
+def _visible(inputs: list[FileList]) -> Iterator[InputFile]:
+    return (file for one in inputs for file in visible(one))
+
+
+def _open_table(kind: Kind, files: FileList, reading: Reading) -> tuple[TableSource, Sequence[str]]:
     match kind:
         case Kind.PARQUET:
             from daskprs.inputs.parquet import ParquetSource

@@ -9,7 +9,7 @@ from daskprs.errors import InputError, Option
 from daskprs.inputs.input_file import name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
 COMPRESSED = (".gz", ".zst")
 
@@ -47,7 +47,7 @@ def compression_of(path: str) -> str | None:
     return "zstd" if path.endswith(".zst") else None
 
 
-def kind_of_all(paths: Sequence[str], *, strict: bool) -> Kind | None:
+def kind_of_all(paths: Iterable[str], *, strict: bool) -> Kind | None:
     """Return the kind that all files have; None when none is a table.
 
     Raises
@@ -67,11 +67,11 @@ def kind_of_all(paths: Sequence[str], *, strict: bool) -> Kind | None:
             Option("input_type", "files"),
             " to get paths, or name the files of one kind.",
         )
-    kind = next(iter(examples), None)
-    if kind is None and strict and paths:
+    kind, example = next(iter(examples.items()), (None, None))
+    if kind is None and strict and example is not None:
         raise InputError(
             Option("input_type", "table"),
-            f": the suffix of {paths[0]!r} is none of {', '.join(SUFFIXES)}. Give the ",
+            f": the suffix of {example!r} is none of {', '.join(SUFFIXES)}. Give the ",
             Option("delimiter"),
             " of delimited text under another name.",
         )

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from daskprs.output.commits import Commits, CommitTable, Numbers
+    from daskprs.output.commits import Commits, CommitTable
     from daskprs.output.headers import Headers
+    from daskprs.output.number_column import Numbers
 
 WORTH_BYTES = 1 << 20
 """Ready rows are written when there are so many bytes of them …"""

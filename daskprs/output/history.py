@@ -16,7 +16,7 @@ from daskprs.output.renumbering import Renumbering
 
 if TYPE_CHECKING:
     from daskprs.job_folder import JobFolder
-    from daskprs.output.commits import Numbers
+    from daskprs.output.number_column import Numbers
 
 
 class Publication(NamedTuple):

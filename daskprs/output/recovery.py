@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.job_folder import JobFolder
-    from daskprs.output.commits import CommitTable, Numbers
+    from daskprs.output.commits import CommitTable
     from daskprs.output.history import GivenUp, Publication
+    from daskprs.output.number_column import Numbers
     from daskprs.output.renumbering import Renumbering
     from daskprs.output.resumption import Resumption
     from daskprs.output.spec import OutputSpec

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.output.commits import Numbers
+    from daskprs.output.number_column import Numbers
 
 
 class Renumbering(NamedTuple):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+import tracemalloc
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,10 @@ from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.outcomes import Extent, Outcome, Status
 from daskprs.core.packed import Packed
+from daskprs.inputs.discover import discover
+from daskprs.inputs.file_list import FileList
+from daskprs.inputs.files import FilesSource
+from daskprs.inputs.input_file import InputFile
 from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder
 from daskprs.options import RunOptions
@@ -28,13 +34,17 @@ from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
+from daskprs.report.log_files import LogFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from daskprs.inputs.source import Source
+
 COUNT = 5_000
 PROCESSES = 2
+TEXT = OutputSpec(text=True, typed=False, header=False, separator=" ")
 SCRIPT = """\
 import os
 import sys
@@ -65,20 +75,24 @@ def calls_of(work: Callable[[], Any]) -> int:
     return counts["call"] + counts["c_call"]
 
 
+def empty_files(folder: Path, count: int) -> Path:
+    """Return a folder, made now, with so many files."""
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"{number:05d}").touch()
+    return folder
+
+
 class Driver:
     """Ledger, store and listeners as a dispatcher drives them, with agents that take no time."""
 
-    def __init__(self, folder: Path) -> None:
-        files = folder / "files"
-        files.mkdir()
-        for number in range(COUNT):
-            (files / f"{number:05d}").touch()
-        source = open_source(files, RunOptions(input_type="files", mini_batch_size=1).reading())
+    def __init__(self, folder: Path, source: Source, spec: OutputSpec = TEXT) -> None:
         job = JobFolder(folder / "job")
         job.create()
-        spec = OutputSpec(text=True, typed=False, header=False, separator=" ")
         self.store = ResultStore(job, 1, spec, folder / "out" / "rows.txt", {})
-        self.listeners = Listeners(listeners_of(job, progress=False), job)
+        told = listeners_of(job, progress=False)
+        self.written = [one for one in told if isinstance(one, LogFiles)]
+        self.listeners = Listeners(told, job)
         self.ledger = Ledger(
             "job",
             source.mini_batches(),
@@ -86,6 +100,7 @@ class Driver:
             recovered=self.store.recovered,
             expected=source.count(),
         )
+        self.elapsed_s = 1e-6
         self.now_s = 0.0
         self.done = 0
 
@@ -103,10 +118,13 @@ class Driver:
                     done = MiniBatchesDone(place, action.mini_batches, made.outcomes)
                     self.listeners.tell(done)
                     self.done += len(made.outcomes)
+            for listener in self.written:
+                listener.flush()
 
     def _returned(self, lease: Any) -> LeaseReturned:
+        took_s = self.elapsed_s
         outcomes = Packed(
-            Outcome(index, 1, Status.RUN_DONE, 1, 1, 1e9, 1e-6, 1e-6, 1e-6, Extent(2, 5))
+            Outcome(index, 1, Status.RUN_DONE, 1, 1, 1e9, took_s, took_s, took_s, Extent(2, 5))
             for index in lease.work.column("mini_batch.index")
         )
         results = Results(outcomes, b"x\n" * len(outcomes))
@@ -121,7 +139,9 @@ class Driver:
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Driver]:
     """Yield a driver of empty mini-batches."""
-    one = Driver(tmp_path)
+    files = empty_files(tmp_path / "files", COUNT)
+    options = RunOptions(input_type="files", mini_batch_size=1)
+    one = Driver(tmp_path, open_source(files, options.reading()))
     yield one
     one.close()
 
@@ -131,6 +151,46 @@ def test_the_driver_makes_few_calls_for_a_mini_batch(driver: Driver) -> None:
     calls = calls_of(driver.work)
     assert driver.done == COUNT
     assert calls / COUNT < 95
+
+
+def peak_of(work: Callable[[], Any]) -> int:
+    """Return how many bytes of Python's memory some work takes, what it leaves included."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        kept = work()
+        _, peak = tracemalloc.get_traced_memory()
+        del kept
+    finally:
+        tracemalloc.stop()
+    return peak - before
+
+
+def test_a_file_of_the_input_takes_little_memory(tmp_path: Path) -> None:
+    """While they are looked for, too: as objects each took 300 bytes beside its path."""
+    few, many = (empty_files(tmp_path / f"{count}", count) for count in (1_000, COUNT))
+    assert len(str(few / "00000")) == len(str(many / "00000"))
+    peaks = [peak_of(lambda folder=folder: discover(folder)) for folder in (few, many)]
+    a_file = (peaks[1] - peaks[0]) / (COUNT - 1_000)
+    assert a_file < len(str(many / "00000")) + 80
+
+
+def test_a_mini_batch_that_is_done_leaves_little_in_the_driver(tmp_path: Path) -> None:
+    """Its numbers, and nothing in the ledger, the plan or the logs: that is flat but for these."""
+    typed = OutputSpec(text=False, typed=True, header=False, separator=" ")
+
+    def peak(count: int) -> int:
+        found = FileList(InputFile(f"/data/{n:05d}", 0, "1", "") for n in range(count))
+        source = FilesSource([found], count=1)
+        driver = Driver(tmp_path / f"{count}", source, typed)
+        driver.elapsed_s = 0.02  # leases of a hundred: what one of them takes is soon taken
+        try:
+            return peak_of(driver.work)
+        finally:
+            driver.close()
+
+    assert (peak(2 * COUNT) - peak(COUNT)) / COUNT < 80
 
 
 @pytest.fixture

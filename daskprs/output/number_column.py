@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Numbers = np.ndarray[Any, Any]
+BLOCK = 1 << 15
 
 
 class NumberColumn:
@@ -28,35 +29,55 @@ class NumberColumn:
 
     """
 
-    __slots__ = ("_rest", "_zeros")
+    __slots__ = ("_blocks", "_last", "_zeros")
 
     def __init__(self, code: str, numbers: Numbers | None = None) -> None:
         self._zeros = 0
         """So many zeros come before the rest."""
-        self._rest = array(code)
+        self._blocks: list[array[int]] = []
+        """Of `BLOCK` numbers each: an array that grows is moved again and again, and leaves holes
+        in the memory of the process."""
+        self._last = array(code)
+        """Fewer than that."""
         if numbers is not None:
             first = np.flatnonzero(numbers)[:1]
             self._zeros = int(first[0]) if len(first) else len(numbers)
-            self._rest.frombytes(numbers[self._zeros :].astype(code).tobytes())
+            self._last.frombytes(numbers[self._zeros :].astype(code).tobytes())
+            self._cut()
 
     def __len__(self) -> int:
-        return self._zeros + len(self._rest)
+        return self._zeros + BLOCK * len(self._blocks) + len(self._last)
 
     def __getitem__(self, row: int) -> int:
-        value: int = self._rest[row - self._zeros] if row >= self._zeros else 0
+        if row < self._zeros:
+            return 0
+        block, place = divmod(row - self._zeros, BLOCK)
+        value: int = (self._blocks[block] if block < len(self._blocks) else self._last)[place]
         return value
 
     def extend(self, numbers: Iterable[int] | None, count: int) -> None:
         """Put so many numbers behind the others; None: zeros."""
         if numbers is not None:
-            self._rest.extend(numbers)
-        elif self._rest:
-            self._rest.extend(repeat(0, count))
+            self._last.extend(numbers)
+            self._cut()
+        elif self._blocks or self._last:
+            self.extend(repeat(0, count), count)
         else:
             self._zeros += count
 
     def copy(self) -> Numbers:
         """Return all of them."""
-        numbers = np.zeros(len(self), self._rest.typecode)
-        numbers[self._zeros :] = self._rest
+        numbers = np.zeros(len(self), self._last.typecode)
+        at = self._zeros
+        for block in (*self._blocks, self._last):
+            numbers[at : at + len(block)] = block
+            at += len(block)
         return numbers
+
+    def _cut(self) -> None:
+        """Cut off whole blocks."""
+        whole = len(self._last) // BLOCK * BLOCK
+        for start in range(0, whole, BLOCK):
+            self._blocks.append(self._last[start : start + BLOCK])
+        if whole:
+            self._last = self._last[whole:]

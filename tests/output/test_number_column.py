@@ -1,0 +1,28 @@
+"""A column gives back its numbers, whether they stand in blocks or are zeros that take no room."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprs.output.number_column import BLOCK, NumberColumn
+
+COUNTS = st.integers(0, 2 * BLOCK + 3)
+
+
+@given(COUNTS, COUNTS, COUNTS, st.integers(0, 9))
+def test_numbers_and_zeros_come_back_as_they_were_put_in(
+    before: int, count: int, after: int, first: int
+) -> None:
+    """All at once and one by one; and a column that is made of them is the same."""
+    numbers = [0] * before + list(range(first, first + count)) + [0] * after
+    column = NumberColumn("q")
+    column.extend(None, before)
+    column.extend(range(first, first + count), count)
+    column.extend(None, after)
+    for one in (column, NumberColumn("q", np.array(numbers, np.int64))):
+        assert len(one) == len(numbers)
+        assert np.array_equal(one.copy(), np.array(numbers, np.int64))
+        for row in {0, before, before + count, BLOCK, len(numbers) - 1} & set(range(len(numbers))):
+            assert one[row] == numbers[row]

@@ -19,7 +19,9 @@ AT_LEAST = 3
 out where one takes longer than all that: it would be taken back before its turn, and there is time
 enough to hear of it while another one runs."""
 GROWTH = 4
-"""A slot has at most so many times more than the most that came back together."""
+"""A slot has at most so many times more than the most that came back together …"""
+SAMPLES = 10
+"""… or a part of all that have come back: what so many took is no accident."""
 LARGEST = 10_000
 UNKNOWN = 100
 """So many mini-batches are thought to be left where nobody knows, …"""
@@ -38,6 +40,7 @@ class LeaseSizes:
     count: float = 0.0
     """So many mini-batches took them."""
     largest_yet: int = 1
+    seen: int = 0
 
     def work_s(self, count: int) -> float:
         """Return about how long so many mini-batches take."""
@@ -49,6 +52,7 @@ class LeaseSizes:
             self.seconds = MEMORY * self.seconds + seconds
             self.count = MEMORY * self.count + count
             self.largest_yet = max(self.largest_yet, count)
+            self.seen += count
 
     def return_after_s(self, slots: int) -> float:
         """Return how long the first result of a lease may wait for others to come back with."""
@@ -69,12 +73,13 @@ class LeaseSizes:
         """
         if self.count == 0:
             return 1
-        size = float(min(LARGEST, GROWTH * self.largest_yet))
+        size = float(min(LARGEST, max(GROWTH * self.largest_yet, self.seen // SAMPLES)))
         rate = self.count / self.seconds if self.seconds > 0 else LARGEST / SMALLEST_S
         at_least = AT_LEAST - (IN_HAND_S * rate <= 1)
         in_hand_s = IN_HAND_S * self.return_after_s(slots) / RETURN_AFTER_S
         size = max(at_least, min(size, in_hand_s * rate))
         if left is not None and slots > 1:
             share = -(-left // (2 * max(1, slots)))
-            size = min(size, max(share, SMALLEST_S * rate))
+            smallest_s = max(SMALLEST_S, self.return_after_s(slots) / 4 if slots > SLOTS_A_SECOND else 0)
+            size = min(size, max(share, smallest_s * rate))
         return max(1, int(size))

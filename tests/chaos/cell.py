@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Self
 
+    from cut_cluster import CutCluster
     from hand_cluster import HandCluster
     from strikes import Strike
 
@@ -35,6 +36,7 @@ CALLER = Path(__file__).with_name("caller.py")
 ROWS, SECONDS = 24, 0.03
 MOMENT_S, CALLER_S, LEFT_S = 60.0, 150.0, 40.0
 """How long the moment, the end of a caller, and the end of all agents may take to come."""
+CUT_OFF = "node cut off"
 CALLS = 4
 LOG = "caller.log"
 POLL_S = 0.02
@@ -74,7 +76,7 @@ class Wrong(Exception):  # noqa: N818 - it is what is found
         return ": ".join(map(str, self.args))
 
 
-def play(cell: Cell, cluster: HandCluster, base: Path, disk: Path) -> None:
+def play(cell: Cell, cluster: HandCluster | CutCluster, base: Path, disk: Path) -> None:
     """Run the job, strike it, call it again where its caller has ended, and look at what is left.
 
     Raises
@@ -105,6 +107,8 @@ def play(cell: Cell, cluster: HandCluster, base: Path, disk: Path) -> None:
             for pid in scene.stopped:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            if cell.strike == CUT_OFF:
+                cluster.mend()  # what has lived on behind the cut has to end now
             nobody_left(folder)
     left = cluster.leftovers()
     if left:
@@ -166,7 +170,9 @@ def _reached_or_ended(folder: Path, caller: Caller) -> bool:
     return moments.reached(folder) is not None or caller.process.poll() is not None
 
 
-def _finish(strike: Strike, cluster: HandCluster, spec: dict[str, Any], code: int) -> None:
+def _finish(
+    strike: Strike, cluster: HandCluster | CutCluster, spec: dict[str, Any], code: int
+) -> None:
     """Call the job again until it is Completed, where its caller may have ended."""
     calls = 1
     while code != COMPLETED:

@@ -11,37 +11,55 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from cell import Cell, Wrong, play, table
+from cell import CUT_OFF, Cell, Wrong, play, table
+from cut_cluster import CutCluster
 from hand_cluster import HandCluster
 
 DISK = "32m"
+SEEN_BY_NODES = "/var/tmp"  # noqa: S108 - a folder of its own is made there
+"""The folder of temporary files is not."""
 
 
 def main(base: Path, told: list[str]) -> int:
-    """Play them all on one cluster, which is mended after each."""
+    """Play them all, those of each kind on one cluster, which is mended after each."""
     cells = [
-        cell
-        for one in told
-        for cell in ([Cell.of(one)] if "|" in one else table(one, seed=1))
-    ]  # fmt: skip
+        cell for one in told for cell in ([Cell.of(one)] if "|" in one else table(one, seed=1))
+    ]
+    by_hand = [cell for cell in cells if cell.strike != CUT_OFF]
+    cut_off = [cell for cell in cells if cell.strike == CUT_OFF]
     wrong = 0
-    with HandCluster(base / "cluster") as cluster:
-        for number, cell in enumerate(cells):
-            folder = base / str(number)
-            begun = time.monotonic()
-            cluster.mend()
-            try:
-                play(cell, cluster, folder, disk_for(cell, folder))
-            except Wrong as error:
-                wrong += 1
-                print(f"WRONG  {cell}\n{error}", flush=True)
-            else:
-                print(f"right  {cell}  ({time.monotonic() - begun:.1f} s)", flush=True)
-                unmount(cell, folder)
-                shutil.rmtree(folder)
+    if by_hand:
+        with HandCluster(base / "cluster") as cluster:
+            wrong += play_all(by_hand, cluster, base)
+    if cut_off:
+        with (
+            CutCluster(base / "nodes") as cluster_of_nodes,
+            TemporaryDirectory(prefix="daskprs-chaos-", dir=SEEN_BY_NODES) as seen,
+        ):
+            wrong += play_all(cut_off, cluster_of_nodes, Path(seen))
     print(f"{len(cells)} cells, {wrong} wrong")
     return min(wrong, 1)
+
+
+def play_all(cells: list[Cell], cluster: HandCluster | CutCluster, base: Path) -> int:
+    """Play cells, and return how many were wrong."""
+    wrong = 0
+    for number, cell in enumerate(cells):
+        folder = base / str(number)
+        begun = time.monotonic()
+        cluster.mend()
+        try:
+            play(cell, cluster, folder, disk_for(cell, folder))
+        except Wrong as error:
+            wrong += 1
+            print(f"WRONG  {cell}\n{error}", flush=True)
+        else:
+            print(f"right  {cell}  ({time.monotonic() - begun:.1f} s)", flush=True)
+            unmount(cell, folder)
+            shutil.rmtree(folder)
+    return wrong
 
 
 def disk_for(cell: Cell, folder: Path) -> Path:

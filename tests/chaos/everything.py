@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from strikes import STRIKES
-from test_cells import NAMESPACE, can_mount
+from test_cells import NAMESPACE, can_mount, why_not
 
 HERE = Path(__file__).parent
 JOBS, DEATHS = 20, 200
@@ -23,9 +23,14 @@ def main(jobs: int = JOBS, deaths: int = DEATHS, seed: int | None = None) -> int
     """Play both halves."""
     seed = int(time.time()) if seed is None else seed
     within = NAMESPACE if can_mount() else []
-    rows = [strike for strike in STRIKES if within or strike != "disk full"]
+    left_out = {}
     if not within:
-        print("left out, since no disk can be mounted here: disk full")
+        left_out["disk full"] = "no disk can be mounted here"
+    if reason := why_not():
+        left_out["node cut off"] = reason
+    for row, why in left_out.items():
+        print(f"left out: {row}, since {why}", flush=True)
+    rows = [strike for strike in STRIKES if strike not in left_out]
     with tempfile.TemporaryDirectory(prefix="daskprs-chaos-") as folder:
         print(f"seed {seed}", flush=True)
         table = [*within, sys.executable, HERE / "cells.py", Path(folder) / "table", *rows]

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from distributed import Scheduler, Worker
-
 START_S = 60.0
 COME_BACK_S = 20.0
 POLL_S = 0.02
@@ -73,11 +71,11 @@ class HandCluster:
         A nanny whose worker was killed twice in a row may not start a third: it is replaced.
         """
         self.start_missing()
-        if not self._have_workers(COME_BACK_S):
+        if not has_workers(self.address, self._wanted, COME_BACK_S):
             for nanny in self._nannies:
                 end_tree(nanny)
             self.start_missing()
-            if not self._have_workers(START_S):
+            if not has_workers(self.address, self._wanted, START_S):
                 raise TimeoutError(self._told())
 
     def start_missing(self) -> None:
@@ -112,12 +110,8 @@ class HandCluster:
         return [process.pid for process in roots if process is not None]
 
     def leftovers(self) -> list[str]:
-        """Return what the cluster still has of any job: plugins and tasks."""
-        with Client(self.address, set_as_default=False, timeout=START_S) as client:
-            found = [*client.run_on_scheduler(_of_jobs_on_scheduler)]
-            for names in client.run(_of_jobs_on_worker, on_error="return").values():
-                found += names if isinstance(names, list) else []
-        return found
+        """Return what the cluster still has of any job."""
+        return leftovers(self.address)
 
     def _start_scheduler(self) -> None:
         told = self._folder / f"scheduler-{self._started}.json"
@@ -140,17 +134,9 @@ class HandCluster:
                 [sys.executable, "-m", "dask", kind, *arguments],
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=os.environ | SETTINGS | {"PYTHONPATH": os.pathsep.join(sys.path)},
+                env=os.environ | SETTINGS,
                 start_new_session=True,
             )
-
-    def _have_workers(self, timeout_s: float) -> bool:
-        try:
-            with Client(self.address, set_as_default=False, timeout=START_S) as client:
-                client.wait_for_workers(self._wanted, timeout=timeout_s)
-        except TimeoutError:
-            return False
-        return True
 
     def _told(self) -> str:
         """Return the ends of all logs."""
@@ -158,13 +144,27 @@ class HandCluster:
         return "".join(f"{log.name}:\n{log.read_text()[-2000:]}\n" for log in logs)
 
 
-def _of_jobs_on_scheduler(dask_scheduler: Scheduler) -> list[str]:
-    names = [*dask_scheduler.plugins, *map(str, dask_scheduler.tasks)]
+def has_workers(address: str, count: int, timeout_s: float) -> bool:
+    """Return whether a scheduler has so many workers, or gets them in time."""
+    try:
+        with Client(address, set_as_default=False, timeout=START_S) as client:
+            client.wait_for_workers(count, timeout=timeout_s)
+    except TimeoutError:
+        return False
+    return True
+
+
+def leftovers(address: str) -> list[str]:
+    """Return what a cluster still has of any job: plugins and tasks."""
+    with Client(address, set_as_default=False, timeout=START_S) as client:
+        # Lambdas, since they travel by value: nobody there has this module.
+        names: list[str] = client.run_on_scheduler(
+            lambda dask_scheduler: [*dask_scheduler.plugins, *map(str, dask_scheduler.tasks)]
+        )
+        of_workers = client.run(lambda dask_worker: [*dask_worker.plugins], on_error="return")
+        for of_worker in of_workers.values():
+            names += of_worker if isinstance(of_worker, list) else []
     return [name for name in names if "daskprs" in name]
-
-
-def _of_jobs_on_worker(dask_worker: Worker) -> list[str]:
-    return [name for name in dask_worker.plugins if "daskprs" in name]
 
 
 def end_tree(process: subprocess.Popen[bytes]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,12 @@ def enter_agent(folder: Path) -> None:
     """Note this process as an agent, with the worker that it belongs to, and the nanny of that."""
     zygote, worker = os.getppid(), _parent(os.getppid())
     (folder / AGENTS).mkdir(exist_ok=True)
-    told = {"zygote": zygote, "worker": worker, "nanny": _parent(worker)}
+    told = {
+        "zygote": zygote,
+        "worker": worker,
+        "nanny": _parent(worker),
+        "host": socket.gethostname(),
+    }
     (folder / AGENTS / str(os.getpid())).write_text(json.dumps(told))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import moments
 import psutil
 from caller import FAILED
+from cut_cluster import CutCluster
 
 if TYPE_CHECKING:
     import random
@@ -31,7 +32,7 @@ BALLAST = "ballast"
 class Scene:
     """What there is to strike."""
 
-    cluster: HandCluster
+    cluster: HandCluster | CutCluster
     folder: Path
     disk: Path
     caller: int
@@ -47,10 +48,10 @@ class Scene:
         living = sorted(filter(psutil.pid_exists, agents))
         return self.chance.choice(living or sorted(agents))
 
-    def of_agent(self, who: str) -> int:
-        """Return the zygote, worker or nanny of that agent."""
+    def of_agent(self, who: str) -> Any:
+        """Return the zygote, worker, nanny or host of that agent."""
         told = (self.folder / moments.AGENTS / str(self.agent())).read_text()
-        return int(json.loads(told)[who])
+        return json.loads(told)[who]
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,12 @@ def pause(whom: Callable[[Scene], int]) -> Callable[[Scene], None]:
     return do
 
 
+def cut_off(scene: Scene) -> None:
+    """Cut the node of that agent off the network."""
+    assert isinstance(scene.cluster, CutCluster)
+    scene.cluster.cut(scene.of_agent("host"))
+
+
 def fill_disk(scene: Scene) -> None:
     """Take the last byte of the disk that the job folder is on."""
     with (
@@ -114,6 +121,7 @@ STRIKES = {
     "scheduler paused": Strike(pause(lambda scene: scene.cluster.scheduler)),
     "caller killed": Strike(kill(lambda scene: scene.caller), ends=(-signal.SIGKILL,)),
     "caller paused": Strike(pause(lambda scene: scene.caller)),
+    "node cut off": Strike(cut_off),
     "disk full": Strike(fill_disk, ends=(FAILED,)),
 }
 """By name: who, and what happens to it."""

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from separate_nodes import why_not
 
 PROGRAM = Path(__file__).with_name("cells.py")
 CELLS = {
@@ -37,6 +38,7 @@ CELLS = {
         "publish | append_row",
     ],
     "caller paused": ["run | append_row"],
+    "node cut off": ["run | append_row"],
     "disk full": ["run | append_row", "commit | append_row", "publish | append_row"],
 }
 """Some of each row of the table; `make chaos` plays all, and strikes at random besides."""
@@ -60,6 +62,8 @@ def test_nothing_is_lost_doubled_or_charged_to_the_innocent(tmp_path: Path, stri
         if not can_mount():
             pytest.skip("a small disk cannot be mounted here: no unprivileged mount namespaces")
         within = NAMESPACE
+    if strike == "node cut off" and (reason := why_not()):
+        pytest.skip(reason)
     cells = [f"{strike} | {where} | 1" for where in CELLS[strike]]
     done = subprocess.run(
         [*within, sys.executable, str(PROGRAM), str(tmp_path / "chaos"), *cells],

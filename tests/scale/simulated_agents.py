@@ -1,11 +1,17 @@
-"""Agents that only let time pass, in the place of those that run scripts."""
+"""Agents that only let time pass, in the place of those that run scripts.
+
+A real lease waits in a thread. A thousand threads in one process would do little but wait for each
+other, so these leases are coroutines.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
-import threading
 import time
 from typing import TYPE_CHECKING, Any
+
+from distributed import get_worker
 
 from daskprs.agent.lease_run import LeaseRun
 from daskprs.agent.messages import Outcomes
@@ -30,7 +36,6 @@ class Work:
     done = 0
     begun_s: float | None = None
     ended_s = 0.0
-    lock = threading.Lock()
 
     @classmethod
     def begin(cls, seconds: float) -> None:
@@ -40,9 +45,8 @@ class Work:
     @classmethod
     def add(cls, count: int, now: float) -> None:
         """Count what is done."""
-        with cls.lock:
-            cls.done += count
-            cls.ended_s = max(cls.ended_s, now)
+        cls.done += count
+        cls.ended_s = max(cls.ended_s, now)
 
     @classmethod
     def busy(cls, slots: int) -> float:
@@ -60,7 +64,7 @@ class SimulatedSlot:
         self.process = ""
         self.node = 0
 
-    def run(self, lease: Lease) -> LeaseReturned:
+    async def run(self, lease: Lease) -> LeaseReturned:
         """Let time pass until something of the lease is to be handed back."""
         now = time.monotonic()
         if Work.begun_s is None:
@@ -73,7 +77,7 @@ class SimulatedSlot:
                 self._free_s = now
             self._run.extend(lease.work)
             self._run.return_after_s = lease.return_after_s
-        return self._watch(lease, self._run, self._events(lease.post, lease.node))
+        return await self._watch(lease, self._run, self._events(lease.post, lease.node))
 
     def state(self) -> SlotState:
         """Return what a slot is doing."""
@@ -86,7 +90,7 @@ class SimulatedSlot:
         self.process, self.node = post.process, node
         return AgentStarted(self.process, os.getpid()), AgentReady(self.process, 0.0)
 
-    def _watch(self, lease: Lease, run: LeaseRun, events: tuple[Any, ...]) -> LeaseReturned:
+    async def _watch(self, lease: Lease, run: LeaseRun, events: tuple[Any, ...]) -> LeaseReturned:
         while True:
             self._finish(run, time.monotonic())
             untouched: tuple[int, ...] = ()
@@ -105,7 +109,7 @@ class SimulatedSlot:
                 )
             next_s = self._free_s + Work.seconds - time.monotonic()
             sleep_s = next_s if due_in_s is None else min(next_s, due_in_s)
-            time.sleep(max(SHORTEST_SLEEP_S, sleep_s))
+            await asyncio.sleep(max(SHORTEST_SLEEP_S, sleep_s))
 
     def _finish(self, run: LeaseRun, now: float) -> None:
         """Enter what is done by now."""
@@ -131,13 +135,10 @@ class SimulatedPool:
 
     def __init__(self, *_: Any) -> None:
         self._slots: dict[int, SimulatedSlot] = {}
-        self._lock = threading.Lock()
 
-    def run(self, lease: Lease) -> LeaseReturned:
+    async def run(self, lease: Lease) -> LeaseReturned:
         """Work on a lease in the slot that it names."""
-        with self._lock:
-            slot = self._slots.setdefault(lease.slot, SimulatedSlot())
-        return slot.run(lease)
+        return await self._slots.setdefault(lease.slot, SimulatedSlot()).run(lease)
 
     def states(self) -> dict[int, SlotState]:
         """Return what each slot is doing."""
@@ -152,3 +153,9 @@ class SimulatedPool:
 
     def close(self) -> None:
         """There is nothing to close."""
+
+
+async def run_lease(job: str, lease: Lease) -> LeaseReturned:
+    """Run a lease in the simulated agent of its slot."""
+    pool: SimulatedPool = get_worker().plugins[job].pool
+    return await pool.run(lease)

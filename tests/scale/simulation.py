@@ -24,13 +24,20 @@ from distributed import Client, LocalCluster
 from simulated_agents import ROW, SimulatedPool, Work
 
 import daskprs
-from daskprs.cluster import worker_plugin
+from daskprs.cluster import session, worker_plugin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SAMPLE_EVERY_S = 0.05
-SETTINGS = {"distributed.admin.tick.limit": "1h", "distributed.admin.low-level-log-length": 10}
+SETTINGS = {
+    "distributed.admin.tick.limit": "1h",
+    "distributed.admin.low-level-log-length": 10,
+    # What each worker does beside its work it does a hundred times in this one process.
+    "distributed.admin.tick.interval": "5s",
+    "distributed.admin.system-monitor.interval": "60s",
+    "distributed.worker.profile.enabled": False,
+}
 
 
 class Watch(threading.Thread):
@@ -59,9 +66,11 @@ class Watch(threading.Thread):
 @contextmanager
 def nodes(count: int, slots_each: int) -> Iterator[LocalCluster]:
     """Yield a cluster of workers in this process, each of which says that it is on its own host."""
-    simulated: Any = worker_plugin
-    simulated.AgentPool = SimulatedPool
-    simulated.get_address_host = lambda address: f"host{address.rpartition('/')[2]}"
+    plugin: Any = worker_plugin
+    leases: Any = session
+    leases.run_lease = simulated_agents.run_lease
+    plugin.AgentPool = SimulatedPool
+    plugin.get_address_host = lambda address: f"host{address.rpartition('/')[2]}"
     with (
         dask.config.set(SETTINGS),
         LocalCluster(

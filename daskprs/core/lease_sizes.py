@@ -13,7 +13,9 @@ SLOTS_A_SECOND = 100
 """… and later where there are many slots: each return costs Dask and the driver milliseconds, and
 so many a second keep them half busy."""
 SMALLEST_S = 0.02
-"""Toward the end leases shrink to this and no further: a task for less costs more than it saves."""
+"""Toward the end leases shrink to this and no further: a task for less costs more than it saves …"""
+SHARE_OF_RETURN = 4
+"""… and where there are many slots, to this part of the time in which all of them return."""
 AT_LEAST = 3
 """One runs, one is loaded meanwhile, and one is known when the first is done. The last is left
 out where one takes longer than all that: it would be taken back before its turn, and there is time
@@ -80,6 +82,7 @@ class LeaseSizes:
         size = max(at_least, min(size, in_hand_s * rate))
         if left is not None and slots > 1:
             share = -(-left // (2 * max(1, slots)))
-            smallest_s = max(SMALLEST_S, self.return_after_s(slots) / 4 if slots > SLOTS_A_SECOND else 0)
+            many = slots > SLOTS_A_SECOND
+            smallest_s = self.return_after_s(slots) / SHARE_OF_RETURN if many else SMALLEST_S
             size = min(size, max(share, smallest_s * rate))
         return max(1, int(size))

@@ -93,6 +93,7 @@ class Peer:
 PEERS = (
     Peer("limit", "limit", kinds=WITH_PIPELINE),
     Peer("daskprs", "daskprs", kinds=WITH_PIPELINE, ordered=True),
+    Peer("daskprs-cluster", "daskprs_cluster", kinds=("files", "table"), ordered=True),
     Peer("multiprocessing", "multiprocessing", kinds=WITH_PIPELINE, ordered=True),
     Peer("joblib", "joblib", "joblib", ("joblib", *TABLES), ordered=True),
     Peer("mpire", "mpire", "mpire", ("mpire", *TABLES), ordered=True),

@@ -13,7 +13,7 @@ SLOTS_A_SECOND = 100
 """… and later where there are many slots: each return costs Dask and the driver milliseconds, and
 so many a second keep them half busy."""
 SMALLEST_S = 0.02
-"""Toward the end leases shrink to this and no further: a task for less costs more than it saves …"""
+"""Toward the end leases shrink to this and no further: a task costs more than less would save …"""
 SHARE_OF_RETURN = 4
 """… and where there are many slots, to this part of the time in which all of them return."""
 AT_LEAST = 3

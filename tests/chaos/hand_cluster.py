@@ -145,7 +145,10 @@ class HandCluster:
 
 
 def has_workers(address: str, count: int, timeout_s: float) -> bool:
-    """Return whether a scheduler has so many workers, or gets them in time; one that dies has none."""
+    """Return whether a scheduler has so many workers, or gets them in time.
+
+    One that is dying has none.
+    """
     try:
         with Client(address, set_as_default=False, timeout=START_S) as client:
             client.wait_for_workers(count, timeout=timeout_s)

@@ -208,8 +208,8 @@ def check(cell: Cell, strike: Strike, spec: dict[str, Any]) -> None:
     charged = [row for row in attempts if row["Status"] != "RUN_DONE" and row["charged"]]
     if len(charged) > strike.charged:
         raise Wrong("attempts of the innocent were charged", charged)
-    told = Counter((row["Mini-batch Id"], row["Picked Count"]) for row in attempts)
-    _same([attempt for attempt, times in told.items() if times > 1], [], "attempts told twice")
+    done = Counter(row["Mini-batch Id"] for row in attempts if row["Status"] == "RUN_DONE")
+    _same([index for index, times in done.items() if times > 1], [], "done twice")
 
 
 def _attempts(job: JobFolder) -> list[dict[str, Any]]:

@@ -83,7 +83,7 @@ class Backlog:
             entry = self._waiting.popleft()
             if leaves(entry):
                 passed.append(entry)
-            elif work and entry.lease_at_most != work[0].lease_at_most:
+            elif work and not _go_together(entry, work[0]):
                 self._waiting.appendleft(entry)
                 break
             else:
@@ -96,3 +96,7 @@ class Backlog:
         entries = [] if self.exhausted else list(islice(self._fresh, count))
         self.exhausted = self.exhausted or len(entries) < count
         return entries
+
+
+def _go_together(one: Entry, other: Entry) -> bool:
+    return (one.lease_at_most, one.of_lost_worker) == (other.lease_at_most, other.of_lost_worker)

@@ -31,6 +31,9 @@ class Entry(NamedTuple):
 
     One alone is found out by the next death. A large lease is of very short mini-batches, and to
     run ten thousand of those one by one would take longer than to lose one worker more."""
+    of_lost_worker: bool = False
+    """It was at work on a worker that was lost: no other such one runs beside it on a worker. The
+    one that ends them would take it along each time, and it would be failed for that."""
     failed_on: tuple[SlotId, ...] = ()
     """Where it failed, the last one last: another node is preferred, and another slot."""
     elsewhere_until_s: float = 0.0
@@ -51,9 +54,13 @@ class Entry(NamedTuple):
             failed_on=(*self.failed_on, slot),
         )
 
-    def suspected(self, among: int) -> Entry:
+    def suspected(self, among: int, *, of_lost_worker: bool = False) -> Entry:
         """Return the entry for another attempt after a death that one of several brought about."""
-        return self._replace(attempt=self.attempt + 1, lease_at_most=max(1, among // SPLIT))
+        return self._replace(
+            attempt=self.attempt + 1,
+            lease_at_most=max(1, among // SPLIT),
+            of_lost_worker=self.of_lost_worker or of_lost_worker,
+        )
 
     def lost(self, slot: SlotId) -> Entry:
         """Return the entry for another attempt after its worker went away under it alone."""
@@ -61,6 +68,7 @@ class Entry(NamedTuple):
             attempt=self.attempt + 1,
             losses=self.losses + 1,
             lease_at_most=1,
+            of_lost_worker=True,
             failed_on=(*self.failed_on, slot),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ class Flight(NamedTuple):
     def of_suspects(self) -> bool:
         """True where what it carries is to run by itself."""
         return any(entry.lease_at_most is not None for entry in self.entries.values())
+
+    @property
+    def of_lost_worker(self) -> bool:
+        """True where what it carries was at work on a worker that was lost: all of it, or none."""
+        return any(entry.of_lost_worker for entry in islice(self.entries.values(), 1))
 
     def take(self, index: int, attempt: int) -> Entry | None:
         """Take an entry out; None for the late answer of an attempt that was taken back."""

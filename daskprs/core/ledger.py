@@ -83,7 +83,7 @@ class Ledger:
         """Each slot with the lease that it works on."""
         self._leases = 0
         self._now_s = 0.0
-        self._elsewhere = Elsewhere((), 0.0)
+        self._elsewhere = Elsewhere((), {}, 0.0)
 
     @property
     def first_failure(self) -> Failure | None:
@@ -206,7 +206,7 @@ class Ledger:
             self._backlog.again(self._accounts.lose(entries[0], slot))
         else:
             for entry in entries:
-                self._backlog.again(entry.suspected(len(entries)))
+                self._backlog.again(entry.suspected(len(entries), of_lost_worker=True))
 
     # ---- what a lease brings back ----
 
@@ -250,7 +250,7 @@ class Ledger:
         if not free:
             return
         usable = self._usable.of(self._slots)
-        self._elsewhere = elsewhere = Elsewhere(usable, self._now_s)
+        self._elsewhere = elsewhere = Elsewhere(usable, self._flights, self._now_s)
         trial = self._usable.on_trial(free, self._now_s)
         if trial is not None:
             self._give(trial, 1, lambda _: False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Security
 
 import daskprs
 from daskprs import OptionError, ParallelRunFailed
@@ -68,6 +68,33 @@ def test_process_count_per_node_is_dealt_out_to_the_workers_of_a_host(
         progress=False,
     )
     assert len(list((result.logs_dir / "user" / "stdout" / "0").iterdir())) == 3
+
+
+def test_a_cluster_may_talk_tls(tmp_path: Path) -> None:
+    """By a client that has the certificates; agents and rows need none."""
+    security = Security.temporary()
+    with (
+        LocalCluster(
+            n_workers=1,
+            threads_per_worker=2,
+            protocol="tls://",
+            security=security,
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            worker_dashboard_address="127.0.0.1:0",
+        ) as cluster,
+        Client(cluster.scheduler_address, security=security, set_as_default=False) as client,
+    ):
+        assert client.scheduler.address.startswith("tls://")
+        result = daskprs.parallel_run(
+            FRAME,
+            lambda mini_batch: mini_batch,
+            mini_batch_size=8,
+            job_dir=tmp_path / "job",
+            client=client,
+            progress=False,
+        )
+        pd.testing.assert_frame_equal(result.to_pandas(), FRAME)
+    resource_tracker._resource_tracker._stop()
 
 
 def test_what_is_no_client_is_refused(tmp_path: Path) -> None:

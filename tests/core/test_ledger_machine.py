@@ -139,6 +139,14 @@ class LedgerMachine(RuleBasedStateMachine):
         suspects = {index for index in self.flights[lease.id] if self.losses.get(index)}
         assert not suspects or len(self.flights[lease.id]) == 1
         assert not (suspects and lease.prefetch)
+        beside = {
+            index
+            for other, flight in self.slots.items()
+            if flight is not None and other != slot and other.worker == slot.worker
+            for index in self.flights[flight]
+        }
+        lost_one = {index for index, losses in self.losses.items() if losses}
+        assert not (suspects & lost_one and beside & lost_one), "two that may kill a worker"
 
     def attempt_failed(self, action: FailAttempt) -> None:
         """Check who pays for a failed attempt."""

@@ -1,0 +1,59 @@
+"""A mini-batch that kills the worker that it is on: it is found out, and its neighbours succeed."""
+
+from __future__ import annotations
+
+from multiprocessing import resource_tracker
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from distributed import LocalCluster
+
+import daskprs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GUILTY = 13
+KILLER = f"""
+import os
+import signal
+from pathlib import Path
+
+def run(rows):
+    if rows["number"].iloc[0] == {GUILTY}:
+        zygote = os.getppid()
+        worker = Path(f"/proc/{{zygote}}/stat").read_text().rpartition(")")[2].split()[1]
+        os.kill(int(worker), signal.SIGKILL)
+        signal.pause()
+    return list(rows["number"])
+"""
+
+
+def test_what_kills_its_worker_is_failed_after_some_workers(tmp_path: Path) -> None:
+    """The nannies start new workers, which are used; the others are charged nothing."""
+    (tmp_path / "script.py").write_text(KILLER)
+    with LocalCluster(
+        n_workers=2,
+        threads_per_worker=2,
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        worker_dashboard_address="127.0.0.1:0",
+        silence_logs="CRITICAL",
+    ) as cluster:
+        result = daskprs.parallel_run(
+            pd.DataFrame({"number": range(40)}),
+            tmp_path / "script.py",
+            client=cluster.scheduler_address,
+            mini_batch_size=1,
+            job_dir=tmp_path / "job",
+            output_dir=tmp_path / "out",
+            run_max_try=1,
+            max_node_losses=2,
+            allowed_failed_count=1,
+            progress=False,
+        )
+    resource_tracker._resource_tracker._stop()
+    assert list(result.failed["mini_batch"]) == [GUILTY]
+    assert "was lost while this was at work on it" in result.failed["error"][0]
+    assert result.output_file is not None
+    innocent = [number for number in range(40) if number != GUILTY]
+    assert result.output_file.read_text() == "".join(f"{number}\n" for number in innocent)

@@ -78,8 +78,8 @@ def nodes(count: int, slots_each: int) -> Iterator[LocalCluster]:
             n_workers=count,
             threads_per_worker=slots_each,
             memory_limit=0,
-            dashboard_address=None,
-            worker_dashboard_address=None,
+            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            worker_dashboard_address="127.0.0.1:0",
         ) as cluster,
     ):
         yield cluster

@@ -124,6 +124,10 @@ class BadPlaces:
             lambda place, record: _only(place, where) and record.works < self._works,
         )
 
+    def forget(self, place: Place) -> None:
+        """Forget a place that there will never be again."""
+        self._records.pop(place, None)
+
     def _settle(
         self, index: int, now_s: float, speaks: Callable[[Place, _Record], bool]
     ) -> list[Place]:

@@ -36,7 +36,7 @@ class Recovered(Protocol):
         ...
 
 
-class LeftOut(NamedTuple):
+class Borne(NamedTuple):
     """A mini-batch that failed in an earlier run, and is not tried again in this one."""
 
     items: int
@@ -44,7 +44,7 @@ class LeftOut(NamedTuple):
 
 def fresh(
     plan: Iterator[MiniBatch],
-    recovered: Callable[[MiniBatch], Recovered | LeftOut | None],
+    recovered: Callable[[MiniBatch], Recovered | Borne | None],
     accounts: Accounts,
     patience: Patience,
 ) -> Iterator[Entry]:
@@ -68,7 +68,7 @@ def fresh(
             accounts.tally.plan()
             yield Entry(mini_batch)
         else:
-            if isinstance(done, LeftOut):
+            if isinstance(done, Borne):
                 accounts.carry_failure(done.items)
             else:
                 accounts.recover(done.total, done.succeeded, empty=done.empty)

@@ -15,7 +15,7 @@ from daskprs.core.actions import LeaseFailed, Remark, SlotAdded, SlotId, SlotLos
 from daskprs.core.backlog import Backlog
 from daskprs.core.elsewhere import CHOICES, Elsewhere
 from daskprs.core.flight import Flight
-from daskprs.core.fresh import LeftOut, Recovered, fresh
+from daskprs.core.fresh import Borne, Recovered, fresh
 from daskprs.core.init_rules import InitRules
 from daskprs.core.lease import Lease, LeaseReturned
 from daskprs.core.lease_sizes import UNKNOWN, LeaseSizes
@@ -63,7 +63,7 @@ class Ledger:
         plan: Iterator[MiniBatch],
         limits: Limits,
         *,
-        recovered: Callable[[MiniBatch], Recovered | LeftOut | None] = lambda _: None,
+        recovered: Callable[[MiniBatch], Recovered | Borne | None] = lambda _: None,
         expected: int | None = None,
         first_process: Callable[[int], int] = lambda _: 0,
     ) -> None:
@@ -76,11 +76,12 @@ class Ledger:
         self._accounts = Accounts(limits, self._patience)
         self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
         self._usable = Usable(self._init, self._staff)
-        self._bad = self._usable.bad
-        self._settling = Settling(self._accounts, self._backlog, self._sizes, self._bad)
         self._flights: dict[int, Flight] = {}
         self._slots: dict[SlotId, int | None] = {}
         """Each slot with the lease that it works on."""
+        self._settling = Settling(
+            self._accounts, self._backlog, self._sizes, self._usable, self._slots
+        )
         self._leases = 0
         self._now_s = 0.0
         self._elsewhere = Elsewhere((), {}, 0.0)
@@ -128,7 +129,7 @@ class Ledger:
             case _:
                 assert_never(event)
         self._go_on()
-        return [*map(Remark, self._bad.taken_out()), *self._accounts.actions]
+        return [*map(Remark, self._usable.bad.taken_out()), *self._accounts.actions]
 
     def take_back(self, actions: Iterable[Action]) -> None:
         """Count no more what was to be committed by actions that came to nothing (a full disk)."""
@@ -140,7 +141,7 @@ class Ledger:
             expected=self._expected,
             running=sum(len(flight.entries) for flight in self._flights.values()),
             waiting=len(self._backlog),
-        )._replace(left_out=tuple(map(str, self._bad.ever)))
+        )._replace(left_out=tuple(map(str, self._usable.bad.ever)))
 
     # ---- events ----
 
@@ -149,8 +150,7 @@ class Ledger:
         flight = self._flights.pop(returned.lease_id, None)
         if flight is None:
             return
-        carried = len(flight.entries)
-        self._slots[flight.slot] = None
+        carried, self._slots[flight.slot] = len(flight.entries), None
         places = self._usable.places(flight.slot, returned.process)
         init_failure = self._init.hear(returned, flight.slot)
         self._staff.hear(returned, flight.slot)
@@ -160,6 +160,7 @@ class Ledger:
             self._settling.bury(returned.death, flight, places, self._now_s)
         self._usable.dismiss(self._settling.bad, self._slots)
         self._settling.bad.clear()
+        self._usable.hear(returned, flight.slot)
         if self._accounts.over:
             return
         self._wait_on(returned, flight)

@@ -10,14 +10,18 @@ from daskprs.core.elsewhere import ELSEWHERE_S
 from daskprs.core.outcomes import Failure, Status
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from daskprs.core.accounts import Accounts
+    from daskprs.core.actions import SlotId
     from daskprs.core.backlog import Backlog
-    from daskprs.core.bad_places import BadPlaces, Place
+    from daskprs.core.bad_places import Place
     from daskprs.core.entry import Entry
     from daskprs.core.flight import Flight
     from daskprs.core.lease import Death, LeaseReturned, Results
     from daskprs.core.lease_sizes import LeaseSizes
     from daskprs.core.outcomes import Outcome
+    from daskprs.core.usable import Usable
 
 REFUSALS_BORNE = 5
 """So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
@@ -30,12 +34,19 @@ class Settling:
     """Takes mini-batches out of flights: into the accounts, or back into the backlog."""
 
     def __init__(
-        self, accounts: Accounts, backlog: Backlog, sizes: LeaseSizes, bad_places: BadPlaces
+        self,
+        accounts: Accounts,
+        backlog: Backlog,
+        sizes: LeaseSizes,
+        usable: Usable,
+        slots: Collection[SlotId],
     ) -> None:
         self._accounts = accounts
         self._backlog = backlog
         self._sizes = sizes
-        self._places = bad_places
+        self._usable = usable
+        self._slots = slots
+        self._places = usable.bad
         self.bad: list[Place] = []
         """Places that were found to be bad, until somebody takes them out."""
 
@@ -97,8 +108,8 @@ class Settling:
         *,
         alone: bool = False,
     ) -> None:
-        """Charge a failed attempt, unless its place is known to be bad."""
-        if self._places.is_out(places):
+        """Charge a failed attempt, unless its place is known to be bad, and there is another."""
+        if self._places.is_out(places) and any(map(self._usable.is_good, self._slots)):
             self._backlog.again(self._accounts.forgive(entry, outcome, flight.slot))
             return
         if outcome.failure is None or outcome.failure.retryable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.core.bad_places import BadPlaces, Device, Node, Process
+from daskprs.core.lease import AgentExited
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
     from daskprs.core.bad_places import Place
     from daskprs.core.init_rules import InitRules
-    from daskprs.core.lease import Post
+    from daskprs.core.lease import LeaseReturned, Post
     from daskprs.core.staff import Staff
 
 
@@ -61,6 +62,12 @@ class Usable:
 
     def _lacks_just(self, slot: SlotId, place: Place) -> bool:
         return isinstance(place, Device) and self._staff.lacks(slot, {place.device})
+
+    def hear(self, returned: LeaseReturned, slot: SlotId) -> None:
+        """Forget what was held against agents that have ended."""
+        for event in returned.agent_events:
+            if isinstance(event, AgentExited):
+                self.bad.forget(Process(slot.node, event.process))
 
     def dismiss(self, bad: Iterable[Place], slots: Iterable[SlotId]) -> None:
         """Have new agents in the slots where those were that are bad, or had what is bad."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.fresh import LeftOut
+from daskprs.core.fresh import Borne
 from daskprs.output.attempt_record import Attempt, Item
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class FailedWork:
         self._where = where
         self._failed: dict[int, str] = {}
         """By number, the identity."""
-        self._left_out: dict[int, LeftOut] = {}
+        self._borne: dict[int, Borne] = {}
 
     def __len__(self) -> int:
         """Return how many mini-batches have failed."""
@@ -54,11 +54,11 @@ class FailedWork:
         self._failed = {index: one.identity for index, one in given_up.items()}
         if borne_is_left:
             borne = {index: one for index, one in given_up.items() if one.borne}
-            self._left_out = {index: LeftOut(one.items) for index, one in borne.items()}
+            self._borne = {index: Borne(one.items) for index, one in borne.items()}
 
-    def left_out(self, index: int) -> LeftOut | None:
+    def borne(self, index: int) -> Borne | None:
         """Return what is to be counted for a mini-batch that is not run again."""
-        return self._left_out.get(index)
+        return self._borne.get(index)
 
     def forget(self, indexes: Iterable[int]) -> None:
         """Take note of mini-batches that succeeded."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.core.events import Place
-    from daskprs.core.fresh import LeftOut
+    from daskprs.core.fresh import Borne
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
@@ -114,10 +114,10 @@ class ResultStore:
             self._open(fingerprint, resumption, overwrite=overwrite)
             opening.pop_all()
 
-    def recovered(self, mini_batch: MiniBatch) -> Commit | LeftOut | None:
+    def recovered(self, mini_batch: MiniBatch) -> Commit | Borne | None:
         """Return what an earlier run has made of a mini-batch that is not run in this one."""
         index = mini_batch.index
-        return self._commits.find(index, mini_batch.identity) or self._failed.left_out(index)
+        return self._commits.find(index, mini_batch.identity) or self._failed.borne(index)
 
     def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
         """Keep what attempts made, one for each of these mini-batches.

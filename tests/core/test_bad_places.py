@@ -9,7 +9,7 @@ import pytest
 from daskprs.core.actions import Equipment, Remark, SlotAdded, SlotId
 from daskprs.core.bad_places import TRY_AGAIN_S
 from daskprs.core.elsewhere import ELSEWHERE_S
-from daskprs.core.lease import AgentStarted
+from daskprs.core.lease import AgentExited, AgentStarted
 from daskprs.core.outcomes import Failure, Outcome, Status
 
 BOOM = Failure("ValueError", "boom", "Traceback …")
@@ -209,3 +209,38 @@ def test_a_retry_waits_for_another_node_and_not_for_ever(desk: Any) -> None:
     cluster.do(bad)
     cluster.do(good)
     assert cluster.it.indexes(good) == [0]
+
+
+def test_what_fails_where_there_is_nothing_else_is_given_up(desk: Any) -> None:
+    """A place that is left out is no excuse for ever."""
+    cluster = Cluster(desk, 100, run_max_try=3)
+    for number in range(2):
+        cluster.add(0, number, bad=True)
+    good = cluster.add(1)
+    while "node 0" not in cluster.left_out:
+        cluster.do_all(rounds=1)
+    cluster.it.lose(good)
+    cluster.do_all(rounds=500)
+    assert cluster.it.finished
+    assert cluster.it.given_up
+
+
+def test_nothing_is_kept_of_agents_that_have_ended(desk: Any) -> None:
+    """A script that kills them one after the other has had a hundred thousand in the end."""
+    it = desk(200, slots=2, run_max_try=2)
+    kept = set()
+    while it.leases:
+        for slot, lease in list(it.leases.items()):
+            process = f"process of lease {lease.id}"
+            (index, attempt), *others = ((one.mini_batch.index, one.attempt) for one in lease.work)
+            done = Outcome(index, attempt, Status.RUN_DONE, 1, 1, 0.0, 1.0, 1.0, 1.0)
+            events = ()
+            if attempt == 1:
+                done = done._replace(status=Status.PROCESS_DIED, succeeded=0, failure=BOOM)
+                events = (AgentExited(process, -9, "killed", expected=False),)
+            untouched = tuple(other for other, _ in others)
+            it.give(slot, done, process=process, untouched=untouched, agent_events=events)
+            kept.add(len(it.ledger._usable.bad._records))
+    assert it.finished
+    assert sorted(it.committed) == list(range(200))
+    assert max(kept) <= 3

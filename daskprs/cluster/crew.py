@@ -200,9 +200,9 @@ class Crew:
                 assert_never(news)
         return False
 
-    def _heard(self, news: News) -> None:
-        """Take news from Dask's loop."""
-        self._news.put(news)
+    def _heard(self, queue: SimpleQueue[News], news: News) -> None:
+        """Take news from Dask's loop; those of a session that was lost are read no more."""
+        queue.put(news)
         if not isinstance(news, WorkerTold) or not self._roster.has(news.worker):
             self._wake(None)
 
@@ -231,7 +231,7 @@ class Crew:
             self._job,
             self._limits,
             self._far.origin,
-            self._heard,
+            partial(self._heard, self._news),
             number=self._sessions,
         )
         self._sessions += 1
@@ -251,10 +251,12 @@ class Crew:
         self._roster.lose_all()
         if self._session.connected:
             self._session.forget()
+            self._news = SimpleQueue()
             session = self._new_session()
             try:
                 session.open()
             except OSError:
+                session.forget()
                 return  # lost again; it will be seen at the next turn
             self._session = session
 

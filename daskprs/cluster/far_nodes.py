@@ -75,6 +75,8 @@ class FarNodes:
         self._said: set[str] = set()
         self._call = NodeCalls(client, job.job_id)
         self._logs = FarLogs(self._call, self._folder.logs)
+        self._lives: dict[str, str] = {}
+        """Which life of each worker was asked."""
         self._standing: dict[str, Promise[str]] = {}
         """For each worker its folder, or nothing if it sees ours, once that is known."""
         self._locks: dict[str, threading.Lock] = {}
@@ -130,9 +132,11 @@ class FarNodes:
         """
         if self._threads is None:
             return workers
+        lives = {address: worker.life for address, worker in workers.items()}
         for address in [*self._standing]:
-            if address not in workers:
-                del self._standing[address]
+            if lives.get(address) != self._lives[address]:
+                del self._standing[address]  # what it was sent went with its plugin
+        self._lives = lives
         new = []
         for address, worker in workers.items():
             if address not in self._standing:

@@ -81,7 +81,7 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         elif topic == "all" and isinstance(msg, dict) and msg.get("action") == "remove-worker":
             worker = msg["worker"]
             keys = (*msg["processing-tasks"], *msg["lost-computed-tasks"])
-            self._lost[worker] = [key for key in keys if key[0] == self.name]
+            self._lost[worker] = [key for key in keys if self._is_ours(key)]
             expected = msg["expected"] or worker in self._leaving
             self._leaving.discard(worker)
             self._tell(WorkerLost(worker, expected))
@@ -102,6 +102,10 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         """End what the job has on the cluster when its driver has vanished."""
         if client == self._client:
             _go_on(end_job(self.name, self.topics, dask_scheduler=scheduler))
+
+    def _is_ours(self, key: Any) -> bool:
+        """Say whether a key is that of a lease; those of others may be text or numbers."""
+        return isinstance(key, tuple) and key[:1] == (self.name,)
 
     async def _set_up(self, worker: str) -> None:
         responses = await self._scheduler.broadcast(

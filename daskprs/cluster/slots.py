@@ -17,7 +17,8 @@ class Nodes:
 
     A worker keeps the slots that it was given as long as it lives, since a slot that is taken away
     has an agent in it, and perhaps an hour of work: one that joins its host later gets what is
-    left, and what a lost one had goes to those that live.
+    left, and what a lost one had goes to those that live. For the same reason no host that is used
+    makes room for one that comes back.
 
     Parameters
     ----------
@@ -50,8 +51,10 @@ class Nodes:
             node = self._numbers.setdefault(worker.host, len(self._numbers))
             hosts.setdefault(node, []).append(address)
         self._dealt = {worker: self._dealt[worker] for worker in workers if worker in self._dealt}
+        idle = [node for node, has in hosts.items() if self._dealt.keys().isdisjoint(has)]
+        used = sorted(hosts, key=lambda node: (node in idle, node))[: self._node_count]
         offered: dict[SlotId, Equipment] = {}
-        for node in sorted(hosts)[: self._node_count]:
+        for node in sorted(used):
             self._deal([workers[address] for address in hosts[node]])
             offered |= self._of_node(node, [workers[address] for address in hosts[node]])
         return offered

@@ -61,6 +61,15 @@ def test_only_so_many_hosts_are_used(dealt: Dealt, a_worker: Callable[..., Worke
     assert {slot.node for slot in offered} == {0}
 
 
+def test_a_host_that_comes_back_takes_nothing_from_the_one_in_its_place(dealt: Dealt) -> None:
+    """Its worker was restarted; what the other one has begun meanwhile goes on."""
+    nodes = Nodes(1, None)
+    assert dealt(nodes, a="one", b="two") == {"a": 2, "b": 0}
+    assert dealt(nodes, b="two") == {"b": 2}
+    assert dealt(nodes, c="one", b="two") == {"c": 0, "b": 2}
+    assert dealt(nodes, c="one") == {"c": 2}
+
+
 @pytest.mark.parametrize(
     ("devices", "processes"),
     [

@@ -1,0 +1,139 @@
+"""Workers and sessions that come back, and what is known of those before them."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from daskprs.cluster import crew, far_nodes
+from daskprs.cluster.far_nodes import FarNodes
+from daskprs.cluster.news import WorkerLost, unpacked
+from daskprs.cluster.scheduler_plugin import JobPlugin
+from daskprs.cluster.slots import Nodes
+from daskprs.core.actions import SlotAdded
+from daskprs.core.limits import Limits
+from daskprs.job_folder import JobFolder
+from daskprs.report.listeners import Listeners
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import pytest
+
+    from daskprs.agent.messages import JobSpec
+    from daskprs.cluster.news import WorkerTold
+
+
+class NoCluster:
+    """A client that is never asked for anything, and a scheduler that only hears."""
+
+    def __init__(self) -> None:
+        self.scheduler = self
+        self.address = "tcp://nowhere"
+        self.loop = self
+        self._event_handlers: dict[str, Any] = {}
+        self.logged: list[Any] = []
+
+    def subscribe_topic(self, topic: str, handler: Any) -> None:
+        """Hear nothing."""
+
+    def add_callback(self, *_: Any) -> None:
+        """Do nothing."""
+
+    call_later = add_callback
+
+    def log_event(self, topic: str, message: bytes) -> None:
+        """Keep what is told."""
+        self.logged.append((topic, unpacked(message)))
+
+
+def test_a_worker_with_a_new_life_at_its_address_is_asked_again_where_it_stands(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    a_job: JobSpec,
+    a_worker: Callable[..., WorkerTold],
+) -> None:
+    """What was sent to the one before it has gone with its plugin, though the address stayed."""
+    asked: SimpleQueue[str] = SimpleQueue()
+
+    def look(_: Any, worker: str, *__: Any) -> dict[str, Any]:
+        asked.put(worker)
+        return {"folder": "", "store": "", "lacks": [], "sees_output": True}
+
+    monkeypatch.setattr(far_nodes.NodeCalls, "__call__", look)
+    job = a_job._replace(job_dir=str(tmp_path), output_dir=str(tmp_path))
+    (tmp_path / "logs").mkdir()
+    monkeypatch.setattr(far_nodes.FarNodes, "_mark", lambda *_: far_nodes.Mark("", ""))
+    nodes = FarNodes(NoCluster(), job, lambda *_: None)
+    try:
+        for life in ("first", "first", "second"):
+            workers = {"a": a_worker("a", life=life)}
+            assert nodes.ready(workers) == workers
+        assert asked.qsize() == 2
+    finally:
+        nodes.close()
+
+
+def test_tasks_of_others_may_have_any_key() -> None:
+    """Numbers are keys, too; the driver hears of the worker's loss all the same."""
+    plugin = JobPlugin("job", ("topic",), "client", b"")
+    plugin._scheduler = NoCluster()
+    tasks = {7: None, "text": None, ("job", 1, 0): None, ("other", 1): None, (): None}
+    event = {
+        "action": "remove-worker",
+        "worker": "a",
+        "processing-tasks": tasks,
+        "lost-computed-tasks": set(),
+        "expected": False,
+    }
+    plugin.log_event("all", event)
+    assert plugin._scheduler.logged == [("topic", WorkerLost("a", expected=False))]
+    assert plugin._lost == {"a": [("job", 1, 0)]}
+
+
+class ASession:
+    """One that is there, until it is lost."""
+
+    def __init__(self, *given: Any, number: int) -> None:
+        *_, self.heard = given
+        self.number = number
+        self.lost = False
+        self.connected = True
+        self.wishes = self
+
+    def open(self) -> None:
+        """Find the cluster there."""
+
+    close = forget = wish = lambda *_, **__: None
+
+
+def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
+    monkeypatch: pytest.MonkeyPatch, a_job: JobSpec, a_worker: Callable[..., WorkerTold]
+) -> None:
+    """The worker has a plugin of the next session when it says so there."""
+    monkeypatch.setattr(crew, "Session", ASession)
+    told: list[Any] = []
+    client = NoCluster()
+    client.address = far_nodes.IN_PROCESS
+    it = crew.Crew(
+        client,
+        a_job,
+        Limits(),
+        Nodes(None, 1),
+        Listeners((), JobFolder("/nowhere")),
+        told.append,
+        lambda _: None,
+    )
+    it.open()
+    first = it.session
+    first.heard(a_worker("a"))
+    first.lost = True
+    for _ in range(3):
+        it.turn(0.0)
+        it._looked_s -= crew.LOOK_EVERY_S
+    assert it.session.number == 1
+    assert told == []
+    it.session.heard(a_worker("a", life="another"))
+    it.turn(0.0)
+    assert [type(event) for event in told] == [SlotAdded]

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import JobEnded, Stood
+from daskprs.core.events import JobEnded, SlotsChanged, Stood
 from daskprs.report.pace import PaceMaker, settled, total_of
 from daskprs.report.stamps import Stamps
 from daskprs.report.why_waiting import why_waiting
@@ -48,6 +48,7 @@ class Overview:
         self._stamps = Stamps()
         self._table_stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
         self._pace = PaceMaker()
+        self._slots = 0
         self._due_s = 0.0
 
     def tell(self, event: Event) -> None:
@@ -55,7 +56,9 @@ class Overview:
         match event:
             case Stood(elapsed_s=elapsed_s) if elapsed_s >= self._due_s:
                 self._due_s = elapsed_s + EVERY_S
-                self._write(event, why_waiting(event))
+                self._write(event, why_waiting(event, self._slots))
+            case SlotsChanged(slots=slots):
+                self._slots = slots
             case JobEnded():
                 self._write(Stood(event.standing, (), event.elapsed_s, 0.0), "")
 

@@ -59,7 +59,7 @@ class Progress:
         self._folder = folder
         self._pace = PaceMaker()
         self._view: View | None = None
-        self._slots: int | None = None
+        self._slots = 0
         self._retried = 0
         self._told_error = False
 

@@ -19,8 +19,8 @@ class View(NamedTuple):
     pace: Pace = Pace()
     retried: int = 0
     """Attempts that failed and were followed by another."""
-    slots: int | None = None
-    """How many the cluster offers, where it has been said."""
+    slots: int = 0
+    """How many the cluster offers."""
     ended: bool = False
 
 

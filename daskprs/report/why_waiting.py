@@ -26,7 +26,7 @@ PHASES = {
 """What is said of each, the most telling first: one that runs is why the others are idle."""
 
 
-def why_waiting(stood: Stood, slots: int | None = None) -> str:
+def why_waiting(stood: Stood, slots: int) -> str:
     """Return one clause that says what the slots are doing; empty while the job moves.
 
     Parameters
@@ -34,7 +34,7 @@ def why_waiting(stood: Stood, slots: int | None = None) -> str:
     stood
         How far the job is.
     slots
-        How many the cluster offers; None where nobody has said.
+        How many the cluster offers: none until workers have told of themselves.
 
     """
     standing = stood.standing

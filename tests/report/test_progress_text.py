@@ -38,7 +38,6 @@ UNKNOWN = {"plan_complete": False, "expected": None}
         (0, 3.0, (), 0, "waiting for workers for 3 s"),
         (3, 90.0, INIT, 0, "waiting for workers for 1 min 30 s"),
         (0, 3.0, (), 4, "agents starting for 3 s"),
-        (0, 3.0, (), None, "agents starting for 3 s"),
         (0, 3.0, STARTING, 2, "agents starting for 3 s on 2 of 2 processes"),
         (0, 41.0, INIT, 4, "init() running for 41 s on 4 of 4 processes"),
         (3, 50.0, STRAGGLER, 3, "run() running for 50 s on mini-batch 17 in process003"),
@@ -50,7 +49,7 @@ UNKNOWN = {"plan_complete": False, "expected": None}
     ],
 )
 def test_why_nothing_moves(
-    done: int, quiet_s: float, slots: tuple[SlotState, ...], offered: int | None, why: str
+    done: int, quiet_s: float, slots: tuple[SlotState, ...], offered: int, why: str
 ) -> None:
     """What the slots are doing, or that there is none; nothing while the job moves."""
     said = why_waiting(stood(done, slots=slots, quiet_s=quiet_s), offered)
@@ -111,6 +110,7 @@ LONG = View(
     stood(4, 1000, failed=1, recovered=2, slots=STRAGGLER, quiet_s=50, elapsed_s=60),
     Pace(2.0, 100),
     retried=3,
+    slots=3,
 )
 
 

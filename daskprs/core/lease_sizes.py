@@ -25,6 +25,8 @@ GROWTH = 4
 SAMPLES = 10
 """… or a part of all that have come back: what so many took is no accident."""
 LARGEST = 10_000
+IN_ALL = 100_000
+"""All slots together have no more: the driver knows each one that is out, half a kilobyte of it."""
 UNKNOWN = 100
 """So many mini-batches are thought to be left where nobody knows, …"""
 UNKNOWN_S = 0.5
@@ -75,7 +77,8 @@ class LeaseSizes:
         """
         if self.count == 0:
             return 1
-        size = float(min(LARGEST, max(GROWTH * self.largest_yet, self.seen // SAMPLES)))
+        grown = max(GROWTH * self.largest_yet, self.seen // SAMPLES)
+        size = float(min(LARGEST, max(1, IN_ALL // max(1, slots)), grown))
         rate = self.count / self.seconds if self.seconds > 0 else LARGEST / SMALLEST_S
         at_least = AT_LEAST - (IN_HAND_S * rate <= 1)
         in_hand_s = IN_HAND_S * self.return_after_s(slots) / RETURN_AFTER_S

@@ -107,8 +107,7 @@ def play(cell: Cell, cluster: HandCluster | CutCluster, base: Path, disk: Path) 
             for pid in scene.stopped:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            if cell.strike == CUT_OFF:
-                cluster.mend()  # what has lived on behind the cut has to end now
+            cluster.mend()  # what has lived on behind a cut has to end now, too
             nobody_left(folder)
     left = cluster.leftovers()
     if left:

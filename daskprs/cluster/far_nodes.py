@@ -73,7 +73,10 @@ class FarNodes:
         self._folder = JobFolder(job.job_dir)
         self._say = say
         self._said: set[str] = set()
+        self._over = threading.Event()
         self._call = NodeCalls(client, job.job_id)
+        self._send = NodeCalls(client, job.job_id, until=self._over)
+        """What is being sent when the job ends is broken off: it may take an hour."""
         self._logs = FarLogs(self._call, self._folder.logs)
         self._lives: dict[str, str] = {}
         """Which life of each worker was asked."""
@@ -84,7 +87,6 @@ class FarNodes:
         self._busy: dict[str, Promise[None]] = {}
         """For each folder the one that copies its logs."""
         self._lock = threading.Lock()
-        self._over = threading.Event()
         self._closing = ExitStack()
         self._threads: ThreadPoolExecutor | None = None
         self._output: Mark | None = None
@@ -183,7 +185,7 @@ class FarNodes:
             with self._lock_of(seen["store"]):
                 for key in self._call(address, "look", None)["lacks"]:
                     place, name = self._parcels[key]
-                    send(Path(place), name, key, self._call, address)
+                    send(Path(place), name, key, self._send, address)
         folder: str = seen["folder"]
         if not folder:
             return ""

@@ -15,6 +15,8 @@ from distributed.protocol import to_serialize
 from daskprs.cluster.lease import plugin_name
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from distributed import Client
 
     from daskprs.agent.pool import AgentPool
@@ -68,9 +70,19 @@ def _answer(call: Any, given: bytes) -> Any:
 
 
 class NodeCalls:
-    """Calls the services of workers; to be used in any thread but Dask's own."""
+    """Calls the services of workers; to be used in any thread but Dask's own.
 
-    def __init__(self, client: Client, job_id: str) -> None:
+    Parameters
+    ----------
+    client, job_id
+        Of the cluster, and of the job.
+    until
+        Once this is set, nobody is called any more.
+
+    """
+
+    def __init__(self, client: Client, job_id: str, until: Event | None = None) -> None:
+        self._until = until
         self._client = client
         self._name = plugin_name(job_id)
 
@@ -80,9 +92,11 @@ class NodeCalls:
         Raises
         ------
         Unreachable
-            When it does not answer, or is gone.
+            When it does not answer, or is gone, or is not to be called any more.
 
         """
+        if self._until is not None and self._until.is_set():
+            raise Unreachable(worker)
         message = {"op": self._name, "what": what, "given": to_serialize(pickle.dumps(given))}
         try:
             answers = self._client.sync(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from queue import SimpleQueue
+from threading import Event
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from daskprs.cluster import crew, far_nodes
 from daskprs.cluster.far_nodes import FarNodes
 from daskprs.cluster.news import WorkerLost, unpacked
+from daskprs.cluster.node_service import NodeCalls, Unreachable
+from daskprs.cluster.parcel import PIECE_BYTES, send
 from daskprs.cluster.scheduler_plugin import JobPlugin
 from daskprs.cluster.slots import Nodes
 from daskprs.core.actions import SlotAdded
@@ -18,8 +24,6 @@ from daskprs.report.listeners import Listeners
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    import pytest
 
     from daskprs.agent.messages import JobSpec
     from daskprs.cluster.news import WorkerTold
@@ -137,3 +141,21 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     it.session.heard(a_worker("a", life="another"))
     it.turn(0.0)
     assert [type(event) for event in told] == [SlotAdded]
+
+
+def test_what_is_sent_to_a_node_is_broken_off_when_the_job_is_over(tmp_path: Path) -> None:
+    """Nobody waits for a model of gigabytes that no agent will read."""
+    over = Event()
+    sent = []
+
+    def sync(_: Any, *, workers: list[str], **__: Any) -> dict[str, Any]:
+        sent.append(workers)
+        over.set()
+        return {"a": {"result": None}}
+
+    client: Any = SimpleNamespace(scheduler=SimpleNamespace(broadcast=None), sync=sync)
+    model = tmp_path / "model"
+    model.write_bytes(bytes(3 * PIECE_BYTES))
+    with pytest.raises(Unreachable):
+        send(model, "model", "key", NodeCalls(client, "job", until=over), "a")
+    assert sent == [["a"]]

@@ -99,6 +99,7 @@ class SpoolFile:
             kept = b"".join(self._pieces)[: max(0, end - self._written)]
             self._pieces, self._pending = [kept], len(kept)
             self._written = min(self._written, end)
+            self._on_disk = min(self._on_disk, end)
             if self._fd is not None:
                 os.ftruncate(self._fd, self._written)
 

@@ -71,6 +71,21 @@ def test_what_is_cut_off_is_as_if_it_had_never_been(tmp_path: Path, size: int) -
     file.forget()
 
 
+def test_what_takes_the_place_of_what_was_cut_off_is_synced_as_well(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of a failed attempt had come to the disk, and those of the next one are as long."""
+    synced: list[bytes] = []
+    monkeypatch.setattr(os, "fdatasync", lambda _: synced.append((tmp_path / "rows").read_bytes()))
+    file = SpoolFile(str(tmp_path / "rows"), synced=True)
+    for rows in (b"failed", b"worked"):
+        file.cut(0)
+        file.append(memoryview(rows))
+        file.flush()
+    assert synced == [b"failed", b"worked"]
+    file.forget()
+
+
 def test_another_thread_may_flush_at_any_time(tmp_path: Path) -> None:
     """Outcomes that have waited long enough are sent while the next result is formatted."""
     file = SpoolFile(str(tmp_path / "rows"))

@@ -112,7 +112,7 @@ def check_call(
         remote.check(folder.upload, overwrite=options.overwrite)
     elif target is not None and not options.resume:
         check_output_file(target, overwrite=options.overwrite)
-    _refuse_an_old_folder(folder, options)
+    refuse_an_old_folder(folder, options)
     kept = kept_call(data, checked, options, client=client, output_dir=output_dir, text=text)
     return CheckedCall(
         begun_s,
@@ -176,7 +176,15 @@ def check_kept_call(
     )
 
 
-def _refuse_an_old_folder(folder: JobFolder, options: RunOptions) -> None:
+def refuse_an_old_folder(folder: JobFolder, options: RunOptions) -> None:
+    """Refuse to begin where a job has begun already.
+
+    Raises
+    ------
+    JobFolderError
+        Unless this is a resume.
+
+    """
     if not options.resume and has_begun(folder):
         told = f"the folder {folder} holds a job already. Go on with it by "
         raise JobFolderError(

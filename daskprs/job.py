@@ -13,6 +13,7 @@ from daskprs.agent import warm
 from daskprs.agent.devices import visible_devices
 from daskprs.agent.environment import agent_environment, usable_cores
 from daskprs.agent.side_inputs import side_inputs_of
+from daskprs.checked_call import refuse_an_old_folder
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
@@ -23,9 +24,7 @@ from daskprs.job_end import JobEnd
 from daskprs.job_lock import has_begun, locked
 from daskprs.job_spec import agent_spec
 from daskprs.kept_call import keep_call
-from daskprs.output.output_file import (
-    make_output_dir,
-)
+from daskprs.output.output_file import make_output_dir
 from daskprs.output.resumption import RUNS, Resumption
 from daskprs.output.store import ResultStore
 from daskprs.report.end_message import end_message
@@ -80,6 +79,7 @@ class Job:
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(self._folder))
             stack.callback(warm.close)
+            refuse_an_old_folder(self._folder, self._options)  # since the call was checked
             if not has_begun(self._folder):  # else it is kept once it is not refused
                 keep_call(self._folder, self._call.kept)
             if self._call.client is None:

@@ -10,7 +10,10 @@ import pandas as pd
 import pytest
 
 import daskprs
+from daskprs.checked_call import check_call
 from daskprs.errors import JobChanged, JobFolderError
+from daskprs.job import Job
+from daskprs.options import RunOptions
 
 if TYPE_CHECKING:
     from copying import Place
@@ -287,3 +290,18 @@ def test_budgets_and_tries_count_anew(place: Place) -> None:
     result = place.run(resume=True, allowed_failed_count=1)
     assert result.mini_batches == (3, 2, 1)
     assert place.ran() == ["a", "b", "b", "c"]
+
+
+def test_of_two_calls_that_were_checked_for_one_new_folder_the_second_is_refused(
+    tmp_path: Path,
+) -> None:
+    """It waited, or was slow: by now there is another one's job, which is not this one's result."""
+    options = RunOptions.from_names(process_count_per_node=1)
+    frame = pd.DataFrame({"n": [1]})
+    first, second = (
+        check_call(frame, lambda _, *, word=word: [word], options, job_dir=tmp_path / "job")
+        for word in ("first", "second")
+    )
+    assert Job(first).run().to_pandas()["result"].tolist() == ["first"]
+    with pytest.raises(JobFolderError, match="holds a job already"):
+        Job(second).run()

@@ -23,7 +23,6 @@ DIGESTS = {
 }
 """What is compared by a digest, which says nothing to people."""
 ACCEPTABLE = ("input", "options", "script")
-OF_PLAN = ("input", "options")
 OF_ALL_ROWS = {"content", "rows", "partitions"}
 """What is known of a table as a whole; rows that are brought together by key are known by key."""
 PLACES = {"script": "in the script's folder", "input": "of the input"}
@@ -69,11 +68,6 @@ def check_unchanged(
     }
     if changed:
         raise JobChanged(*_message(changed, is_more=_is_only_more(then, now, changed)))
-
-
-def plan_differs(then: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Say whether the plan may be another one, the order of its input included."""
-    return any(json.dumps(then.get(part)) != json.dumps(now.get(part)) for part in OF_PLAN)
 
 
 def _is_only_more(then: Any, now: Any, changed: Collection[str]) -> bool:

@@ -88,10 +88,6 @@ class History:
         """Return the numbers that commits had when they were made: their names in a journal."""
         return np.array(self._recorded)
 
-    def renumbered_since(self, epoch: int) -> bool:
-        """Say whether a later epoch began with another plan."""
-        return any(by > epoch for by, _ in self._numbered)
-
     def fingerprint(self) -> dict[str, Any] | None:
         """Return what the last epoch was begun with that has something to show for it.
 
@@ -104,11 +100,6 @@ class History:
             made |= self._complete
         shown = made & self._fingerprints.keys()
         return self._fingerprints[max(shown)] if shown else None
-
-    @property
-    def last_fingerprint(self) -> dict[str, Any]:
-        """What the last epoch was begun with: its plan numbers what has been settled."""
-        return self._fingerprints[max(self._fingerprints)] if self._fingerprints else {}
 
     def _renumber(self, epoch: int, numbers: Renumbering) -> None:
         """Give everything the numbers of the plan that an epoch began with."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from daskprs.output.commits import Region, each
-from daskprs.output.fingerprint import check_unchanged, plan_differs
+from daskprs.output.fingerprint import check_unchanged
 from daskprs.output.history import History
 from daskprs.output.regions import checksum_of, holds
 
@@ -82,7 +82,6 @@ def recover(
     check_unchanged(
         history.fingerprint(), fingerprint, resumption.accepts, extend=resumption.extends
     )
-    is_other_plan = plan_differs(history.last_fingerprint, fingerprint)
     commits, standing = history.commits, history.standing()
     published = _published(history, target)
     if published is not None:
@@ -94,17 +93,16 @@ def recover(
         whole &= ~np.isin(standing, broken)
     if spec.typed:
         whole &= ~np.isin(standing, _broken(commits, standing, "typed", folder.typed_spools))
+    is_new = published is None or not np.array_equal(
+        standing[whole], history.standing(published.epoch)
+    )
     lost = standing[~whole]
     dropped = list(each(commits.column("epoch")[lost], history.recorded()[lost]))
     kept = np.zeros(len(commits), dtype=bool)
     kept[standing[whole]] = True
     commits.keep(kept)
     known = any(publication.target == target for publication in history.publications)
-    is_new = published is None or bool(
-        (commits.column("epoch") > published.epoch).any()
-        or history.renumbered_since(published.epoch)
-    )
-    numbers = resumption.renumber(folder, commits, history.given_up, is_other_plan=is_other_plan)
+    numbers = resumption.renumber(folder, commits, history.given_up)
     return Found(
         commits,
         dropped,

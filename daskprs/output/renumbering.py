@@ -44,7 +44,8 @@ class Renumbering(NamedTuple):
 def renumbered(indexes: Numbers, digests: Numbers, plan: Iterable[MiniBatch]) -> Renumbering:
     """Return where mini-batches stand in a plan.
 
-    Where several are the same by content they are taken in their order, which is as good as any.
+    Where several are the same by content they are taken in their order, which is as good as any;
+    where all stand in their old places they stay there.
 
     Parameters
     ----------
@@ -55,8 +56,10 @@ def renumbered(indexes: Numbers, digests: Numbers, plan: Iterable[MiniBatch]) ->
 
     """
     wanted = np.array(array("Q", (digest_of(one.identity) for one in plan)))
-    in_order = np.argsort(indexes, kind="stable")
-    have, open_ = in_order, np.arange(len(wanted))
+    have, open_ = np.argsort(indexes, kind="stable"), np.arange(len(wanted))
+    if indexes.max(initial=0) < len(wanted) and np.array_equal(wanted[indexes], digests):
+        same = indexes[have].astype(np.uint32)
+        return Renumbering(same, same, len(wanted))
     before, now = [], []
     while True:
         _, mine, theirs = np.intersect1d(digests[have], wanted[open_], return_indices=True)

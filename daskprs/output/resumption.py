@@ -51,10 +51,11 @@ class Resumption(NamedTuple):
         folder: JobFolder,
         commits: CommitTable,
         given_up: dict[int, GivenUp],
-        *,
-        is_other_plan: bool,
     ) -> Renumbering | None:
         """Give what is settled its numbers in the plan of now, and drop what is no longer in it.
+
+        Always, since who looks whether the plan may be another one has to trust what is written of
+        the last one: a driver that died in the middle of that would double rows.
 
         Returns
         -------
@@ -67,8 +68,8 @@ class Resumption(NamedTuple):
             When only what failed is to be run, and more than that is left.
 
         """
-        if not is_other_plan and self.runs == "all that is left":
-            return None
+        if not commits and not given_up and self.runs != "what failed":
+            return None  # a new job
         numbers = self._numbers(commits, given_up)
         if self.runs == "what failed" and numbers.left:
             raise JobFolderError(*_unfinished(folder, numbers))

@@ -27,6 +27,8 @@ TEXT = OutputSpec(text=True, typed=False)
 TYPED = OutputSpec(text=False, typed=True)
 BOTH = OutputSpec(text=True, typed=True)
 AGENT = "0-process000"
+MOST = 1_000
+"""Mini-batches in a plan that nobody has told otherwise."""
 FINGERPRINT = {"input": {"files": ["a.csv", "b.csv"]}, "script": "abc", "options": {"sep": " "}}
 
 
@@ -125,7 +127,7 @@ def driving(
     with locked(folder) as epoch:
         given = FINGERPRINT if fingerprint is None else fingerprint
         if resume:
-            resumption = Resumption(lambda: iter(()))
+            resumption = Resumption(lambda: map(mini_batch, range(MOST)))
         store = ResultStore(
             folder, epoch, spec, target, given, resumption=resumption, overwrite=overwrite
         )

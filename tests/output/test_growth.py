@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ import pytest
 from growth import drive, serial, target_of
 from hypothesis import given
 from hypothesis import strategies as st
-from store_driver import TEXT, driving, frame_of, mini_batch
+from store_driver import BOTH, TEXT, driving, frame_of, mini_batch
 
 from daskprs.errors import JobFolderError
 from daskprs.job_folder import JobFolder
@@ -20,6 +21,7 @@ from daskprs.output.resumption import Resumption
 
 if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
+    from daskprs.output.resumption import Runs
 
 NAMES = "abcdefgh"
 FILES = st.sets(st.sampled_from(NAMES))
@@ -113,6 +115,40 @@ def test_an_extension_and_a_retry_make_one_serial_run(
         assert set(drive(base, names, "what failed", seed=seed)) == fails & names
         assert target_of(base).read_bytes() == serial(names)
         assert not JobFolder(base / "job").failed.exists()
+
+
+@pytest.mark.parametrize("runs", ["all that is left", "what is new"])
+def test_a_driver_that_died_as_it_told_of_another_plan_has_doubled_nothing(
+    tmp_path: Path, runs: Runs
+) -> None:
+    """Its journal is torn at every line: it may say what the plan is, and not what became of it."""
+    drive(tmp_path / "begun", "abc", publishes=False)
+    drive(tmp_path / "begun", "bc", accepted=["input"], publishes=False)
+    told = (tmp_path / "begun" / "job" / "journal.2").read_bytes().splitlines(keepends=True)
+    assert len(told) > 1
+    for count in range(len(told)):
+        base = tmp_path / str(count)
+        shutil.copytree(tmp_path / "begun", base)
+        (base / "job" / "journal.2").write_bytes(b"".join(told[:count]))
+        assert drive(base, "bc", runs, accepted=["input"]) == []
+        assert target_of(base).read_bytes() == serial("bc")
+
+
+def test_a_mini_batch_that_is_another_one_now_takes_the_place_of_the_old_one(
+    tmp_path: Path,
+) -> None:
+    """Whoever says that nothing has changed: there are the rows of one of them, not of both."""
+    with driving(tmp_path / "job", target_of(tmp_path), BOTH) as driver:
+        driver.commit(0, frame_of(ord("a")), "a")
+        driver.commit(1, frame_of(ord("b")), "b")
+    now = Resumption(lambda: iter([mini_batch(0, "c"), mini_batch(1, "b")]))
+    with driving(tmp_path / "job", target_of(tmp_path), BOTH, resumption=now) as driver:
+        assert not driver.has(0, "c")
+        driver.commit(0, frame_of(ord("c")), "c")
+        driver.store.publish()
+    assert target_of(tmp_path).read_bytes() == serial("c") + serial("b")
+    rows = read_rows(JobFolder(tmp_path / "job"))
+    assert len(rows) == len(frame_of(ord("c"))) + len(frame_of(ord("b")))
 
 
 def test_files_that_are_the_same_by_content_keep_their_order(tmp_path: Path) -> None:

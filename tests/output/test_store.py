@@ -24,6 +24,7 @@ from store_driver import (
 from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
 from daskprs.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
+from daskprs.output.resumption import Resumption
 from daskprs.output.spec import OutputSpec
 
 if TYPE_CHECKING:
@@ -212,9 +213,10 @@ def test_a_resume_does_only_the_rest(tmp_path: Path) -> None:
 
 def test_the_same_file_given_twice_is_done_twice(tmp_path: Path) -> None:
     """Two mini-batches may be the same by content: the commit of one is not that of the other."""
+    twice = Resumption(lambda: (mini_batch(index, "a.csv") for index in range(3)))
     with driving(tmp_path / "job", target_of(tmp_path)) as driver:
         driver.commit(1, ["once"], identity="a.csv")
-    with driving(tmp_path / "job", target_of(tmp_path), resume=True) as driver:
+    with driving(tmp_path / "job", target_of(tmp_path), resumption=twice) as driver:
         assert driver.has(1, "a.csv")
         assert not driver.has(0, "a.csv")
         assert not driver.has(2, "a.csv")
@@ -321,6 +323,21 @@ def test_typed_rows_damaged_after_publishing_are_told_and_done_again(tmp_path: P
         assert target_of(tmp_path).read_bytes() == serial(range(N))
     rows = read_rows(JobFolder(tmp_path / "job"))
     assert rows.to_csv(sep=" ", header=False, index=False).encode() == serial(range(N))
+
+
+def test_what_was_published_and_is_done_again_and_fails_is_no_longer_in_the_output(
+    tmp_path: Path,
+) -> None:
+    """Result, table of failures and file tell the same."""
+    finish(tmp_path, 4, BOTH)
+    flip_a_byte(spool_in(tmp_path, "typed"), 30)
+    with driving(tmp_path / "job", target_of(tmp_path), BOTH, resume=True) as driver:
+        (left,) = [index for index in range(4) if not driver.has(index)]
+        driver.store.attempt_failed(mini_batch(left), failed_outcome(left), final=True)
+        driver.store.publish()
+    assert target_of(tmp_path).read_bytes() == serial([i for i in range(4) if i != left])
+    assert finish(tmp_path, 4, BOTH, resume=True) == [left]
+    assert target_of(tmp_path).read_bytes() == serial(range(4))
 
 
 def test_a_spool_that_is_damaged_while_the_job_runs_publishes_nothing(tmp_path: Path) -> None:

@@ -53,16 +53,20 @@ def check_output_file(target: Path, *, overwrite: bool) -> None:
         told = f"the output file {target} is a folder. Use another "
         raise OutputError(told, Option("append_row_file_name"), ".")
     if os.path.lexists(target) and not overwrite:
-        told = f"the output file {target} exists. Replace it by "
-        raise OutputError(
-            told,
-            Option("overwrite", value=True),
-            ", or write elsewhere by another ",
-            Option("output_dir"),
-            " or ",
-            Option("append_row_file_name"),
-            ".",
-        )
+        raise it_exists(target)
+
+
+def it_exists(file: object) -> OutputError:
+    """Return the error of an output file that is there, with the ways to go on."""
+    return OutputError(
+        f"the output file {file} exists. Replace it by ",
+        Option("overwrite", value=True),
+        ", or write elsewhere by another ",
+        Option("output_dir"),
+        " or ",
+        Option("append_row_file_name"),
+        ".",
+    )
 
 
 def make_output_dir(output_dir: Path) -> None:

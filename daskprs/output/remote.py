@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import Option, OutputError
 from daskprs.job_folder import whole_file
+from daskprs.output.output_file import it_exists
 from daskprs.output.regions import checksum_of
 
 if TYPE_CHECKING:
@@ -69,16 +70,7 @@ class RemoteOutput:
             return
         info = self._info()
         if info is not None and not self._is_ours(info, _read(record)):
-            told = f"the output file {self.file} exists. Replace it by "
-            raise OutputError(
-                told,
-                Option("overwrite", value=True),
-                ", or write elsewhere by another ",
-                Option("output_dir"),
-                " or ",
-                Option("append_row_file_name"),
-                ".",
-            )
+            raise it_exists(self.file)
 
     def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
         """Upload a finished file; one that was uploaded before and is still there is left.

@@ -13,9 +13,13 @@ import time
 from pathlib import Path
 
 from strikes import STRIKES
-from test_cells import NAMESPACE, can_mount, why_not
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from mounting import NAMESPACE, can_mount
+from separate_nodes import why_not
+
 JOBS, DEATHS = 20, 200
 
 

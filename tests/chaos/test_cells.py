@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mounting import NAMESPACE, can_mount
 from separate_nodes import why_not
 
 PROGRAM = Path(__file__).with_name("cells.py")
@@ -42,15 +42,6 @@ CELLS = {
     "disk full": ["run | append_row", "commit | append_row", "publish | append_row"],
 }
 """Some of each row of the table; `make chaos` plays all, and strikes at random besides."""
-NAMESPACE = ["unshare", "--map-root-user", "--mount"]
-
-
-def can_mount() -> bool:
-    """Say whether this machine lets its users mount in a namespace of their own."""
-    if shutil.which("unshare") is None:
-        return False
-    trial = [*NAMESPACE, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    return subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.timeout(400)

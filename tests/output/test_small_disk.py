@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from mounting import NAMESPACE, can_mount
 
 PROGRAM = Path(__file__).with_name("small_disk.py")
 STORIES = {
@@ -21,15 +21,6 @@ STORIES = {
     "of_logs": "a whole job whose script prints much",
 }
 """Where the disk gets full."""
-NAMESPACE = ["unshare", "--map-root-user", "--mount"]
-
-
-def can_mount() -> bool:
-    """Say whether this machine lets its users mount in a namespace of their own."""
-    if shutil.which("unshare") is None:
-        return False
-    trial = [*NAMESPACE, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
-    return subprocess.run(trial, capture_output=True, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("story", STORIES)

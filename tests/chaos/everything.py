@@ -14,12 +14,12 @@ from pathlib import Path
 
 from strikes import STRIKES
 
-HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from mounting import NAMESPACE, can_mount
 from separate_nodes import why_not
 
+HERE = Path(__file__).parent
 JOBS, DEATHS = 20, 200
 
 

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from daskprs.core.limits import Limits
 
+TICK_AT_MOST_S = 60.0
+"""The driver's loop turns several times a second. When it has stood still for longer than this (it
+was stopped, or its machine slept), that is no sign that its workers did."""
+
 
 class Patience:
     """Counts seconds without a worker, and seconds with workers in which nothing was settled."""
@@ -29,7 +33,7 @@ class Patience:
             self._deserted_s += passed_s
             return
         self._deserted_s = 0.0
-        self._stalled_s += passed_s
+        self._stalled_s += min(TICK_AT_MOST_S, passed_s)
         if self._plan_moved:
             # The plan is made between two events, and its first mini-batch may take as long as
             # it takes to shuffle the input.

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 BOOM = Failure("ValueError", "boom", "Traceback …")
 
 
+TURN_S = 30.0
+LONG_S = 1e5
+
+
 class Desk:
     """A ledger with its slots, the leases that are out, and all that it ever ordered."""
 
@@ -87,8 +91,12 @@ class Desk:
         return self.tell(SlotLost(slot))
 
     def tick(self, after_s: float) -> list[Action]:
-        """Let time go by."""
-        return self.tell(Ticked(), after_s)
+        """Let time go by, up to some hours as a driver lives through it, more as one jump."""
+        said: list[Action] = []
+        while TURN_S < after_s < LONG_S:
+            said += self.tell(Ticked(), TURN_S)
+            after_s -= TURN_S
+        return said + self.tell(Ticked(), after_s)
 
     def give(self, slot: SlotId, *outcomes: Outcome, **rest: Any) -> list[Action]:
         """Let the lease of a slot return with this."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from daskprs.core.actions import Ticked
+
 
 def test_without_progress_for_too_long_the_job_fails(desk: Any) -> None:
     """Exactly as long as allowed is not too long."""
@@ -13,6 +15,18 @@ def test_without_progress_for_too_long_the_job_fails(desk: Any) -> None:
     assert it.abort is None
     it.tick(0.5)
     assert "progress_update_timeout=100 s" in it.abort.reason
+
+
+def test_a_driver_that_stood_still_blames_nobody_for_it(desk: Any) -> None:
+    """It was stopped for an hour, say, and its workers with it; then all goes on."""
+    it = desk(10, progress_update_timeout_s=100.0)
+    it.tick(0.0)
+    it.tell(Ticked(), 3600.0)
+    assert it.abort is None
+    it.tick(40.0)
+    assert it.abort is None
+    it.tick(1.0)
+    assert it.abort is not None
 
 
 def test_a_settled_mini_batch_is_progress_and_a_failed_attempt_is_not(desk: Any) -> None:
@@ -55,7 +69,7 @@ def test_making_the_plan_is_progress(desk: Any, a_mini_batch: Any) -> None:
             yield a_mini_batch(index)
 
     it = desk(plan(), progress_update_timeout_s=100.0)
-    it.tick(3600.0 * hours[0])
+    it.tell(Ticked(), 3600.0 * hours[0])
     assert it.abort is None
 
 

@@ -20,7 +20,7 @@ from daskprs.errors import (
     ParallelRunFailed,
 )
 from daskprs.job_folder import JobFolder
-from daskprs.job_lock import has_begun, holder, latest_epoch
+from daskprs.job_lock import has_begun, held, holder, latest_epoch
 from daskprs.kept_call import keep_call, refuse_objects
 from daskprs.result import RUNNING, ParallelRunResult
 from daskprs.status import state_of
@@ -55,16 +55,17 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     OptionError
         When there is no cluster, or not enough of its workers see the job folder.
     JobFolderError
-        When the call has what only its caller's process has.
+        When the call has what only its caller's process has, or a driver is at work in the folder.
 
     """
     refuse_objects(call.folder, call.kept)
     with _cluster(call.client) as client:
         call.folder.create()
-        keep_call(call.folder, call.kept)
-        call.folder.cancel.unlink(missing_ok=True)
-        detachment = _detachment(call, client)
-        detachment.write(call.folder)
+        with held(call.folder.lock, f"the job folder {call.folder}"):
+            keep_call(call.folder, call.kept)
+            call.folder.cancel.unlink(missing_ok=True)
+            detachment = _detachment(call, client)
+            detachment.write(call.folder)
         _check_seen(client, call.folder, survive=survive)
         from daskprs.cluster.carrier import submit_driver
 

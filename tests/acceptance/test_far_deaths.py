@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 from polling import poll_for
-from separate_nodes import separate_nodes, why_not
+from separate_nodes import separate_nodes, why_not, why_temporary_files_are_seen
 
 import daskprs
 
@@ -50,7 +50,7 @@ def run(rows):
 @pytest.fixture(autouse=True)
 def can() -> None:
     """Skip where there can be no such nodes."""
-    if reason := why_not():
+    if reason := why_not() or why_temporary_files_are_seen():
         pytest.skip(reason)
 
 

@@ -243,12 +243,16 @@ def parallel_run(
     """
     given = {name: value for name, value in locals().items() if name not in OWN_PARAMETERS}
     options = RunOptions.from_names(**given, **unknown)
-    from daskprs.checked_call import check_call
-    from daskprs.job import Job
-
-    call = check_call(data, script, options, client=client, job_dir=job_dir, output_dir=output_dir)
+    places: dict[str, Any] = {"client": client, "job_dir": job_dir, "output_dir": output_dir}
     if detach:
+        from daskprs.checked_call import check_call
         from daskprs.detached import submit
 
-        return submit(call, survive=survive)
-    return Job(call).run()
+        return submit(check_call(data, script, options, **places), survive=survive)
+    from daskprs.head_start import head_start
+
+    with head_start(options, client):
+        from daskprs.checked_call import check_call
+        from daskprs.job import Job
+
+        return Job(check_call(data, script, options, **places)).run()

@@ -105,9 +105,14 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
     values["progress"] = False if values.pop("quiet") else None
     found = _named(ctx, values)
     with every_end():
-        from daskprs.job import Job
+        from daskprs.head_start import head_start
 
-        show(Job(_checked(script, inputs, found), CommandLine(ctx)).run())
+        chosen, places = _of_job(found)
+        with head_start(chosen, places["client"]):
+            from daskprs.job import Job
+
+            call = _checked(script, inputs, chosen, places)
+            show(Job(call, CommandLine(ctx)).run())
 
 
 @main.command("submit", cls=WithArguments, context_settings=CONTEXT, epilog=AFTER_SUBMIT)
@@ -127,7 +132,8 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
     with every_end():
         from daskprs import detached
 
-        show(detached.submit(_checked(script, inputs, found), survive=survive))
+        call = _checked(script, inputs, *_of_job(found))
+        show(detached.submit(call, survive=survive))
 
 
 @main.command("plan", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_PLAN)
@@ -155,12 +161,18 @@ def _named(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _checked(script: str, inputs: tuple[str, ...], found: dict[str, Any]) -> CheckedCall:
+def _of_job(found: dict[str, Any]) -> tuple[RunOptions, dict[str, str | None]]:
+    """Return the options of a job, and where it is and takes place."""
+    places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
+    return RunOptions.from_names(**found), places
+
+
+def _checked(
+    script: str, inputs: tuple[str, ...], chosen: RunOptions, places: dict[str, str | None]
+) -> CheckedCall:
     from daskprs.checked_call import check_call
 
-    places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
-    options = RunOptions.from_names(**found)
-    return check_call(_data(inputs), script, options, **places, text=True)
+    return check_call(_data(inputs), script, chosen, **places, text=True)
 
 
 def _data(inputs: tuple[str, ...]) -> Any:

@@ -107,10 +107,12 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
         found["client"] = ""
     with every_end():
         from daskprs.checked_call import check_kept_call
+        from daskprs.head_start import head_start
         from daskprs.job import Job
 
         call = check_kept_call(JobFolder(folder), how, **found)
-        show(Job(call, CommandLine(ctx)).run())
+        with head_start(call.options, call.client):
+            show(Job(call, CommandLine(ctx)).run())
 
 
 def _lines(state: JobState, folder: JobFolder, surface: CommandLine) -> list[str]:

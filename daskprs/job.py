@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from daskprs.agent import warm
-from daskprs.agent.devices import visible_devices
-from daskprs.agent.environment import agent_environment, usable_cores
 from daskprs.agent.side_inputs import side_inputs_of
 from daskprs.checked_call import refuse_an_old_folder
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
 from daskprs.errors import DaskprsError
+from daskprs.head_start import agent_count
 from daskprs.inputs.punctual_plan import punctual
 from daskprs.interrupts import LateInterrupts, held_back
 from daskprs.job_end import JobEnd
@@ -60,7 +57,6 @@ class Job:
         self._store: ResultStore | None = None
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._done)
-        self._processes = call.options.process_count_per_node or self._default_processes()
 
     def run(self) -> ParallelRunResult:
         """Do the work, and return the result or raise it."""
@@ -78,12 +74,9 @@ class Job:
         self._script.look(exclude=(self._folder.path, self._output_dir))
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(self._folder))
-            stack.callback(warm.close)
             refuse_an_old_folder(self._folder, self._options)  # since the call was checked
             if not has_begun(self._folder):  # else it is kept once it is not refused
                 keep_call(self._folder, self._call.kept)
-            if self._call.client is None:
-                warm.start(self._environment(), self._options.start_method)
             make_output_dir(self._output_dir)
             listeners = Listeners(listeners_of(self._folder, self._options.progress), self._folder)
             stack.callback(listeners.close)
@@ -95,18 +88,6 @@ class Job:
             return self._run(store, listeners)
 
     # ---- before ----
-
-    def _default_processes(self) -> int:
-        on_gpus = self._call.client is None and self._options.gpus_per_process and visible_devices()
-        return 1 if on_gpus else usable_cores()
-
-    def _environment(self) -> dict[str, str]:
-        return agent_environment(
-            os.environ,
-            self._options.environment_variables,
-            threads=usable_cores() // self._processes,
-            output_dir=str(self._call.named_output_dir),
-        )
 
     @property
     def _done(self) -> bool:
@@ -208,7 +189,8 @@ class Job:
         nodes = Nodes(options.node_count, options.process_count_per_node, options.gpus_per_process)
         job = self._spec(store.epoch)
         limits = self._options.limits()
-        with connected(self._call.client, self._processes) as client:
+        agents = agent_count(options, self._call.client)
+        with connected(self._call.client, agents) as client:
             return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:

@@ -22,7 +22,7 @@ LAYERS = [
     {"report"},
     {"result", "preview", "cluster", "surface"},
     {"kept_call"},
-    {"checked_call", "job_end", "job_spec", "status"},
+    {"checked_call", "head_start", "job_end", "job_spec", "status"},
     {"job"},
     {"detached"},
     {"api"},

@@ -21,6 +21,7 @@ THREAD_COUNTS = (
     "RAYON_NUM_THREADS",
 )
 OUTPUT_PATH = "AZUREML_BI_OUTPUT_PATH"
+"""Where scripts find the output folder."""
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -47,7 +48,7 @@ def _quota(cgroup: Path) -> float | None:
 
 
 def agent_environment(
-    base: Mapping[str, str], user: Mapping[str, str] | None, *, threads: int, output_dir: str
+    base: Mapping[str, str], user: Mapping[str, str] | None, *, threads: int
 ) -> dict[str, str]:
     """Return the complete environment of the agents of a node.
 
@@ -60,13 +61,9 @@ def agent_environment(
     threads
         An agent's share of the cores. It is set for all thread pools, over what `base` says: Dask
         workers carry ``OMP_NUM_THREADS=1`` for themselves, and nobody can tell it from a wish.
-    output_dir
-        Told as ``AZUREML_BI_OUTPUT_PATH``.
-
     """
     counts = dict.fromkeys(THREAD_COUNTS, str(max(1, threads)))
-    system = {OUTPUT_PATH: output_dir}
-    return {**base, **counts, **system, **(user or {})}
+    return {**base, **counts, **(user or {})}
 
 
 def system_arguments(

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from daskprs.agent import pools, warm
-from daskprs.agent.environment import agent_environment
+from daskprs.agent.environment import OUTPUT_PATH, agent_environment
 from daskprs.agent.messages import ProcessSpec
 from daskprs.agent.slot import Slot
 from daskprs.agent.supervisor import Supervisor
@@ -101,12 +101,7 @@ class AgentPool:
                         "times: look at the memory of the machine, and at what the script kills."
                     )
                     raise AgentError(msg)
-                environment = agent_environment(
-                    os.environ,
-                    self._job.environment,
-                    threads=threads,
-                    output_dir=self._job.output_dir,
-                )
+                environment = agent_environment(os.environ, self._job.environment, threads=threads)
                 self._zygote = warm.take(environment, self._job.start_method)
             return self._zygote
 
@@ -137,7 +132,10 @@ class AgentPool:
             spool=self._spool(f"{node}-{name}"),
             environment={
                 variable: value
-                for variable, value in post.environment.items()
+                for variable, value in {
+                    OUTPUT_PATH: self._job.output_dir,
+                    **post.environment,
+                }.items()
                 if variable not in self._job.environment
             },
             far=self._job.far,

@@ -38,4 +38,4 @@ def close() -> None:
         left = [zygote for _, _, zygote in _ahead]
         _ahead.clear()
     for zygote in left:
-        zygote.close()
+        zygote.discard()

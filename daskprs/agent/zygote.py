@@ -107,6 +107,11 @@ class Zygote:
         self._listener.join()
         self._control.close()
 
+    def discard(self) -> None:
+        """End it without waiting for what it imports: there are no agents."""
+        self._process.kill()
+        self.close()
+
     # ---- messages ----
 
     def _send(self, order: tuple[str, object], fds: list[int]) -> None:

@@ -47,6 +47,7 @@ def init():
         model=Model.get_model_path("digits"),
         threads=os.environ["OMP_NUM_THREADS"],
         own=os.environ["OWN"],
+        output_variable=os.environ["AZUREML_BI_OUTPUT_PATH"],
     )
     print("printed")
     os.write(1, b"written by the descriptor\\n")
@@ -96,7 +97,7 @@ def test_a_script_finds_its_surroundings(tmp_path: Path) -> None:
     assert found["cwd"] == found["working_dir"]
     assert found["sibling"] == "a sibling"
     assert found["one"]
-    assert found["output_dir"] == str(tmp_path / "out")
+    assert found["output_dir"] == found["output_variable"] == str(tmp_path / "out")
     assert found["agent"] == "process000"
     assert found["model"] == "/models/digits"
     assert (found["threads"], found["own"]) == ("3", "yes")

@@ -1,0 +1,55 @@
+"""A head start: a process imports what agents need while the call is checked and Dask imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from daskprs.agent import warm
+from daskprs.agent.devices import visible_devices
+from daskprs.agent.environment import agent_environment, usable_cores
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distributed import Client
+
+    from daskprs.options import RunOptions
+
+
+@contextmanager
+def head_start(options: RunOptions, client: Client | str | None) -> Iterator[None]:
+    """Have a zygote started within the block, if agents are to be children of this process.
+
+    It is half of the time until the first mini-batch, and runs nothing of the caller's: what the
+    check of the call refuses ends it at once.
+    """
+    try:
+        if client is None and not _has_current_client():
+            share = usable_cores() // agent_count(options, client)
+            environment = agent_environment(
+                os.environ, options.environment_variables, threads=share
+            )
+            warm.start(environment, options.start_method)
+        yield
+    finally:
+        warm.close()
+
+
+def agent_count(options: RunOptions, client: Client | str | None) -> int:
+    """Return how many agents a cluster in this process is to have."""
+    if options.process_count_per_node:
+        return options.process_count_per_node
+    on_gpus = client is None and options.gpus_per_process and visible_devices()
+    return 1 if on_gpus else usable_cores()
+
+
+def _has_current_client() -> bool:
+    """Say whether Dask has a client that the job will use; without Dask there is none."""
+    if "distributed" not in sys.modules:
+        return False
+    from daskprs.cluster.connect import current_client
+
+    return current_client() is not None

@@ -1,0 +1,62 @@
+"""What agents need is imported while the call is checked, and nothing is left of it if refused."""
+
+from __future__ import annotations
+
+import os
+
+import psutil
+import pytest
+from distributed import Client, LocalCluster
+
+from daskprs.agent import warm
+from daskprs.agent.environment import agent_environment, usable_cores
+from daskprs.cluster.connect import IN_PROCESS
+from daskprs.errors import OptionError
+from daskprs.head_start import head_start
+from daskprs.options import RunOptions
+
+
+def children() -> set[int]:
+    """Return the processes that this one has started."""
+    return {child.pid for child in psutil.Process().children()}
+
+
+def test_the_pool_finds_what_was_started_for_it() -> None:
+    """It asks by the environment, the agent's share of the cores among it."""
+    before = children()
+    options = RunOptions.from_names(process_count_per_node=1, environment_variables={"A": "b"})
+    with head_start(options, None):
+        (started,) = children() - before
+        threads = usable_cores()
+        environment = agent_environment(os.environ, {"A": "b"}, threads=threads)
+        zygote = warm.take(environment, options.start_method)
+        assert children() - before == {started}
+        zygote.close()
+    assert children() == before
+
+
+def test_nothing_is_left_of_a_call_that_is_refused() -> None:
+    """Not even until it has imported what it was about to."""
+    before = children()
+
+    def refuse() -> None:
+        with head_start(RunOptions(), None):
+            assert children() > before
+            msg = "no such input"
+            raise OptionError(msg)
+
+    with pytest.raises(OptionError):
+        refuse()
+    assert children() == before
+
+
+def test_agents_elsewhere_need_no_process_here() -> None:
+    """On the cluster of an address, of a client, or of the current client."""
+    before = children()
+    with (
+        LocalCluster(threads_per_worker=1, **IN_PROCESS) as cluster,
+        Client(cluster) as client,
+    ):
+        for given in (cluster.scheduler_address, client, None):
+            with head_start(RunOptions(), given):
+                assert children() == before

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import functools
 import io
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,8 @@ from daskprs.output.cells import (
 )
 from daskprs.output.date_text import date_text
 
+Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
+"""Which rows, as a mask."""
 TEXT = pa.large_string()
 NOT_FOR_ARROW = (pa.ArrowException, OverflowError, UnicodeError)
 """What Arrow says to cells that it cannot hold."""
@@ -104,17 +106,40 @@ def text_of(column: Column, quotes: Quotes) -> Any:
             return _any(column, quotes)
 
 
+def cells_for_arrow(column: Column, quotes: Quotes) -> Any:
+    """Return a column for Arrow's CSV writer: numbers as they are where it writes them alike.
+
+    Otherwise text, as `text_of` does.
+    """
+    if isinstance(column.dtype, np.dtype):
+        values = column.to_numpy()
+        match values.dtype.kind:
+            case "i" | "u":
+                return pa.array(values)
+            case "f" if values.dtype.itemsize in WITHOUT_EXPONENT:
+                integral, far = _unlike(values)
+                if not (integral.any() or far.any()):
+                    return pa.array(values, from_pandas=True)
+                return _mended(values, integral, far)
+    return text_of(column, quotes)
+
+
 def numbers(values: np.ndarray[Any, Any]) -> Any:
     """Return the text of numbers or booleans; NaN is null."""
     match values.dtype.kind:
         case "f" if values.dtype.itemsize in WITHOUT_EXPONENT:
-            return _floats(values)
+            return _mended(values, *_unlike(values))
         case "f":
             return pa.array(values.astype(str).tolist(), TEXT, mask=np.isnan(values))
         case "b":
             return _booleans(pa.array(values))
         case _:
             return pa.array(values).cast(TEXT)
+
+
+def has_quotes(cells: Any) -> bool:
+    """Say whether an array has a text with a quotation mark."""
+    return bool(cells.type == TEXT) and b'"' in bytes(characters(cells))
 
 
 class Quotes:
@@ -174,13 +199,18 @@ def _plain(column: Column, quotes: Quotes) -> Any:
             return _any(column, quotes)
 
 
-def _floats(values: np.ndarray[Any, Any]) -> Any:
-    text = pa.array(values, from_pandas=True).cast(TEXT)
+def _unlike(values: np.ndarray[Any, Any]) -> tuple[Rows, Rows]:
+    """Return which floats Arrow writes without a decimal, and which may have an exponent."""
     lowest, highest = WITHOUT_EXPONENT[values.dtype.itemsize]
     with np.errstate(invalid="ignore"):  # signaling NaN, which NumPy would warn of
         size = np.abs(values)
         integral = (values == np.trunc(values)) & (size < highest)
         far = ((size < lowest) & (size > 0)) | (size >= highest)
+    return integral, far
+
+
+def _mended(values: np.ndarray[Any, Any], integral: Rows, far: Rows) -> Any:
+    text = pa.array(values, from_pandas=True).cast(TEXT)
     if integral.any():
         point = pc.if_else(pa.array(integral), scalar(".0"), scalar(""))
         text = pc.binary_join_element_wise(text, point, scalar(""))

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from put_together import together
 
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.delimited_arrow import ArrowParser
+from daskprs.inputs.delimited_arrow import EMPTY, ArrowParser, may_hold_nulls
+from daskprs.inputs.delimited_arrow import NULLS as WORDS_FOR_NULL
 from daskprs.inputs.delimited_parse import DelimitedParser, Dialect
 from daskprs.inputs.open import open_source
 from daskprs.inputs.reading import Reading
@@ -274,3 +275,8 @@ def test_a_reader_travels_and_keeps_little(tmp_path: Path) -> None:
     reader.close()
     assert set(frame["b"]) == {"x\ny"}
     assert peak < 12 << 20
+
+
+def test_every_word_for_null_is_looked_for() -> None:
+    """Text without a certain letter is read without them."""
+    assert all(may_hold_nulls(word.encode()) for word in WORDS_FOR_NULL if word not in EMPTY)

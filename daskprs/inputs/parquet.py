@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs.inputs.arrow_pandas import OneType
+    from daskprs.inputs.arrow_pandas import OneType, ToPandas
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Unit
@@ -144,7 +145,6 @@ class ParquetReader:
         self._paths = paths
         self._values = values
         self._types = types
-        self._to_pandas = values[0].to_pandas(types)
         self._decoded: tuple[int, int] | None = None
         self._table: pa.Table | None = None
 
@@ -161,6 +161,11 @@ class ParquetReader:
     def close(self) -> None:
         """Let go of the row group."""
         self._table = None
+
+    @cached_property
+    def _to_pandas(self) -> ToPandas:
+        """Made by the agent: the driver, which makes the reader, does without pandas."""
+        return self._values[0].to_pandas(self._types)
 
     def _decode(self, file: int, group: int) -> pa.Table:
         path, schema = self._paths[file], self._types.schema

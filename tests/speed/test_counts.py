@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 import tracemalloc
 from collections import Counter
@@ -47,6 +48,7 @@ PROCESSES = 2
 TEXT = OutputSpec(text=True, typed=False, header=False, separator=" ")
 SCRIPT = """\
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -316,3 +318,19 @@ def test_agents_read_the_input_little_more_than_once(tmp_path: Path) -> None:
     assert result.mini_batches.succeeded > 5 * groups
     read = sum(int(one.read_text().split()[1]) for one in told.iterdir())
     assert path.stat().st_size < read < 2 * path.stat().st_size
+
+
+def test_the_driver_cuts_parquet_without_pandas(tmp_path: Path) -> None:
+    """Importing it takes as long as all else before the first mini-batch; agents have it anyhow."""
+    pd.DataFrame({"a": [1, 2, 3], "b": ["x", "y", "z"], "c": [0.5, None, 1.5]}).to_parquet(
+        tmp_path / "rows.parquet"
+    )
+    (tmp_path / "script.py").write_text("def run(rows):\n    return rows\n")
+    code = (
+        "import sys, daskprs\n"
+        f"result = daskprs.parallel_run({str(tmp_path / 'rows.parquet')!r}, 'script.py',\n"
+        "    output_dir='out', job_dir='job', process_count_per_node=1, progress=False)\n"
+        "assert result.items.succeeded == 3, result\n"
+        "sys.exit('pandas' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

@@ -7,7 +7,8 @@
     │   ├── OptionError                  an option out of range, unknown, or at odds with another
     │   ├── ScriptError                  no such script, a syntax error in it, no run() in it
     │   ├── InputError                   no match, unreadable, or files that disagree
-    │   └── OutputError                  an output that exists, cannot be written, or has no space
+    │   ├── OutputError                  an output that exists, cannot be written, or has no space
+    │   └── YamlError                    a YAML file with mistakes: each with file, line and column
     ├── JobFolderError                   the job folder cannot be used
     │   ├── JobFolderLocked              another driver is at work in it
     │   ├── JobChanged                   a resume whose inputs, script or options differ
@@ -82,6 +83,10 @@ class InputError(UsageError):
 
 class OutputError(UsageError):
     """The output exists already, cannot be written, or does not fit on the disk."""
+
+
+class YamlError(UsageError):
+    """A YAML file cannot be used; a line for each mistake, with file, line and column."""
 
 
 class JobFolderError(DaskprsError):

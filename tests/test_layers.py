@@ -26,6 +26,7 @@ LAYERS = [
     {"job"},
     {"detached"},
     {"api"},
+    {"azure"},
     {"cli_help", "cli_options"},
     {"cli_ends", "cli_surface"},
     {"carried", "cli_detached", "cli_folder"},

@@ -1,0 +1,193 @@
+"""Forms of YAML files: which keys there are, what each may be, and what becomes of it here.
+
+A form is a pydantic model. Each of its fields says by `works`, `without_effect` or `refused` what
+becomes of the key: the table in the documentation is made from that, so that it cannot drift.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticUndefined
+
+from daskprs.azure.document import Document, Loc, dotted
+from daskprs.azure.mistakes import Mistake, nearest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
+
+
+SHOWN_CHARACTERS = 100
+"""Of a wrong value."""
+
+
+class Effect(Enum):
+    """What becomes of a key."""
+
+    WORKS = "works"
+    NONE = "accepted without effect"
+    REFUSED = "refused"
+
+
+def works(default: Any = PydanticUndefined, note: str = "", **more: Any) -> Any:
+    """Return a field that does what it says; `more` is for pydantic's own `Field`."""
+    return _field(Effect.WORKS, default, note, **more)
+
+
+def without_effect(note: str, default: Any = None, **more: Any) -> Any:
+    """Return a field that is checked, and means nothing here: the note says why."""
+    return _field(Effect.NONE, default, note, **more)
+
+
+def refused(note: str) -> Any:
+    """Return a field that may not be set: the note says what to write instead."""
+    return _field(Effect.REFUSED, None, note)
+
+
+def _field(effect: Effect, default: Any, note: str, **more: Any) -> Any:
+    return Field(default, json_schema_extra={"effect": effect.value, "note": note}, **more)
+
+
+class Form(BaseModel):
+    """The keys of one mapping."""
+
+    model_config = ConfigDict(extra="forbid", populate_by_name=True, coerce_numbers_to_str=True)
+
+
+class Key(NamedTuple):
+    """One key of a form, for the documentation and for what is said once."""
+
+    name: str
+    effect: Effect
+    note: str
+
+
+F = TypeVar("F", bound=Form)
+
+
+def keys_of(form: type[Form]) -> list[Key]:
+    """Return the keys of a form, in their order."""
+    return [_key(name, field) for name, field in form.model_fields.items()]
+
+
+def _key(name: str, field: FieldInfo) -> Key:
+    extra = field.json_schema_extra
+    told: dict[str, Any] = extra if isinstance(extra, dict) else {}
+    return Key(field.alias or name, Effect(told["effect"]), told["note"])
+
+
+def filled(
+    form: type[F], content: Any, document: Document, at: Loc = ()
+) -> tuple[F | None, list[Mistake]]:
+    """Return a form filled with a value of a document, and all that is wrong with it.
+
+    Parameters
+    ----------
+    form
+        Which.
+    content
+        The value: that of the document, or what has become of it.
+    document, at
+        Where it stands.
+
+    """
+    try:
+        one = form.model_validate(content)
+    except ValidationError as error:
+        return None, [_mistake(one, form, document, at) for one in error.errors()]
+    return one, list(_refusals(one, document, at))
+
+
+def ineffective(form: Form) -> Iterator[Key]:
+    """Yield the keys that are set in a form and have no effect, those of forms inside included."""
+    for name in form.model_fields_set:
+        key = _key(name, type(form).model_fields[name])
+        if key.effect is Effect.NONE:
+            yield key
+        for inside in _forms(getattr(form, name)):
+            for one in ineffective(inside):
+                yield one._replace(name=f"{key.name}.{one.name}")
+
+
+def _forms(value: Any) -> Iterator[Form]:
+    if isinstance(value, Form):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _forms(one)
+
+
+def _refusals(form: Form, document: Document, at: Loc) -> Iterator[Mistake]:
+    for name in form.model_fields_set:
+        key = _key(name, type(form).model_fields[name])
+        loc = (*at, key.name)
+        if key.effect is Effect.REFUSED:
+            yield Mistake(document.place(loc, of_key=True), dotted(loc), key.note)
+        value = getattr(form, name)
+        pairs = (
+            value.items()
+            if isinstance(value, dict)
+            else enumerate(value if isinstance(value, list) else ())
+        )
+        if isinstance(value, Form):
+            yield from _refusals(value, document, loc)
+        for inner, one in pairs:
+            if isinstance(one, Form):
+                yield from _refusals(one, document, (*loc, inner))
+
+
+def _mistake(error: ErrorDetails, form: type[Form], document: Document, at: Loc) -> Mistake:
+    loc = (*at, *_in_document(error["loc"], document, at))
+    match error["type"]:
+        case "extra_forbidden":
+            name = str(loc[-1])
+            told = f"there is no key {name!r}; {nearest_of(name, _known(form, loc[len(at) : -1]))}"
+            return Mistake(document.place(loc, of_key=True), dotted(loc), told)
+        case "missing":
+            loc = (*at, *error["loc"])
+            return Mistake(document.place(loc), dotted(loc), "it is missing")
+        case "value_error":
+            told = error["msg"].removeprefix("Value error, ")
+        case _:
+            told = f"{error['msg'][:1].lower()}{error['msg'][1:]}, not {_shown(error['input'])}"
+    return Mistake(document.place(loc), dotted(loc), told)
+
+
+def _in_document(loc: Sequence[str | int], document: Document, at: Loc) -> Loc:
+    """Leave out what pydantic adds to say which form of several it has tried."""
+    kept: Loc = ()
+    for one in loc:
+        if document.has((*at, *kept, one)):
+            kept = (*kept, one)
+    return kept
+
+
+def _known(form: type[Form], loc: Loc) -> list[str]:
+    """Return the keys of the form at a place inside another one; none where several may be."""
+    for one in loc:
+        fields = {(field.alias or name): field for name, field in form.model_fields.items()}
+        inner = _form_of(fields[one].annotation) if one in fields else None
+        if inner is None and isinstance(one, int | str) and one not in fields:
+            continue  # an item of a list, or of a mapping with names of the user's
+        if inner is None:
+            return []
+        form = inner
+    return [key.name for key in keys_of(form)]
+
+
+def _form_of(annotation: Any) -> type[Form] | None:
+    if isinstance(annotation, type) and issubclass(annotation, Form):
+        return annotation
+    inner = [_form_of(one) for one in getattr(annotation, "__args__", ())]
+    forms = [one for one in inner if one is not None]
+    return forms[0] if len(forms) == 1 else None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

@@ -14,7 +14,7 @@ import daskprs
 ROOT = Path(daskprs.__file__).parent
 LAYERS = [
     {"errors"},
-    {"core"},
+    {"core", "yaml_files"},
     {"interrupts", "job_folder", "job_lock"},
     {"detachment"},
     {"inputs", "output"},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from daskprs.azure.document import Document
 from daskprs.errors import YamlError
+from daskprs.yaml_files.document import Document
 
 TEXT = """\
 # a pipeline

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
 
-from daskprs.azure.mistakes import Mistake, Place
 from daskprs.errors import YamlError
+from daskprs.yaml_files.mistakes import Mistake, Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

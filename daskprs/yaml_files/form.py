@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticUndefined
 
-from daskprs.azure.document import Document, Loc, dotted
-from daskprs.azure.mistakes import Mistake, nearest_of
+from daskprs.yaml_files.document import Document, Loc, dotted
+from daskprs.yaml_files.mistakes import Mistake, nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,7 +10,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import moments
 import psutil
 from caller import COMPLETED, serial_lines
+from polling import poll_for
 from strikes import ACTIONS, BALLAST, MOMENTS, STRIKES, Scene
 
 from daskprs.job_folder import JobFolder
@@ -25,7 +25,7 @@ from daskprs.output.history import History
 from daskprs.output.read_rows import read_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from typing import Self
 
     from cut_cluster import CutCluster
@@ -39,7 +39,6 @@ MOMENT_S, CALLER_S, LEFT_S = 60.0, 150.0, 40.0
 CUT_OFF = "node cut off"
 CALLS = 4
 LOG = "caller.log"
-POLL_S = 0.02
 
 
 class Cell(NamedTuple):
@@ -155,7 +154,7 @@ class Caller:
 
 def _strike(strike: Strike, scene: Scene, caller: Caller) -> None:
     """Wait for the moment, and strike."""
-    if not _wait(lambda: _reached_or_ended(scene.folder, caller), MOMENT_S):
+    if not poll_for(lambda: _reached_or_ended(scene.folder, caller), MOMENT_S):
         raise Wrong("the moment did not come", caller.said())
     told = moments.reached(scene.folder)
     if told is None:
@@ -232,7 +231,7 @@ def _same(found: Any, expected: Any, what: str) -> None:
 
 def nobody_left(folder: Path) -> None:
     """Wait until no process of the job's agents is there."""
-    if not _wait(lambda: not _of_job(folder), LEFT_S):
+    if not poll_for(lambda: not _of_job(folder), LEFT_S):
         left = [process.pid for process in _of_job(folder)]
         for process in _of_job(folder):
             process.kill()
@@ -246,12 +245,3 @@ def _of_job(folder: Path) -> list[psutil.Process]:
         if (process.info["environ"] or {}).get(moments.FOLDER) == str(folder)
         and process.info["status"] != psutil.STATUS_ZOMBIE
     ]
-
-
-def _wait(condition: Callable[[], bool], timeout_s: float) -> bool:
-    until = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(POLL_S)
-    return True

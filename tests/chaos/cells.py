@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from cell import CUT_OFF, Cell, Wrong, play, table
 from cut_cluster import CutCluster
 from hand_cluster import HandCluster

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hand_cluster import COME_BACK_S, START_S, has_workers, leftovers
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from separate_nodes import separate_nodes
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from pathlib import Path
     from typing import Self
 
 NODES = 2
 THREADS = 2
 
 
-class CutCluster:
+class CutCluster(ExitStack):
     """Two nodes, and a network that can be cut between either of them and the rest.
 
     They see all files but those of the temporary folder: a node that is cut off writes on into a
@@ -31,24 +26,16 @@ class CutCluster:
     scheduler = 0
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self._folder = folder
-        self._closing = ExitStack()
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
         log = self._folder / "log"
-        self._nodes = self._closing.enter_context(separate_nodes(log, [], NODES, THREADS))
+        self._nodes = self.enter_context(separate_nodes(log, [], NODES, THREADS))
         self.address = self._nodes.address
         self.mend()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._closing.close()
 
     def cut(self, host: str) -> None:
         """Cut a node off; nobody is told."""

@@ -1,27 +1,19 @@
-"""A Dask cluster as a person starts it by hand: a scheduler and workers, each with a nanny."""
+"""A Dask cluster that is struck and mended: a scheduler and workers, each with a nanny."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-import psutil
+from by_hand import START_S, ByHand, end_tree
 from distributed import Client
 
 if TYPE_CHECKING:
+    import subprocess
     from pathlib import Path
-    from types import TracebackType
     from typing import Self
 
-START_S = 60.0
 COME_BACK_S = 20.0
-POLL_S = 0.02
 SETTINGS = {
     # What is stopped is given up after ten seconds instead of five minutes.
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "10s",
@@ -29,7 +21,7 @@ SETTINGS = {
 }
 
 
-class HandCluster:
+class HandCluster(ExitStack):
     """Starts what is missing, strikes what is there, and ends everything.
 
     Parameters
@@ -42,28 +34,18 @@ class HandCluster:
     """
 
     def __init__(self, folder: Path, workers: int = 2, threads: int = 2) -> None:
+        super().__init__()
         self._folder = folder
         self._wanted = workers
         self._threads = threads
-        self._scheduler: subprocess.Popen[bytes] | None = None
         self._nannies: list[subprocess.Popen[bytes]] = []
-        self._started = 0
-        self.address = ""
 
     def __enter__(self) -> Self:
         self._folder.mkdir(parents=True)
+        self._cluster = ByHand(self._folder, SETTINGS)
+        self.callback(self._cluster.close)
         self.mend()
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for process in (*self._nannies, self._scheduler):
-            if process is not None:
-                end_tree(process)
 
     def mend(self) -> None:
         """Start what is missing, and wait until all workers are known.
@@ -72,76 +54,44 @@ class HandCluster:
         """
         self.start_missing()
         if not has_workers(self.address, self._wanted, COME_BACK_S):
-            for nanny in self._nannies:
-                end_tree(nanny)
+            self._end_nannies()
             self.start_missing()
             if not has_workers(self.address, self._wanted, START_S):
-                raise TimeoutError(self._told())
+                raise TimeoutError(self._cluster.said())
 
     def start_missing(self) -> None:
         """Start what is missing."""
-        if self._scheduler is None or self._scheduler.poll() is not None:
-            for nanny in self._nannies:
-                end_tree(nanny)
-            self._nannies.clear()
-            self._start_scheduler()
+        if self._cluster.scheduler.poll() is not None:
+            self._end_nannies()
+            self._cluster.start_scheduler()
         self._nannies = [nanny for nanny in self._nannies if nanny.poll() is None]
         while len(self._nannies) < self._wanted:
-            self._nannies.append(
-                self._start(
-                    "worker",
-                    self.address,
-                    *("--nthreads", str(self._threads), "--nworkers", "1", "--nanny"),
-                    *("--host", "127.0.0.1", "--memory-limit", "0", "--no-dashboard"),
-                    *("--local-directory", str(self._folder)),
-                )
-            )
+            threads = ("--nthreads", str(self._threads), "--nworkers", "1")
+            self._nannies.append(self._cluster.worker(*threads, nanny=True))
+
+    @property
+    def address(self) -> str:
+        """That of the scheduler."""
+        return self._cluster.address
 
     @property
     def scheduler(self) -> int:
         """The process id of the scheduler."""
-        assert self._scheduler is not None
-        return self._scheduler.pid
+        return self._cluster.scheduler.pid
 
     @property
     def processes(self) -> list[int]:
         """The process ids of all that belongs to the cluster."""
-        roots = [*self._nannies, self._scheduler]
-        return [process.pid for process in roots if process is not None]
+        return [process.pid for process in (*self._nannies, self._cluster.scheduler)]
 
     def leftovers(self) -> list[str]:
         """Return what the cluster still has of any job."""
         return leftovers(self.address)
 
-    def _start_scheduler(self) -> None:
-        told = self._folder / f"scheduler-{self._started}.json"
-        self._scheduler = self._start(
-            "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
-            "--dashboard-address", "127.0.0.1:0", "--scheduler-file", str(told),
-        )  # fmt: skip
-        _wait(told.exists, "the scheduler")
-        while True:
-            with contextlib.suppress(json.JSONDecodeError):  # half of it is there
-                self.address = json.loads(told.read_text())["address"]
-                return
-            time.sleep(POLL_S)
-
-    def _start(self, kind: str, *arguments: str) -> subprocess.Popen[bytes]:
-        self._started += 1
-        log = self._folder / f"{kind}-{self._started}.log"
-        with log.open("wb") as file:
-            return subprocess.Popen(
-                [sys.executable, "-m", "dask", kind, *arguments],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=os.environ | SETTINGS,
-                start_new_session=True,
-            )
-
-    def _told(self) -> str:
-        """Return the ends of all logs."""
-        logs = sorted(self._folder.glob("*.log"))
-        return "".join(f"{log.name}:\n{log.read_text()[-2000:]}\n" for log in logs)
+    def _end_nannies(self) -> None:
+        for nanny in self._nannies:
+            end_tree(nanny)
+        self._nannies.clear()
 
 
 def has_workers(address: str, count: int, timeout_s: float) -> bool:
@@ -168,23 +118,3 @@ def leftovers(address: str) -> list[str]:
         for of_worker in of_workers.values():
             names += of_worker if isinstance(of_worker, list) else []
     return [name for name in names if "daskprs" in name]
-
-
-def end_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that was started here, and what it has started."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-
-
-def _wait(condition: object, what: str) -> None:
-    until = time.monotonic() + START_S
-    while not condition():  # type: ignore[operator]
-        if time.monotonic() > until:
-            msg = f"{what} did not start within {START_S:.0f} s"
-            raise TimeoutError(msg)
-        time.sleep(POLL_S)

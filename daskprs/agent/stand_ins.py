@@ -10,13 +10,13 @@ import importlib.machinery
 import json
 import os
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.public import EntryScript
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import ModuleType
 
 ASSETS_VARIABLE = "DASKPRS_ASSETS"
 """Holds, as JSON, where the job's named assets lie: ``{"my-model": "/path"}``."""
@@ -48,23 +48,23 @@ def _missing(name: str) -> Any:
     raise AttributeError(msg)
 
 
-def _fill_entry_script(module: ModuleType) -> None:
+def _fill_entry_script(module: types.ModuleType) -> None:
     module.EntryScript = EntryScript  # type: ignore[attr-defined]
 
 
-def _fill_model(module: ModuleType) -> None:
+def _fill_model(module: types.ModuleType) -> None:
     module.Model = Model  # type: ignore[attr-defined]
 
 
-def _fill_mltable(module: ModuleType) -> None:
+def _fill_mltable(module: types.ModuleType) -> None:
     module.__getattr__ = _missing  # type: ignore[method-assign]
 
 
-def _nothing(module: ModuleType) -> None:
+def _nothing(module: types.ModuleType) -> None:
     """Leave a package empty: it is there for what lies in it."""
 
 
-MODULES: dict[str, Callable[[ModuleType], None]] = {
+MODULES: dict[str, Callable[[types.ModuleType], None]] = {
     "azureml_user": _nothing,
     "azureml_user.parallel_run": _fill_entry_script,
     "entry_script": _fill_entry_script,
@@ -79,7 +79,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and makes the modules of `MODULES`."""
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Answer for our names; a real parent package means that its parts are real, or absent."""
         del path, target
@@ -95,9 +95,21 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         spec = getattr(sys.modules.get(parent), "__spec__", None)
         return spec is not None and spec.loader is self
 
-    def exec_module(self, module: ModuleType) -> None:
+    def exec_module(self, module: types.ModuleType) -> None:
         """Fill the module."""
         MODULES[module.__name__](module)
+
+
+def stands_for(name: str) -> bool:
+    """Say whether a module has a stand-in."""
+    return name in MODULES
+
+
+def has(name: str, attribute: str) -> bool:
+    """Say whether the stand-in of a module has a name."""
+    module = types.ModuleType(name)
+    MODULES[name](module)
+    return hasattr(module, attribute)
 
 
 def install() -> None:

@@ -1,0 +1,190 @@
+"""Modules that an entry script imports and this Python lacks, found without running anything.
+
+Published scripts come with an environment of their own, which is not made here. What is missing is
+said by name before a job starts, not by each agent.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs.agent import stand_ins
+from daskprs.errors import ScriptError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+CALLED = {"init", "run", "shutdown"}
+"""Functions of an entry script that are called in any case: what they import is needed."""
+CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+
+class MissingModule(NamedTuple):
+    """An import that would fail."""
+
+    name: str
+    file: Path
+    line: int
+
+    def __str__(self) -> str:
+        """Return it with its place."""
+        return f"{self.name} ({self.file}, line {self.line})"
+
+
+class _Import(NamedTuple):
+    """What one statement asks for."""
+
+    module: str
+    names: tuple[str, ...]
+    """Of ``from module import names``: they may be modules as well."""
+    level: int
+    line: int
+
+
+def refuse_missing_modules(
+    script: Path, source_directory: Path, search_path: Sequence[str] = ()
+) -> None:
+    """Refuse a script that imports what this Python lacks.
+
+    Raises
+    ------
+    ScriptError
+        Naming every module, and where it is imported.
+
+    """
+    missing = missing_modules(script, source_directory, search_path)
+    if missing:
+        shown = "".join(f"\n  {one}" for one in missing)
+        msg = (
+            f"the entry script {script.name} imports what this Python ({sys.executable}) does not "
+            f"have:{shown}\nInstall the packages that bring these modules: the environment that a "
+            "YAML file or a configuration names is not made here."
+        )
+        raise ScriptError(msg)
+
+
+def missing_modules(
+    script: Path, source_directory: Path, search_path: Sequence[str] = ()
+) -> list[MissingModule]:
+    """Return what would not be found, each module once.
+
+    Counted is what is imported in any case: by statements at the top level that are neither
+    conditional nor have their failure caught, and by those of `init`, `run` and `shutdown`. Modules
+    in the source directory are followed.
+
+    Parameters
+    ----------
+    script
+        The entry script.
+    source_directory
+        What it imports from.
+    search_path
+        More folders, such as those of ``PYTHONPATH``.
+
+    """
+    return _Search((str(source_directory), *search_path)).of(script)
+
+
+class _Search:
+    """Goes from the entry script to the modules beside it."""
+
+    def __init__(self, folders: tuple[str, ...]) -> None:
+        self._folders = folders
+        self._seen: set[Path] = set()
+        self._missing: dict[str, MissingModule] = {}
+
+    def of(self, script: Path) -> list[MissingModule]:
+        self._read(script, CALLED)
+        return list(self._missing.values())
+
+    def _read(self, file: Path, called: set[str]) -> None:
+        if file in self._seen:
+            return
+        self._seen.add(file)
+        try:
+            tree = ast.parse(file.read_bytes(), str(file))
+        except (OSError, SyntaxError, ValueError):
+            return  # whoever imports it will say so
+        for one in _imports(tree.body, called):
+            if one.level:
+                self._follow_relative(file, one)
+            else:
+                self._look_up(one, file)
+
+    def _look_up(self, one: _Import, file: Path) -> None:
+        top, *below = one.module.split(".")
+        place = importlib.machinery.PathFinder.find_spec(top, list(self._folders))
+        if place is not None:
+            self._follow(place, below, one)
+            return
+        lacking = _lacking(one)
+        if lacking is not None and lacking not in self._missing:
+            self._missing[lacking] = MissingModule(lacking, file, one.line)
+
+    def _follow(
+        self, place: importlib.machinery.ModuleSpec, below: list[str], one: _Import
+    ) -> None:
+        """Read the modules in our own folders that an import brings in."""
+        if place.origin is not None and place.origin.endswith(".py"):
+            self._read(Path(place.origin), set())
+        for folder in place.submodule_search_locations or ():
+            path = Path(folder)
+            for name in below:
+                self._read(path / name / "__init__.py", set())
+                self._read((path / name).with_suffix(".py"), set())
+                path /= name
+            for name in one.names:
+                self._read(path / f"{name}.py", set())
+                self._read(path / name / "__init__.py", set())
+
+    def _follow_relative(self, file: Path, one: _Import) -> None:
+        folder = file.parents[one.level - 1] if one.level <= len(file.parents) else file.parent
+        path = folder.joinpath(*filter(None, one.module.split(".")))
+        self._read(path.with_suffix(".py"), set())
+        for name in one.names:
+            self._read(path / f"{name}.py", set())
+
+
+def _lacking(one: _Import) -> str | None:
+    """Return the name that this Python and the stand-ins of the agents do not have."""
+    top = one.module.partition(".")[0]
+    if top in sys.builtin_module_names or top in sys.stdlib_module_names:
+        return None
+    if top in sys.modules or importlib.util.find_spec(top) is not None:
+        return None
+    if not stand_ins.stands_for(one.module):
+        return one.module if stand_ins.stands_for(top) else top
+    for name in one.names:
+        inner = f"{one.module}.{name}"
+        if not stand_ins.stands_for(inner) and not stand_ins.has(one.module, name):
+            return inner
+    return None
+
+
+def _imports(body: list[ast.stmt], called: set[str]) -> Iterator[_Import]:
+    """Yield what statements import in any case."""
+    for node in body:
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    yield _Import(alias.name, (), 0, node.lineno)
+            case ast.ImportFrom():
+                names = tuple(alias.name for alias in node.names if alias.name != "*")
+                yield _Import(node.module or "", names, node.level, node.lineno)
+            case ast.With() | ast.ClassDef():
+                yield from _imports(node.body, set())
+            case ast.FunctionDef() if node.name in called:
+                yield from _imports(node.body, set())
+            case ast.Try() if not any(map(_catches, node.handlers)):
+                yield from _imports([*node.body, *node.orelse, *node.finalbody], set())
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    """Say whether a failed import would go no further."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or ast.unparse(kind) in CAUGHT for kind in kinds)

@@ -1,0 +1,115 @@
+"""A task: what every surface of Azure ends in, and what of it `parallel_run` has no name for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.frame_settings import frame_settings
+from daskprs.azure.missing_modules import refuse_missing_modules
+from daskprs.options import RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distributed import Client
+
+    from daskprs.checked_call import CheckedCall
+    from daskprs.result import ParallelRunResult
+    from daskprs.surface import Surface
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One run of an entry script, in the words of `daskprs.parallel_run`."""
+
+    name: str
+    """What people call it: the name of a step, or of a deployment."""
+    data: Any
+    """As that of `daskprs.parallel_run`."""
+    script: str
+    """The entry script: its path, relative to `source_directory` or absolute; or dotted."""
+    source_directory: Path | None = None
+    """The folder that it imports from; None: the script's own."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """By the names of `daskprs.RunOptions`; they win over the settings file beside the script."""
+    job_dir: Path | None = None
+    output_dir: Path | str | None = None
+    client: Client | str | None = None
+
+    def checked(self, **changes: Any) -> CheckedCall:
+        """Return the call, after every check that costs little.
+
+        Parameters
+        ----------
+        **changes
+            Options that differ.
+
+        Raises
+        ------
+        UsageError
+            When an option, the script, a module of it, the input or the output cannot be used.
+        JobFolderError
+            When the folder holds a job already, and this is no resume.
+
+        """
+        from daskprs.checked_call import check_call
+
+        call = check_call(
+            self.data,
+            self.script,
+            self.run_options(**changes),
+            client=self.client,
+            job_dir=self.job_dir,
+            output_dir=self.output_dir,
+            text=True,
+        )
+        script = call.script
+        if self.client is None and script.root is not None and script.file is not None:
+            variables = call.options.environment_variables or {}
+            more = variables.get("PYTHONPATH", "").split(":")
+            refuse_missing_modules(script.root / script.file, script.root, [*filter(None, more)])
+        return call
+
+    def run_options(self, **changes: Any) -> RunOptions:
+        """Return all options, checked, with those of the settings file beside the script."""
+        settings = frame_settings(self._folder_of_script())
+        root = {} if self.source_directory is None else {"source_directory": self.source_directory}
+        return RunOptions.from_names(**{**settings, **root, **self.options, **changes})
+
+    def run(
+        self, *, progress: bool | None = None, surface: Surface | None = None, **changes: Any
+    ) -> ParallelRunResult:
+        """Run it to its end, and return the result or raise what became of it.
+
+        Parameters
+        ----------
+        progress
+            As the option.
+        surface
+            Where it was asked for; None: Python.
+        **changes
+            Options that differ.
+
+        Raises
+        ------
+        UsageError, JobFolderError
+            As by `checked`.
+        ParallelRunFailed, ParallelRunCanceled
+            As by `daskprs.parallel_run`.
+
+        """
+        from daskprs.head_start import head_start
+
+        changes["progress"] = progress
+        with head_start(self.run_options(**changes), self.client):
+            from daskprs.job import Job
+
+            return Job(self.checked(**changes), surface).run()
+
+    def _folder_of_script(self) -> Path:
+        root = self.source_directory or Path()
+        if self.script.endswith(".py"):
+            return (root / self.script).parent
+        return root.joinpath(*self.script.split(".")[:-1])

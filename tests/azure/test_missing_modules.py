@@ -1,0 +1,83 @@
+"""What a script imports is looked for before a job starts, and nothing of it is run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daskprs.azure.missing_modules import missing_modules, refuse_missing_modules
+from daskprs.errors import ScriptError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT = """\
+import json, numpy.linalg, no_such_a.inner
+import beside
+from package.part import thing
+from . import near
+from azureml_user.parallel_run import EntryScript
+from azureml.core import Model, Workspace
+from azureml.core.model import Model
+from azureml.data import TabularDataset
+import mltable
+
+raise SystemExit("nobody runs this")
+
+def init():
+    with open("x"):
+        import no_such_b
+
+def run(mini_batch):
+    import no_such_a, no_such_c as c
+
+def never():
+    import optional_a
+
+try:
+    import optional_b
+except (ValueError, ImportError):
+    import optional_c
+
+try:
+    import no_such_d
+except ValueError:
+    pass
+
+if WITH_TORCH:
+    import optional_d
+"""
+
+
+def test_what_is_missing_is_named_once_with_its_place(tmp_path: Path) -> None:
+    """Modules beside the script are followed; what is optional, or stood in for, is not told."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/part.py").write_text("import beside, no_such_e\n")
+    (tmp_path / "beside.py").write_text("import package.part\nimport no_such_f\n")
+    (tmp_path / "near.py").write_text("from beside import x\nfrom no_such_g import *\n")
+    script = tmp_path / "entry.py"
+    script.write_text(SCRIPT)
+    found = {(one.name, one.file.name, one.line) for one in missing_modules(script, tmp_path)}
+    assert found == {
+        ("no_such_a", "entry.py", 1),
+        ("no_such_b", "entry.py", 15),
+        ("no_such_c", "entry.py", 18),
+        ("no_such_d", "entry.py", 29),
+        ("no_such_e", "part.py", 1),
+        ("no_such_f", "beside.py", 2),
+        ("no_such_g", "near.py", 2),
+        ("azureml.core.Workspace", "entry.py", 6),
+        ("azureml.data", "entry.py", 8),
+    }
+
+
+def test_folders_of_the_python_path_count(tmp_path: Path) -> None:
+    """The user's environment variables name them."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/beside.py").write_text("")
+    script = tmp_path / "entry.py"
+    script.write_text("import beside\n")
+    assert missing_modules(script, tmp_path, [str(tmp_path / "lib")]) == []
+    with pytest.raises(ScriptError, match=r"\n  beside \(.*entry.py, line 1\)\nInstall"):
+        refuse_missing_modules(script, tmp_path)

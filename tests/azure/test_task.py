@@ -1,0 +1,74 @@
+"""A task: an entry script with the files beside it that `parallel_run` knows nothing of."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daskprs.azure.task import Task
+from daskprs.errors import ScriptError, YamlError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT = "def run(mini_batch):\n    return mini_batch.assign(double=2 * mini_batch['n'])\n"
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> Task:
+    """Return a task over a small table."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/entry.py").write_text(SCRIPT)
+    (tmp_path / "table.csv").write_text("n\n1\n2\n")
+    return Task(
+        name="double",
+        data=tmp_path / "table.csv",
+        script="entry.py",
+        source_directory=tmp_path / "src",
+        options={"process_count_per_node": 1},
+        job_dir=tmp_path / "job",
+        output_dir=tmp_path / "out",
+    )
+
+
+def settings(tmp_path: Path, to_csv: object) -> None:
+    """Write the settings file beside the script."""
+    found = {"append_row": {"pandas.DataFrame.to_csv": to_csv}}
+    (tmp_path / "src/parallel_run_step.settings.json").write_text(json.dumps(found))
+
+
+def test_the_settings_file_beside_the_script_makes_the_lines(task: Task, tmp_path: Path) -> None:
+    """Its separator and header are those of the output."""
+    settings(tmp_path, {"sep": ";", "header": True, "index": False})
+    result = task.run(progress=False)
+    assert (tmp_path / "out/parallel_run_step.txt").read_text() == "n;double\n1;2\n2;4\n"
+    assert result.job_dir == tmp_path / "job"
+
+
+def test_options_win_over_the_settings_file(task: Task, tmp_path: Path) -> None:
+    """They are nearer to the run."""
+    settings(tmp_path, {"sep": ";"})
+    assert task.run_options()["append_row_dataframe_sep"] == ";"
+    assert task.run_options(append_row_dataframe_sep=",")["append_row_dataframe_sep"] == ","
+
+
+def test_mistakes_in_the_settings_file_are_told_in_one_go(task: Task, tmp_path: Path) -> None:
+    """With what is known."""
+    settings(tmp_path, {"seperator": ";", "header": "yes", "sep": "||", "index": True})
+    with pytest.raises(YamlError) as caught:
+        task.checked()
+    told = str(caught.value)
+    assert "header: it has to be true or false, not 'yes'" in told
+    assert "sep: it has to be one character, not '||'" in told
+    assert "known are sep, header" in told
+    assert "index=True cannot be had" in told
+
+
+def test_a_module_that_is_missing_is_named_before_the_start(task: Task, tmp_path: Path) -> None:
+    """No job folder is made."""
+    (tmp_path / "src/entry.py").write_text("import no_such_module\n" + SCRIPT)
+    with pytest.raises(ScriptError, match="no_such_module"):
+        task.run(progress=False)
+    assert not (tmp_path / "job").exists()

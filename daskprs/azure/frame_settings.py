@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from daskprs.yaml_files.mistakes import Mistake, Place, nearest_of, refuse
 from daskprs.errors import YamlError
+from daskprs.yaml_files.mistakes import Mistake, Place, nearest_of, refuse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -65,6 +65,7 @@ def parallel_run(
     no_workers_timeout: float | None = None,
     agent_memory_limit: int | str | None = None,
     max_node_losses: int = 3,
+    fail_on_timeout: bool = False,
     output_action: Literal["append_row", "summary_only"] = "append_row",
     append_row_file_name: str = "parallel_run_step.txt",
     append_row_dataframe_header: bool = False,
@@ -115,7 +116,8 @@ def parallel_run(
     side_inputs
         Files and folders that the script reads besides, such as a model, by name. A node that does
         not see one gets a copy. The script finds them by ``EntryScript().side_inputs["name"]``;
-        `arguments` that are their absolute paths, or paths below, are set to where they are.
+        `arguments` and `environment_variables` that are their absolute paths, or paths below, are
+        set to where they are.
     logging_level
         Level of the root logger in the agents.
     input_type
@@ -188,6 +190,9 @@ def parallel_run(
         included, is killed. Default: none.
     max_node_losses
         A mini-batch that was at work on so many lost workers is failed: it may be the cause.
+    fail_on_timeout
+        A mini-batch that runs out of time in each of its attempts fails the job, whatever the
+        thresholds say: so do batch deployments.
     output_action
         ``"append_row"``: what `run` returns is output. ``"summary_only"``: it is counted and
         dropped, and the script writes files of its own.

@@ -45,6 +45,7 @@ GROUPS = {
         "allowed_failed_percent",
         "error_threshold",
         "max_node_losses",
+        "fail_on_timeout",
     ),
     "Times": (
         "run_invocation_timeout",

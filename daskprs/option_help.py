@@ -93,6 +93,10 @@ HELP = {
     "max_node_losses": (
         "A mini-batch that was at work on so many lost workers is failed: it may be the cause."
     ),
+    "fail_on_timeout": (
+        "A mini-batch that runs out of time in each of its attempts fails the job, whatever the "
+        "thresholds say."
+    ),
     "output_action": (
         '"append_row": what run returns is output. "summary_only": it is counted and '
         "dropped, and the script writes files of its own."

@@ -273,6 +273,7 @@ RULES: dict[str, Rule] = {
             "append_row_dataframe_header",
             "keep_rows",
             "overwrite",
+            "fail_on_timeout",
         )
     },
     "resume": check_one_of(True, False, "extend", "failed"),

@@ -45,6 +45,7 @@ NEVER_IN_RESULTS = {
     "no_workers_timeout",
     "agent_memory_limit",
     "max_node_losses",
+    "fail_on_timeout",
     "logging_level",
     "source_directory",
     "side_inputs",
@@ -115,6 +116,7 @@ class RunOptions:
     no_workers_timeout: float | None = None
     agent_memory_limit: int | str | None = None
     max_node_losses: int = 3
+    fail_on_timeout: bool = False
     output_action: Literal["append_row", "summary_only"] = "append_row"
     append_row_file_name: str = "parallel_run_step.txt"
     append_row_dataframe_header: bool = False
@@ -205,6 +207,7 @@ class RunOptions:
             allowed_failed_count=self.allowed_failed_count,
             allowed_failed_percent=self.allowed_failed_percent,
             max_node_losses=self.max_node_losses,
+            fail_on_timeout=self.fail_on_timeout,
             gpus_per_process=self.gpus_per_process,
             run_timeout_s=run,
             load_timeout_s=load,

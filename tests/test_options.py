@@ -118,6 +118,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("append_row_dataframe_sep", None),
     ("keep_rows", None),
     ("overwrite", "no"),
+    ("fail_on_timeout", "yes"),
     ("resume", 1),
     ("resume", "all"),
     ("accept_changes", "outputs"),

@@ -11,7 +11,7 @@ from daskprs.errors import Option, OptionError
 from daskprs.inputs.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
 VERSION_CHARS = 24
@@ -70,8 +70,8 @@ def version_of(path: Path) -> str:
     return digest.hexdigest()[:VERSION_CHARS]
 
 
-def placed(words: Sequence[str], moved: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Return arguments with paths as they are elsewhere.
+def placed(words: Iterable[str], moved: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Return arguments, or values of variables, with paths as they are elsewhere.
 
     A word that is such a path, or one below it, is replaced; so is what follows the ``=`` of a
     flag.

@@ -112,7 +112,12 @@ def _with_side_inputs(job: JobSpec, store: NodeFolder) -> JobSpec:
         for one in job.side_inputs
     )
     moved = [(there.path, now.path) for there, now in zip(job.side_inputs, here, strict=True)]
-    return job._replace(side_inputs=here, arguments=placed(job.arguments, moved))
+    variables = placed(job.environment.values(), moved)
+    return job._replace(
+        side_inputs=here,
+        arguments=placed(job.arguments, moved),
+        environment=dict(zip(job.environment, variables, strict=True)),
+    )
 
 
 def _moved(job: JobSpec, origin: Origin, folder: NodeFolder) -> JobSpec:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from daskprs.core.patience import Patience
 
 
+TIMEOUTS = (Status.RUN_TIMEOUT, Status.LOAD_TIMEOUT)
+
+
 class Accounts:
     """Settles mini-batches, each once, and ends the job on the very failure that is too many."""
 
@@ -85,12 +88,16 @@ class Accounts:
         """Charge a failed attempt; give the mini-batch up when its tries are spent."""
         failure = outcome.failure
         self.hear_of(failure)
-        again = entry.charged(slot, alone=alone)
+        again = entry.charged(slot, alone=alone, timed_out=outcome.status in TIMEOUTS)
         retryable = failure is None or failure.retryable
         if retryable and again.tries < self._limits.run_max_try:
             self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=True))
             return again
         self._give_up(entry, outcome, charged=True)
+        if self._limits.fail_on_timeout and again.timeouts == again.tries:
+            index, tries = entry.mini_batch.index, again.tries
+            told = f"all its {tries} attempts" if tries > 1 else "its attempt"
+            self.abort_if(f"mini-batch {index} ran out of time in {told} (fail_on_timeout)")
         return None
 
     def excuse(self, entry: Entry, outcome: Outcome, suspects: int) -> Entry:

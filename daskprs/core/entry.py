@@ -22,6 +22,8 @@ class Entry(NamedTuple):
     """The number of the attempt that is being made or comes next."""
     tries: int = 0
     """Attempts that were charged."""
+    timeouts: int = 0
+    """Of these, how many ran out of time."""
     losses: int = 0
     """Workers that were lost while it was alone on them."""
     refusals: int = 0
@@ -44,12 +46,13 @@ class Entry(NamedTuple):
         """What a lease says of it."""
         return Assigned(self.mini_batch, self.attempt)
 
-    def charged(self, slot: SlotId, *, alone: bool) -> Entry:
+    def charged(self, slot: SlotId, *, alone: bool, timed_out: bool = False) -> Entry:
         """Return the entry for another attempt after one that counts as a try."""
         at_most = 1 if alone else self.lease_at_most
         return self._replace(
             attempt=self.attempt + 1,
             tries=self.tries + 1,
+            timeouts=self.timeouts + timed_out,
             lease_at_most=at_most,
             failed_on=(*self.failed_on, slot),
         )

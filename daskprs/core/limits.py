@@ -17,6 +17,7 @@ class Limits:
     error_threshold: int = -1
     allowed_failed_count: int = 0
     allowed_failed_percent: float = 100.0
+    fail_on_timeout: bool = False
     max_node_losses: int = 3
     gpus_per_process: float = 1.0
 

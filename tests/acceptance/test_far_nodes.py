@@ -212,6 +212,7 @@ def test_logs_of_a_resumed_job_do_not_touch_those_before(tmp_path: Path, client:
 
 
 READS = """
+import os
 import sys
 from pathlib import Path
 from daskprs import EntryScript
@@ -220,7 +221,7 @@ def run(rows):
     folder = Path(EntryScript().side_inputs["model"])
     file = Path(EntryScript().side_inputs["words"])
     here, below = sys.argv[-2].removeprefix("--model="), sys.argv[-1]
-    assert here == str(folder), (here, folder)
+    assert here == str(folder) == os.environ["WHERE"], (here, folder)
     return [(folder / "deep" / "weights").read_text() + file.read_text() + Path(below).read_text()]
 """
 
@@ -242,5 +243,6 @@ def test_side_inputs_are_sent_where_they_are_not_seen(tmp_path: Path, client: Cl
             one,
             side_inputs={"model": model, "words": tmp_path / "words.txt"},
             arguments=[f"--model={model}", model / "deep" / "weights"],
+            environment_variables={"WHERE": str(model)},
         )
         assert list(rows["result"]) == ["wordsw"]

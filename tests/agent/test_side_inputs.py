@@ -61,6 +61,7 @@ def job(tmp_path: Path, **side_inputs: str) -> JobSpec:
         "job_id": "job",
         "script": ScriptSpec("script.py"),
         "arguments": tuple(side_inputs.values()),
+        "environment": dict(side_inputs),
         "job_dir": str(tmp_path),
         "side_inputs": side_inputs_of(side_inputs),
     }
@@ -83,6 +84,7 @@ def test_a_worker_that_sees_the_job_folder_may_lack_a_side_input(tmp_path: Path)
     assert site.lacks() == [key]
     assert [one.path for one in site.job.side_inputs] == [str(tmp_path / "same"), str(here)]
     assert site.job.arguments == (str(tmp_path / "same"), str(here))
+    assert site.job.environment == {"same": str(tmp_path / "same"), "changed": str(here)}
     assert site.job.job_dir == str(tmp_path)
     here.parent.mkdir(parents=True)
     assert site.lacks() == []

@@ -82,6 +82,28 @@ def test_more_results_than_items_make_up_for_nothing(desk: Any) -> None:
     assert it.abort is not None
 
 
+@pytest.mark.parametrize(
+    ("ends", "aborts"),
+    [
+        ([Status.RUN_TIMEOUT, Status.LOAD_TIMEOUT], True),
+        ([Status.RUN_TIMEOUT, Status.RUN_EXCEPTION], False),
+        ([Status.RUN_EXCEPTION, Status.RUN_TIMEOUT], False),
+    ],
+)
+def test_a_mini_batch_that_only_runs_out_of_time_ends_the_job_if_it_is_to(
+    desk: Any, *, ends: list[Status], aborts: bool
+) -> None:
+    """Whatever the thresholds say; one that failed otherwise in between does not."""
+    it = desk(2, run_max_try=2, error_threshold=-1, fail_on_timeout=True)
+    slot = next(iter(it.leases))
+    for status in ends:
+        it.fail(slot, status=status)
+    assert it.given_up == [0]
+    assert (it.abort is not None) is aborts
+    if aborts:
+        assert "mini-batch 0 ran out of time in all its 2 attempts" in it.abort.reason
+
+
 def test_minus_one_ignores_a_threshold(desk: Any) -> None:
     """A job may fail in everything and still complete."""
     it = desk(10, error_threshold=-1, allowed_failed_count=-1, run_max_try=1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Security
+from local_servers import LOCAL_SERVERS
 
 import daskprs
 from daskprs import OptionError, ParallelRunFailed
@@ -26,8 +27,7 @@ def client() -> Iterator[Client]:
         LocalCluster(
             n_workers=2,
             threads_per_worker=2,
-            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            worker_dashboard_address="127.0.0.1:0",
+            **LOCAL_SERVERS,
         ) as cluster,
         Client(cluster) as current,
     ):
@@ -79,8 +79,7 @@ def test_a_cluster_may_talk_tls(tmp_path: Path) -> None:
             threads_per_worker=2,
             protocol="tls://",
             security=security,
-            scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            worker_dashboard_address="127.0.0.1:0",
+            **LOCAL_SERVERS,
         ) as cluster,
         Client(cluster.scheduler_address, security=security, set_as_default=False) as client,
     ):

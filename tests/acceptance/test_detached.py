@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from distributed import Client, LocalCluster
+from local_servers import LOCAL_SERVERS
 from polling import poll_for
 
 import daskprs
@@ -44,8 +45,7 @@ def address() -> Iterator[str]:
     with LocalCluster(
         n_workers=2,
         threads_per_worker=1,
-        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-        worker_dashboard_address="127.0.0.1:0",
+        **LOCAL_SERVERS,
     ) as cluster:
         yield cluster.scheduler_address
     # multiprocessing keeps a process of its own once it has started others.
@@ -206,8 +206,7 @@ def test_a_folder_that_one_worker_sees_is_refused_unless_it_may_die(home: Path) 
     with LocalCluster(
         n_workers=1,
         threads_per_worker=1,
-        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-        worker_dashboard_address="127.0.0.1:0",
+        **LOCAL_SERVERS,
     ) as cluster:
         with pytest.raises(OptionError, match=r"1 of its workers see .* survive=False"):
             submitted(home, cluster.scheduler_address)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 from distributed import LocalCluster
+from local_servers import LOCAL_SERVERS
 
 import daskprs
 
@@ -35,8 +36,7 @@ def test_what_kills_its_worker_is_failed_after_some_workers(tmp_path: Path) -> N
     with LocalCluster(
         n_workers=2,
         threads_per_worker=2,
-        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-        worker_dashboard_address="127.0.0.1:0",
+        **LOCAL_SERVERS,
         silence_logs="CRITICAL",
     ) as cluster:
         result = daskprs.parallel_run(

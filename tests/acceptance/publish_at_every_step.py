@@ -7,7 +7,6 @@ in one of the ways that `reaper` knows. Says what went wrong, and exits with 0 w
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import traceback
@@ -21,6 +20,7 @@ from daskprs.cluster import dispatch  # noqa: F401 - the same
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
+from every_step import STRUCK, at_every_step
 from reaper import Reaper
 
 ROWS = pd.DataFrame({"n": [1, 2, 3]})
@@ -53,7 +53,7 @@ def in_a_child(base: Path, nth: int | None, how: str = "", *, resume: bool = Fal
     if pid == 0:
         try:
             if nth is not None:
-                Reaper(nth, how, base / "struck", begin=LAST_COMMIT_IS_DONE)
+                Reaper(nth, how, base / STRUCK, begin=LAST_COMMIT_IS_DONE)
             status = job(base, resume=resume)
             said.write_text(status)
         except BaseException:  # noqa: BLE001 - the fork must never go on
@@ -93,18 +93,7 @@ def strike(base: Path, nth: int, how: str) -> None:
 
 def main(base: Path, how: str, first: int, stride: int) -> None:
     """Go through the steps."""
-    nth, struck = first, True
-    while struck:
-        folder = base / str(nth)
-        folder.mkdir()
-        try:
-            strike(folder, nth, how)
-        except AssertionError as error:
-            sys.exit(f"{how} at operation {nth}: {error}")
-        struck = (folder / "struck").exists()
-        shutil.rmtree(folder)
-        nth += stride
-    print(f"{nth - stride} operations")
+    at_every_step(base, how, first, stride, lambda folder, nth: strike(folder, nth, how))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ then retries what failed. Says what went wrong, and exits with 0 when nothing di
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 from functools import partial
@@ -24,6 +23,7 @@ from daskprs.output.read_rows import read_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
+from every_step import STRUCK, at_every_step
 from reaper import Reaper
 
 AT_FIRST, FAILS, GROWN = "bdf", "d", "abcdefg"
@@ -40,7 +40,7 @@ def begin(base: Path) -> int:
 def go_on(base: Path, runs: str, nth: int | None, how: str) -> int:
     """Go on with the job, and be struck; return whether it came to its end."""
     if nth is not None:
-        Reaper(nth, how, base / f"struck.{runs}")
+        Reaper(nth, how, base / f"{STRUCK}.{runs}")
     try:
         drive(base, GROWN, runs)
     except (KeyboardInterrupt, OSError, DaskprsError):
@@ -71,22 +71,15 @@ def check(base: Path) -> None:
 
 def main(base: Path, how: str, first: int, stride: int) -> None:
     """Go through every step."""
-    nth, struck = first, True
-    while struck:
-        folder = base / str(nth)
-        folder.mkdir()
-        try:
-            assert in_a_child(partial(begin, folder)) == COMPLETED
-            strike(folder, "what is new", AT_FIRST.replace(FAILS, ""), nth, how)
-            assert JobFolder(folder / "job").failed.exists(), "it is not told what failed"
-            strike(folder, "what failed", STEPS["what is new"], nth, how)
-            assert in_a_child(partial(check, folder)) == 0
-        except AssertionError as error:
-            sys.exit(f"{how} at operation {nth}: {error}")
-        struck = (folder / "struck.what is new").exists()
-        shutil.rmtree(folder)
-        nth += stride
-    print(f"{nth - stride} operations")
+
+    def play(folder: Path, nth: int) -> None:
+        assert in_a_child(partial(begin, folder)) == COMPLETED
+        strike(folder, "what is new", AT_FIRST.replace(FAILS, ""), nth, how)
+        assert JobFolder(folder / "job").failed.exists(), "it is not told what failed"
+        strike(folder, "what failed", STEPS["what is new"], nth, how)
+        assert in_a_child(partial(check, folder)) == 0
+
+    at_every_step(base, how, first, stride, play)
 
 
 if __name__ == "__main__":

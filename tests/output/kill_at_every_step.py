@@ -9,7 +9,6 @@ what went wrong, and exits with 0 when nothing did.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 import traceback
@@ -27,6 +26,7 @@ from daskprs.output.read_rows import read_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
+from every_step import STRUCK, at_every_step
 from reaper import REAL, Reaper
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def in_a_child(work: Callable[[], int | None]) -> int:
 
 def drive_until(nth: int, how: str, base: Path, epoch: int) -> int:
     """Drive, and be struck at the n-th operation."""
-    Reaper(nth, how, base / f"struck.{epoch}")
+    Reaper(nth, how, base / f"{STRUCK}.{epoch}")
     return drive(base, epoch)
 
 
@@ -136,21 +136,14 @@ def strike(nth: int, how: str, base: Path, epoch: int) -> None:
 
 def main(base: Path, how: str, times: int, first: int, stride: int) -> None:
     """Go through every step."""
-    nth, struck = first, True
-    while struck:
-        folder = base / str(nth)
-        folder.mkdir()
-        try:
-            for epoch in range(1, times + 1):
-                strike(nth, how, folder, epoch)
-            assert in_a_child(partial(drive, folder, times + 1)) == COMPLETED, "no resume"
-            assert in_a_child(partial(check, folder)) == 0
-        except AssertionError as error:
-            sys.exit(f"{how} at operation {nth}: {error}")
-        struck = (folder / "struck.1").exists()
-        shutil.rmtree(folder)
-        nth += stride
-    print(f"{nth - stride} operations")
+
+    def play(folder: Path, nth: int) -> None:
+        for epoch in range(1, times + 1):
+            strike(nth, how, folder, epoch)
+        assert in_a_child(partial(drive, folder, times + 1)) == COMPLETED, "no resume"
+        assert in_a_child(partial(check, folder)) == 0
+
+    at_every_step(base, how, first, stride, play)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,12 @@ class Backlog:
             self._waiting.extend(self._new(1))
 
     def take(
-        self, most: int, leaves: Callable[[Entry], bool], *, innocent: bool = False
+        self,
+        most: int,
+        leaves: Callable[[Entry], bool],
+        to_the_end: int = 0,
+        *,
+        innocent: bool = False,
     ) -> list[Entry]:
         """Return the work of a lease for a slot.
 
@@ -65,6 +70,9 @@ class Backlog:
             How many at most. Suspects get smaller leases, by themselves.
         leaves
             Says what is passed over: another slot may come for it.
+        to_the_end
+            How many more it may be, if that completes what is loaded at the price of one; else it
+            may be fewer. 0 leaves it as it is.
         innocent
             Take no suspects: they run by themselves.
 
@@ -73,8 +81,26 @@ class Backlog:
             return []
         work = self._handed_back(most, leaves)
         if not work or work[0].lease_at_most is None:
-            work.extend(self._new(most - len(work)))
+            work += self._up_to_an_end(self._new(most - len(work)), to_the_end)
         return work
+
+    def _up_to_an_end(self, new: list[Entry], to_the_end: int) -> list[Entry]:
+        """Return new entries with the rest of the last load group, or without what is of it."""
+        if not new or not to_the_end or new[-1].mini_batch.load_group is None:
+            return new
+        group = new[-1].mini_batch.load_group
+        rest: list[Entry] = []
+        while len(rest) <= to_the_end and (entries := self._new(1)):
+            if entries[0].mini_batch.load_group != group:
+                self._waiting.extend(entries)
+                return new + rest
+            rest += entries
+        if len(rest) <= to_the_end:  # nothing follows
+            return new + rest
+        others = sum(entry.mini_batch.load_group != group for entry in new)
+        kept = others if 2 * others >= len(new) else len(new)
+        self._waiting.extend(new[kept:] + rest)
+        return new[:kept]
 
     def _handed_back(self, most: int, leaves: Callable[[Entry], bool]) -> list[Entry]:
         work: list[Entry] = []

@@ -27,6 +27,8 @@ SAMPLES = 10
 LARGEST = 10_000
 IN_ALL = 100_000
 """All slots together have no more: the driver knows each one that is out, half a kilobyte of it."""
+TO_THE_END_S = 0.1
+"""A lease goes on for so long, or less, to the end of what is loaded at the price of one."""
 UNKNOWN = 100
 """So many mini-batches are thought to be left where nobody knows, …"""
 UNKNOWN_S = 0.5
@@ -49,6 +51,11 @@ class LeaseSizes:
     def work_s(self, count: int) -> float:
         """Return about how long so many mini-batches take."""
         return count * (self.seconds / self.count if self.count else UNKNOWN_S)
+
+    @property
+    def to_the_end(self) -> int:
+        """How many more a lease may have, to end where something else has to be loaded."""
+        return int(TO_THE_END_S * self.count / self.seconds) if self.seconds > 0 else 0
 
     def learn(self, count: int, seconds: float) -> None:
         """Take note of a lease: so many mini-batches in so many seconds."""

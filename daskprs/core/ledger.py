@@ -226,7 +226,7 @@ class Ledger:
             others = self._elsewhere
             most = max(0, self._sizes.next(others.slots, self._left()) - len(running))
             leaves = partial(others.leaves, slot=slot, choice=0)
-            more = self._backlog.take(most, leaves, innocent=True)
+            more = self._backlog.take(most, leaves, self._sizes.to_the_end, innocent=True)
         self._submit(slot, running, more, after=returned.lease_id)
 
     # ---- going on ----
@@ -264,7 +264,7 @@ class Ledger:
                     self._give(slot, size, partial(elsewhere.leaves, slot=slot, choice=choice))
 
     def _give(self, slot: SlotId, most: int, leaves: Callable[[Entry], bool]) -> None:
-        work = self._backlog.take(most, leaves)
+        work = self._backlog.take(most, leaves, self._sizes.to_the_end)
         if work and not self._accounts.over:
             self._submit(slot, {}, work)
 

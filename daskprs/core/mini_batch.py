@@ -29,6 +29,9 @@ class MiniBatch(NamedTuple):
     """Offset of its first item in the whole input, where the plan knows."""
     label: str = ""
     """One line for people: ``trips.csv, bytes 0-1048576``."""
+    load_group: int | None = None
+    """Those that follow each other with the same number are loaded at the price of one, by one
+    agent: slices of a row group."""
 
 
 class Assigned(NamedTuple):

@@ -78,7 +78,7 @@ class ParquetSource:
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield slices of row groups, in order."""
         index = first = 0
-        for group in self._groups:
+        for load_group, group in enumerate(self._groups):
             file = self._files[group.file]
             rows = self._rows_of(group)
             for start in range(0, group.rows, rows):
@@ -91,6 +91,7 @@ class ParquetSource:
                     size_bytes=group.size_bytes * count // group.rows,
                     row_lower_bound=first,
                     label=f"{file.name}, row group {group.number}, rows {start}-{start + count}",
+                    load_group=load_group,
                 )
                 index += 1
                 first += count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, wait
 from typing import TYPE_CHECKING
 
 from distributed import get_worker, secede
@@ -46,22 +46,23 @@ def fetched(future: Future, client: Client, is_there: Callable[[], bool]) -> Lea
 
     Dask would wait for the task to be run again, by the worker that it was sent to.
     """
-    gathering = asyncio.run_coroutine_threadsafe(
-        client.gather(future, asynchronous=True), client.loop.asyncio_loop
-    )
     while True:
-        try:
-            returned: LeaseReturned = gathering.result(LOOK_EVERY_S)
-        except TimeoutError:
+        gathering = asyncio.run_coroutine_threadsafe(
+            client.gather(future, asynchronous=True), client.loop.asyncio_loop
+        )
+        while not wait([gathering], LOOK_EVERY_S).done:
             if not is_there():
                 gathering.cancel()
                 future.cancel()
                 return None
+        try:
+            returned: LeaseReturned = gathering.result()
         except CancelledError:
             return None
-        else:
-            future.release()
-            return returned
+        except TimeoutError:  # of a connection: where it leads to may still be there
+            continue
+        future.release()
+        return returned
 
 
 def failure_of_lease(future: Future) -> Failure:

@@ -173,6 +173,11 @@ class JobFolder:
         return self.logs / "sys" / "master_role.txt"
 
     @property
+    def azure_driver_log(self) -> Path:
+        """What the driver of a step did, where those look for it who know Azure."""
+        return self.path / "azureml-logs" / "70_driver_log.txt"
+
+    @property
     def driver_output(self) -> Path:
         """What the driver of a detached job would have shown in a terminal."""
         return self.logs / "sys" / "driver.txt"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.frame_settings import frame_settings
 from daskprs.azure.missing_modules import refuse_missing_modules
+from daskprs.azure.step_logs import link_driver_log
 from daskprs.options import RunOptions
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Task:
 
         call = check_call(
             self.data,
-            self.script,
+            self._script,
             self.run_options(**changes),
             client=self.client,
             job_dir=self.job_dir,
@@ -106,7 +107,15 @@ class Task:
         with head_start(self.run_options(**changes), self.client):
             from daskprs.job import Job
 
-            return Job(self.checked(**changes), surface).run()
+            call = self.checked(**changes)
+            link_driver_log(call.folder)
+            return Job(call, surface).run()
+
+    @property
+    def _script(self) -> str:
+        """The entry script; in the source directory, whatever lies in the working directory."""
+        inside = None if self.source_directory is None else self.source_directory / self.script
+        return str(inside) if inside is not None and inside.is_file() else self.script
 
     def _folder_of_script(self) -> Path:
         root = self.source_directory or Path()

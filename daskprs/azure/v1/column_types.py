@@ -1,0 +1,95 @@
+"""How delimited text is described in SDK v1, in the words of `daskprs.parallel_run`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from daskprs.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ENCODINGS = {
+    "utf8": "utf-8",
+    "utf8bom": "utf-8-sig",
+    "iso88591": "iso-8859-1",
+    "latin1": "latin-1",
+    "utf16": "utf-16",
+    "utf32": "utf-32",
+    "windows1252": "cp1252",
+}
+
+
+class PromoteHeadersBehavior(Enum):
+    """Which files have a header line."""
+
+    NO_HEADERS = "no_header"
+    ONLY_FIRST_FILE_HAS_HEADERS = "from_first_file"
+    COMBINE_ALL_FILES_HEADERS = "all_files_different_headers"
+    ALL_FILES_HAVE_SAME_HEADERS = "all_files_same_headers"
+
+
+class DataType:
+    """The type of a column: made by its class methods."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+    def __repr__(self) -> str:
+        return f"DataType({self.dtype!r})"
+
+    @classmethod
+    def to_string(cls) -> DataType:
+        """Return text."""
+        return cls("str")
+
+    @classmethod
+    def to_long(cls) -> DataType:
+        """Return whole numbers."""
+        return cls("int64")
+
+    @classmethod
+    def to_float(cls, decimal_mark: str = ".") -> DataType:
+        """Return numbers."""
+        if decimal_mark != ".":
+            msg = f"to_float(decimal_mark={decimal_mark!r}): numbers are read with a point."
+            raise UsageError(msg)
+        return cls("float64")
+
+    @classmethod
+    def to_bool(cls) -> DataType:
+        """Return truth values."""
+        return cls("bool")
+
+    @classmethod
+    def to_datetime(cls, formats: Any = None) -> DataType:
+        """Return points in time, written as ISO 8601 has it."""
+        if formats is not None:
+            msg = (
+                f"to_datetime(formats={formats!r}): dates are read in the form of ISO 8601. In an "
+                "MLTable file they may have formats: convert_column_types."
+            )
+            raise UsageError(msg)
+        return cls("datetime64[ns]")
+
+
+def dtypes_of(types: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return types of columns as `daskprs.parallel_run` takes them."""
+    return {
+        name: one.dtype if isinstance(one, DataType) else one for name, one in (types or {}).items()
+    }
+
+
+def delimited_reading(
+    separator: str, header: Any, encoding: str, *, include_path: bool
+) -> dict[str, Any]:
+    """Return options that say how delimited text is written."""
+    if isinstance(header, bool):
+        header = PromoteHeadersBehavior(f"{'all_files_same_headers' if header else 'no_header'}")
+    return {
+        "delimiter": separator,
+        "header": header.value if isinstance(header, PromoteHeadersBehavior) else header,
+        "encoding": ENCODINGS.get(encoding, encoding),
+        "include_path_column": include_path,
+    }

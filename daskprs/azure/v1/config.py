@@ -1,0 +1,204 @@
+"""`ParallelRunConfig`: how an entry script is run, as in SDK v1."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from daskprs.azure.v1.config_form import ConfigForm
+from daskprs.azure.v1.config_yaml import from_yaml, to_yaml
+from daskprs.azure.v1.environment import Environment
+from daskprs.azure.v1.parameter import PipelineParameter, settled
+from daskprs.errors import OptionError
+from daskprs.yaml_files.mistakes import nearest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from os import PathLike
+
+    from pydantic_core import ErrorDetails
+
+    from daskprs.azure.v1.compute import AmlCompute
+    from daskprs.azure.v1.workspace import Workspace
+
+NAMES = tuple(ConfigForm.model_fields)
+SAME_NAMES = (
+    *("error_threshold", "node_count", "process_count_per_node", "mini_batch_size"),
+    *("logging_level", "run_invocation_timeout", "run_max_try", "partition_keys"),
+    *("output_action", "append_row_file_name", "allowed_failed_percent"),
+)
+"""Of parameters that `daskprs.RunOptions` has, too; what is None there means its default."""
+
+
+class ParallelRunConfig:
+    """How an entry script is run: what it works on comes with `ParallelRunStep`.
+
+    Parameters, their order and their defaults are those of SDK v1. Those that may be a
+    `PipelineParameter` are all but the environment, the script, the folder and the compute.
+
+    Parameters
+    ----------
+    environment : Environment or str
+        Its `environment_variables` are set in the agents, as far as the config sets no others.
+        Packages are those of the Python that runs; nothing is installed.
+    entry_script : str
+        The script, relative to `source_directory` where that is given.
+    error_threshold : int
+        The job fails when more items than this have failed; -1: never for that.
+    output_action : {'append_row', 'summary_only'}
+        What becomes of what `run` returns.
+    compute_target : AmlCompute or str
+        Without effect: it runs here, or on the cluster of `client` of `ParallelRunStep.run`.
+    node_count : int
+        As many nodes at most.
+    process_count_per_node : int, optional
+        Agent processes on each node. Default: as many as there are usable cores; on a GPU node 1.
+    mini_batch_size : str or int, optional
+        Files, or bytes of a table, as in ``"1MB"``. Default: 10 files, 1 MB.
+    source_directory : str, optional
+        The folder that the script imports from. Default: that of the script.
+    description : str, optional
+        For people.
+    logging_level : str
+        Of the root logger in the agents.
+    run_invocation_timeout : int
+        Seconds for one call of ``run``.
+    run_max_try : int
+        Attempts at one mini-batch.
+    append_row_file_name : str, optional
+        Default: ``parallel_run_step.txt``.
+    allowed_failed_count, allowed_failed_percent : int, float, optional
+        The job fails when more mini-batches than this have failed. Default: never for that.
+    partition_keys : list of str, optional
+        One mini-batch for each combination of values; not together with `mini_batch_size`.
+    environment_variables : dict, optional
+        Set in the agents before their first import.
+
+    Raises
+    ------
+    OptionError
+        With a line for each parameter that is unknown, of another type, or out of range.
+
+    """
+
+    def __init__(
+        self,
+        environment: Environment | str,
+        entry_script: str | PathLike[str],
+        error_threshold: int,
+        output_action: str,
+        compute_target: AmlCompute | str,
+        node_count: int | PipelineParameter,
+        process_count_per_node: int | PipelineParameter | None = None,
+        mini_batch_size: str | int | PipelineParameter | None = None,
+        source_directory: str | PathLike[str] | None = None,
+        description: str | None = None,
+        logging_level: str | PipelineParameter = "INFO",
+        run_invocation_timeout: float | PipelineParameter = 60,
+        run_max_try: int | PipelineParameter = 3,
+        append_row_file_name: str | None = None,
+        allowed_failed_count: int | PipelineParameter | None = None,
+        allowed_failed_percent: float | PipelineParameter | None = None,
+        partition_keys: Sequence[str] | None = None,
+        environment_variables: Mapping[str, str] | None = None,
+        **unknown: Any,
+    ) -> None:
+        self.environment = environment
+        self.entry_script = entry_script
+        self.error_threshold = error_threshold
+        self.output_action = output_action
+        self.compute_target = compute_target
+        self.node_count = node_count
+        self.process_count_per_node = process_count_per_node
+        self.mini_batch_size = mini_batch_size
+        self.source_directory = source_directory
+        self.description = description
+        self.logging_level = logging_level
+        self.run_invocation_timeout = run_invocation_timeout
+        self.run_max_try = run_max_try
+        self.append_row_file_name = append_row_file_name
+        self.allowed_failed_count = allowed_failed_count
+        self.allowed_failed_percent = allowed_failed_percent
+        self.partition_keys = partition_keys
+        self.environment_variables = environment_variables
+        self.checked({}, **unknown)
+
+    @classmethod
+    def load_yaml(cls, workspace: Workspace | None, path: str | PathLike[str]) -> ParallelRunConfig:
+        """Return what a file holds below ``parallel_run_config``.
+
+        Its paths mean what they would mean in Python: they are relative to the working directory.
+
+        Parameters
+        ----------
+        workspace
+            Without effect: environments and computes are names here.
+        path
+            The file.
+
+        Raises
+        ------
+        YamlError
+            With every mistake in it, each with its line and column.
+
+        """
+        del workspace
+        return cls(**from_yaml(path))
+
+    def save_to_yaml(self, path: str | PathLike[str]) -> None:
+        """Write a file that `load_yaml` reads, and people.
+
+        Of pipeline parameters it has their defaults, of an environment the name and the variables.
+        """
+        to_yaml(self.checked({}), path)
+
+    def parameters(self) -> Iterator[PipelineParameter]:
+        """Yield the pipeline parameters that it has."""
+        for name in NAMES:
+            value = getattr(self, name)
+            if isinstance(value, PipelineParameter):
+                yield value
+
+    def checked(self, parameters: Mapping[str, Any], **unknown: Any) -> ConfigForm:
+        """Return all values as they are with the parameters of a submission.
+
+        Raises
+        ------
+        OptionError
+            With a line for each that cannot be used.
+
+        """
+        given = {name: settled(getattr(self, name), parameters) for name in NAMES}
+        try:
+            return ConfigForm.model_validate({**given, **unknown})
+        except ValidationError as error:
+            told = "\n".join(sorted({_told(one) for one in error.errors()}))
+            raise OptionError(told) from error
+
+    def options(self, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return the options of a job, by the names of `daskprs.RunOptions`."""
+        form = self.checked(parameters or {})
+        options = {name: value for name in SAME_NAMES if (value := getattr(form, name)) is not None}
+        count = form.allowed_failed_count
+        options["allowed_failed_count"] = -1 if count is None else count
+        of_environment = {}
+        if isinstance(form.environment, Environment):
+            of_environment = form.environment.environment_variables
+        options["environment_variables"] = {
+            **of_environment,
+            **(form.environment_variables or {}),
+        } or None
+        return options
+
+
+def _told(error: ErrorDetails) -> str:
+    name = ".".join(str(one) for one in error["loc"])
+    match error["type"]:
+        case "extra_forbidden":
+            return f"{name}: there is no such parameter; {nearest_of(name, NAMES)}"
+        case "value_error":
+            return f"{error['msg'].removeprefix('Value error, ')}."
+        case _:
+            message = f"{error['msg'][:1].lower()}{error['msg'][1:]}"
+            return f"{name}: {message}, not {error['input']!r}."

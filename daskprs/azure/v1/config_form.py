@@ -1,0 +1,121 @@
+"""The parameters of `ParallelRunConfig`, which are the keys of its YAML file, and their rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, field_validator, model_validator
+
+from daskprs.errors import OptionError
+from daskprs.option_rules import RULES, check_number, check_percent
+from daskprs.yaml_files.form import Form, without_effect, works
+
+LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
+"""Other names that Python's logging has."""
+OPTIONS = {
+    "allowed_failed_count": check_number(-1, optional=True),
+    "allowed_failed_percent": lambda name, value: (
+        None if value is None else check_percent(name, value)
+    ),
+    "node_count": check_number(1),
+}
+"""Rules that differ from those of `daskprs.RunOptions`, since None means something else here."""
+NUMBERS = (
+    "error_threshold",
+    "node_count",
+    "process_count_per_node",
+    "run_invocation_timeout",
+    "run_max_try",
+    "allowed_failed_count",
+    "allowed_failed_percent",
+)
+"""Pipeline parameters are often text, in the form of a number."""
+
+
+class ConfigForm(Form):
+    """What a `ParallelRunConfig` consists of."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    environment: Any = works(
+        note="its environment_variables; packages are those of the Python that runs"
+    )
+    entry_script: str = works()
+    error_threshold: int = works()
+    output_action: str = works()
+    compute_target: Any = without_effect("it runs here, or on the cluster of `client`", ...)
+    node_count: int = works(note="as many nodes at most")
+    process_count_per_node: int | None = works(None)
+    mini_batch_size: int | str | None = works(None)
+    source_directory: str | None = works(None)
+    description: str | None = without_effect("for people")
+    logging_level: str = works("INFO")
+    run_invocation_timeout: int | float = works(60)
+    run_max_try: int = works(3)
+    append_row_file_name: str | None = works(None)
+    allowed_failed_count: int | None = works(None)
+    allowed_failed_percent: int | float | None = works(None)
+    partition_keys: list[str] | None = works(None)
+    environment_variables: dict[str, str] | None = works(None)
+
+    @field_validator("source_directory", "entry_script", mode="before")
+    @classmethod
+    def _path(cls, value: Any) -> Any:
+        return str(value) if hasattr(value, "__fspath__") else value
+
+    @field_validator("environment")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if not hasattr(value, "name") and not isinstance(value, str):
+            told = f"environment={value!r}: must be an Environment, or the name of one"
+            raise ValueError(told)
+        return value
+
+    @field_validator(*NUMBERS, "output_action", "mini_batch_size", "logging_level", mode="before")
+    @classmethod
+    def _by_rule(cls, value: Any, info: Any) -> Any:
+        if info.field_name in NUMBERS and isinstance(value, str):
+            value = _number(value)
+        if info.field_name == "logging_level":
+            value = LEVELS.get(str(value).upper(), value)
+        return _checked(info.field_name, value)
+
+    @field_validator("append_row_file_name", "partition_keys", "environment_variables")
+    @classmethod
+    def _if_given(cls, value: Any, info: Any) -> Any:
+        """Check what is None by default."""
+        if value is None:
+            return None
+        checked = _checked(info.field_name, value)
+        return list(checked) if isinstance(checked, tuple) else checked
+
+    @model_validator(mode="after")
+    def _keys_or_size(self) -> ConfigForm:
+        if self.partition_keys and self.mini_batch_size is not None:
+            msg = (
+                f"partition_keys={self.partition_keys!r}: not together with "
+                f"mini_batch_size={self.mini_batch_size!r}; a mini-batch is all that has the same "
+                "keys"
+            )
+            raise ValueError(msg)
+        return self
+
+
+def _number(text: str) -> Any:
+    """Return the number that a text is; a text that is none stays."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _checked(name: str, value: Any) -> Any:
+    """Return a value that keeps the rule of its option."""
+    rule = OPTIONS.get(name) or RULES[name]
+    try:
+        return rule(name, value)
+    except OptionError as error:
+        told = str(error).removesuffix(".")
+        raise ValueError(told) from error

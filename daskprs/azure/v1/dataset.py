@@ -1,0 +1,237 @@
+"""Datasets: paths, and how they are read."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from daskprs.azure.v1.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.datastore import DataPath, Datastore
+from daskprs.errors import InputError, UsageError
+from daskprs.inputs.discover import discover
+from daskprs.inputs.open import open_source
+from daskprs.inputs.path_columns import PATH
+from daskprs.options import RunOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pandas as pd
+
+    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.inputs.source import Source, TableSource
+
+WILDCARDS = frozenset("*?[")
+
+
+def places_of(path: Any) -> list[str]:
+    """Return where data lies that is named as in SDK v1.
+
+    A path, a `DataPath`, a datastore with a path on it, or a list of these.
+    """
+    match path:
+        case DataPath():
+            return [path.place]
+        case (Datastore() as datastore, str() as below):
+            return [datastore.place(below)]
+        case str() | os.PathLike():
+            return [os.fspath(path)]
+        case Sequence():
+            return [place for one in path for place in places_of(one)]
+    msg = (
+        f"path: {path!r} is none of what names data: a path, datastore.path('…'), "
+        "(datastore, 'path'), or a list of these."
+    )
+    raise InputError(msg)
+
+
+class AbstractDataset:
+    """Paths, and how they are read: what both kinds of datasets have.
+
+    Parameters
+    ----------
+    data
+        As that of `daskprs.parallel_run`.
+    reading
+        Options of `daskprs.parallel_run` that say how it is read.
+    partition_keys
+        Names of what it is partitioned by.
+
+    """
+
+    unit = ""
+
+    def __init__(
+        self, data: Any, reading: Mapping[str, Any], partition_keys: Sequence[str] = ()
+    ) -> None:
+        self.data = data
+        self.reading = {name: value for name, value in reading.items() if value is not None}
+        self.partition_keys = list(partition_keys)
+        self.name: str | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.data!r}, {self.reading!r})"
+
+    def register(
+        self, workspace: Workspace, name: str, description: str | None = None, **_: Any
+    ) -> Self:
+        """Give it a name in a workspace, as long as that lives."""
+        del description
+        self.name = name
+        workspace.datasets[name] = self
+        return self
+
+    def as_named_input(self, name: str) -> DatasetConsumptionConfig:
+        """Return it as an input of a step."""
+        return DatasetConsumptionConfig(name, self)
+
+    def get_partition_key_values(
+        self, partition_keys: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the combinations of values that there are, each as a dict."""
+        keys = tuple(partition_keys or self.partition_keys)
+        with _opened(self, partition_keys=keys) as source:
+            return [dict(one.partition_key) for one in source.mini_batches()]
+
+
+class FileDataset(AbstractDataset):
+    """Files: `run` gets lists of their paths."""
+
+    unit = "file"
+
+    def as_mount(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
+        """Return it as an input of a step, read in place."""
+        return self.as_named_input(self.name or "input").as_mount(path_on_compute)
+
+    def as_download(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
+        """Return it as an input of a step, read in place."""
+        return self.as_named_input(self.name or "input").as_download(path_on_compute)
+
+    def as_hdfs(self) -> DatasetConsumptionConfig:
+        """Return it as an input of a step, read in place."""
+        return self.as_named_input(self.name or "input").as_hdfs()
+
+    def to_path(self) -> list[str]:
+        """Return the paths of its files, below what was named, each with a slash before it."""
+        return [f"/{relative or Path(path).name}" for path, relative in self._files()]
+
+    def download(
+        self,
+        target_path: str | os.PathLike[str] | None = None,
+        overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        **_: Any,
+    ) -> list[str]:
+        """Copy its files into a folder, and return their paths there."""
+        root = Path(tempfile.mkdtemp() if target_path is None else target_path).absolute()
+        copied = []
+        for path, relative in self._files():
+            target = root / (relative or Path(path).name)
+            if target.exists() and not overwrite:
+                msg = f"{target} is there already. Download with overwrite=True."
+                raise UsageError(msg)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copied.append(str(shutil.copy2(path, target)))
+        return copied
+
+    def root(self) -> str:
+        """Return the one path by which a script finds them all.
+
+        Raises
+        ------
+        InputError
+            When several were named.
+
+        """
+        if len(self.data) != 1:
+            msg = (
+                "a dataset of several paths has no one place that a script could be told: make "
+                "one of the folder above them."
+            )
+            raise InputError(msg)
+        parts = Path(os.path.abspath(self.data[0])).parts  # noqa: PTH100 - URLs stay
+        fixed = [part for part in parts if not WILDCARDS.isdisjoint(part)]
+        return str(Path(*parts[: parts.index(fixed[0])] if fixed else parts))
+
+    def _files(self) -> Iterator[tuple[str, str]]:
+        for files in discover(self.data):
+            for one in files:
+                yield one.path, one.relative
+
+
+class TabularDataset(AbstractDataset):
+    """A table: `run` gets frames."""
+
+    unit = "row"
+
+    def to_pandas_dataframe(self, **_: Any) -> pd.DataFrame:
+        """Return all rows, with the types that `run` would get them with."""
+        import pandas as pd
+
+        if isinstance(self.data, pd.DataFrame):
+            return self.data
+        with _opened(self) as source:
+            reader = cast("TableSource", source).reader()
+            frames = [reader.load(one) for one in source.mini_batches()]
+            reader.close()
+        filled = [one for one in frames if len(one)]
+        return pd.concat(filled or frames, ignore_index=True)
+
+    def columns_of_files(self) -> list[str]:
+        """Return the names of the columns that stand in the files."""
+        with _opened(self) as source:
+            table = cast("TableSource", source)
+            taken = {PATH, *table.path_names}
+            return [name for name in table.meta().columns if name not in taken]
+
+    def take(self, count: int) -> TabularDataset:
+        """Return the first rows, in memory."""
+        return TabularDataset(self.to_pandas_dataframe().head(count), {})
+
+    def keep_columns(self, columns: Sequence[str] | str) -> TabularDataset:
+        """Return it with some of its columns only."""
+        names = [columns] if isinstance(columns, str) else list(columns)
+        return TabularDataset(self.data, {**self.reading, "columns": names}, self.partition_keys)
+
+    def partition_by(
+        self,
+        partition_keys: Sequence[str],
+        target: Any = None,
+        name: str | None = None,
+        show_progress: bool = True,  # noqa: FBT001, FBT002 - the original's signature
+        partition_as_file_dataset: bool = False,  # noqa: FBT001, FBT002 - the same
+    ) -> TabularDataset:
+        """Return it as one that is partitioned by columns.
+
+        Nothing is written to the target: rows of a key are brought together when a step runs.
+
+        Raises
+        ------
+        UsageError
+            With `partition_as_file_dataset`, since there are no files of the parts.
+
+        """
+        del target, show_progress
+        if partition_as_file_dataset:
+            msg = (
+                "partition_as_file_dataset: the parts are not written as files here. Use "
+                "partition_keys of ParallelRunConfig, and run() gets each part as a frame."
+            )
+            raise UsageError(msg)
+        one = TabularDataset(self.data, self.reading, partition_keys)
+        one.name = name
+        return one
+
+
+@contextmanager
+def _opened(dataset: AbstractDataset, **more: Any) -> Iterator[Source]:
+    """Open a dataset for a block, with what it writes in a temporary folder."""
+    reading = RunOptions.from_names(**dataset.reading, **more).reading()
+    source = open_source(dataset.data, reading)
+    with tempfile.TemporaryDirectory(prefix="daskprs-dataset-") as folder:
+        source.prepare(Path(folder))
+        yield source

@@ -1,0 +1,160 @@
+"""`Datastore`: a folder by name."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from os import PathLike
+
+    from daskprs.azure.v1.workspace import Workspace
+
+
+class DataPath(NamedTuple):
+    """A path on a datastore."""
+
+    datastore: Datastore
+    path_on_datastore: str
+
+    @property
+    def place(self) -> str:
+        """Where it is here; it may be a glob."""
+        return self.datastore.place(self.path_on_datastore)
+
+
+class Datastore:
+    """A folder in place of a store in Azure.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Which knows the folder.
+    name : str, optional
+        Which; None: the default one.
+
+    Raises
+    ------
+    UsageError
+        When it has no folder here.
+
+    """
+
+    name: str
+    root: Path
+    workspace: Workspace | None
+
+    def __init__(self, workspace: Workspace, name: str | None = None) -> None:
+        known = workspace.get_default_datastore() if name is None else workspace.datastore(name)
+        self.name, self.root, self.workspace = known.name, known.root, workspace
+
+    def __repr__(self) -> str:
+        return f"Datastore.local({self.name!r}, {str(self.root)!r})"
+
+    @classmethod
+    def local(cls, name: str, root: str | PathLike[str]) -> Datastore:
+        """Return a folder as a datastore."""
+        one = cls.__new__(cls)
+        one.name, one.root, one.workspace = name, Path(root).absolute(), None
+        return one
+
+    @classmethod
+    def get(cls, workspace: Workspace, datastore_name: str) -> Datastore:
+        """Return the datastore of a workspace that has this name."""
+        return cls(workspace, datastore_name)
+
+    @classmethod
+    def register_azure_blob_container(
+        cls, workspace: Workspace, datastore_name: str, container_name: str = "", **_: Any
+    ) -> Datastore:
+        """Return the datastore of this name: a container is not reached from here.
+
+        Raises
+        ------
+        UsageError
+            When it has no folder here.
+
+        """
+        del container_name
+        return cls(workspace, datastore_name)
+
+    def path(self, path: str | None = None) -> DataPath:
+        """Return a path on it."""
+        return DataPath(self, path or "")
+
+    def place(self, path: str) -> str:
+        """Return where a path on it is here.
+
+        Raises
+        ------
+        UsageError
+            When it climbs out of the folder.
+
+        """
+        parts = path.strip("/").split("/")
+        if ".." in parts:
+            msg = f"{path!r} climbs out of the datastore {self.name!r}."
+            raise UsageError(msg)
+        return str(self.root.joinpath(*parts))
+
+    def upload(
+        self,
+        src_dir: str | PathLike[str],
+        target_path: str | None = None,
+        overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+    ) -> DataPath:
+        """Copy a folder into it; files that are there stay unless `overwrite` says otherwise."""
+        del show_progress
+        source = Path(src_dir)
+        files = [one for one in sorted(source.rglob("*")) if one.is_file()]
+        return self._copy(files, source, target_path, overwrite=overwrite)
+
+    def upload_files(
+        self,
+        files: Iterable[str | PathLike[str]],
+        relative_root: str | PathLike[str] | None = None,
+        target_path: str | None = None,
+        overwrite: bool = False,  # noqa: FBT001, FBT002 - the same
+        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+    ) -> DataPath:
+        """Copy files into it, by their paths below a root (None: by their names)."""
+        del show_progress
+        root = None if relative_root is None else Path(relative_root).absolute()
+        given = [Path(one).absolute() for one in files]
+        return self._copy(given, root, target_path, overwrite=overwrite)
+
+    def download(
+        self,
+        target_path: str | PathLike[str],
+        prefix: str | None = None,
+        overwrite: bool = False,  # noqa: FBT001, FBT002 - the same
+        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+    ) -> int:
+        """Copy what lies below a prefix into a folder, and return how many files these were."""
+        del show_progress
+        source = Path(self.place(prefix or ""))
+        files = [source] if source.is_file() else [*source.rglob("*")]
+        copied = [one for one in files if one.is_file()]
+        for one in copied:
+            _copy_file(one, Path(target_path) / one.relative_to(self.root), overwrite=overwrite)
+        return len(copied)
+
+    def _copy(
+        self, files: Iterable[Path], root: Path | None, target: str | None, *, overwrite: bool
+    ) -> DataPath:
+        path = target or ""
+        for one in files:
+            below = one.name if root is None else one.relative_to(root)
+            _copy_file(one, Path(self.place(path)) / below, overwrite=overwrite)
+        return self.path(path)
+
+
+def _copy_file(source: Path, target: Path, *, overwrite: bool) -> None:
+    if overwrite or not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)

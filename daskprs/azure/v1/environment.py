@@ -1,0 +1,116 @@
+"""`Environment` and what notebooks build one from: names of packages that nothing installs here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from os import PathLike
+
+    from daskprs.azure.v1.workspace import Workspace
+
+DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
+DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubuntu20.04"
+
+
+class CondaDependencies:
+    """Names of packages; those of the Python that runs are used, whatever stands here."""
+
+    def __init__(self, packages: Iterable[str] = ()) -> None:
+        self.packages = list(packages)
+
+    @classmethod
+    def create(
+        cls,
+        pip_indexurl: str | None = None,
+        pip_packages: Iterable[str] | None = None,
+        conda_packages: Iterable[str] | None = None,
+        python_version: str | None = None,
+        pin_sdk_version: bool = True,  # noqa: FBT001, FBT002 - the original's signature
+    ) -> CondaDependencies:
+        """Return the packages that are named."""
+        del pip_indexurl, python_version, pin_sdk_version
+        return cls([*(conda_packages or ()), *(pip_packages or ())])
+
+    def add_pip_package(self, pip_package: str) -> None:
+        """Name one more."""
+        self.packages.append(pip_package)
+
+    def add_conda_package(self, conda_package: str) -> None:
+        """Name one more."""
+        self.packages.append(conda_package)
+
+    def add_channel(self, channel: str) -> None:
+        """Take where packages would come from."""
+
+
+class Environment:
+    """A name, and environment variables.
+
+    Images, Docker, conda and Spark may be set, and mean nothing here: scripts run on the Python
+    that runs, and what it lacks of a script's imports is told before the start.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    version : str, optional
+        For people.
+    environment_variables : dict, optional
+        Set in the agents before their first import.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        version: str | None = None,
+        environment_variables: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.environment_variables = dict(environment_variables or {})
+        self.python = SimpleNamespace(
+            conda_dependencies=CondaDependencies(), user_managed_dependencies=True
+        )
+        self.docker = SimpleNamespace()
+        self.spark = SimpleNamespace()
+
+    def __repr__(self) -> str:
+        return f"Environment({self.name!r})"
+
+    @classmethod
+    def get(cls, workspace: Workspace, name: str, version: str | None = None) -> Environment:
+        """Return an environment of that name: a curated one is what is installed here."""
+        del workspace
+        return cls(name, version=version)
+
+    @classmethod
+    def from_conda_specification(cls, name: str, file_path: str | PathLike[str]) -> Environment:
+        """Return an environment of that name; the file is not read."""
+        del file_path
+        return cls(name)
+
+    @classmethod
+    def from_pip_requirements(cls, name: str, file_path: str | PathLike[str]) -> Environment:
+        """Return an environment of that name; the file is not read."""
+        del file_path
+        return cls(name)
+
+    def register(self, workspace: Workspace) -> Environment:
+        """Return it: there is nowhere to register it, and nothing asks for it by name."""
+        del workspace
+        return self
+
+
+class RunConfiguration:
+    """The environment of a `PythonScriptStep`."""
+
+    def __init__(self, conda_dependencies: CondaDependencies | None = None, **_: Any) -> None:
+        self.environment = Environment("default")
+        self.target: Any = None
+        if conda_dependencies is not None:
+            self.environment.python.conda_dependencies = conda_dependencies

@@ -1,0 +1,278 @@
+"""`OutputFileDatasetConfig` and `PipelineData`: what one step writes, and others read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from daskprs.azure.v1.column_types import delimited_reading, dtypes_of
+from daskprs.azure.v1.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset
+from daskprs.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daskprs.azure.v1.datastore import Datastore
+
+DEFAULT_PATH = "dataset/{run-id}/{output-name}"
+
+
+class Output:
+    """A folder that a step writes.
+
+    Parameters
+    ----------
+    name
+        By which a run gives it back.
+    datastore
+        Where it lies; None: in the job folder.
+    path
+        Its path there; ``{run-id}`` and ``{output-name}`` stand for these.
+    reading
+        Options of `daskprs.parallel_run` by which later steps read it as a table; None: as files.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        datastore: Datastore | None,
+        path: str,
+        reading: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.datastore = datastore
+        self.path = path
+        self.reading = reading
+        self.overwrite = False
+        self.producer: Any = None
+        """The step that writes it."""
+        self.place: Path | None = None
+        """Where it lies since a step has run, or begun."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+    def path_on_datastore(self, run_id: str) -> str:
+        """Return its path for one run."""
+        return self.path.replace("{run-id}", run_id).replace("{output-name}", self.name)
+
+    def place_of(self, run_id: str) -> Path | None:
+        """Return where it lies for one run; None: in the job folder."""
+        if self.datastore is None:
+            return None
+        return Path(self.datastore.place(self.path_on_datastore(run_id)))
+
+    def as_dataset(self) -> OutputDataset:
+        """Return it as a dataset of a later step."""
+        return OutputDataset(self, self.reading)
+
+    def as_input(self, name: str | None = None) -> DatasetConsumptionConfig:
+        """Return it as an input of a later step."""
+        return DatasetConsumptionConfig(name or self.name, self.as_dataset())
+
+    def as_mount(self, *_: Any, **__: Any) -> Self:
+        """Return it: it is written in place."""
+        return self
+
+    def as_upload(
+        self,
+        overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        source_globs: Any = None,
+    ) -> Self:
+        """Return it; with `overwrite` an output file that is there is replaced."""
+        if source_globs is not None:
+            msg = "source_globs: an output is written in place, so that all of it is there."
+            raise UsageError(msg)
+        self.overwrite = overwrite
+        return self
+
+
+class OutputDataset:
+    """What a step will have written, as a dataset of a later one.
+
+    Parameters
+    ----------
+    output
+        The output.
+    reading
+        By which it is a table; None: files.
+
+    """
+
+    def __init__(self, output: Output, reading: Mapping[str, Any] | None = None) -> None:
+        self.output = output
+        self.reading = reading
+
+    def located(self) -> AbstractDataset:
+        """Return it as the dataset that it is, now that it is there.
+
+        Raises
+        ------
+        UsageError
+            When no step has written it.
+
+        """
+        if self.output.place is None:
+            msg = (
+                f"{self.output!r} is an input, and no step has written it: run the step whose "
+                "output it is before, or both in one Pipeline."
+            )
+            raise UsageError(msg)
+        place = [str(self.output.place)]
+        if self.reading is None:
+            return FileDataset(place, {"input_type": "files"})
+        return TabularDataset(place, {"input_type": "table", **self.reading})
+
+    def as_named_input(self, name: str) -> DatasetConsumptionConfig:
+        """Return it as an input of a step."""
+        return DatasetConsumptionConfig(name, self)
+
+    def as_mount(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
+        """Return it as an input of a step, read in place."""
+        return self.as_named_input(self.output.name).as_mount(path_on_compute)
+
+    def as_download(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
+        """Return it as an input of a step, read in place."""
+        return self.as_named_input(self.output.name).as_download(path_on_compute)
+
+    def as_direct(self) -> DatasetConsumptionConfig:
+        """Return it as an input of a step, read in place."""
+        return self.as_named_input(self.output.name)
+
+    def parse_delimited_files(
+        self,
+        include_path: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        separator: str = ",",
+        header: Any = True,  # noqa: FBT002 - the same
+        partition_format: str | None = None,
+        file_extension: str = "",
+        set_column_types: Mapping[str, Any] | None = None,
+    ) -> OutputDataset:
+        """Return it as a table of delimited text."""
+        del file_extension
+        reading = {
+            **delimited_reading(separator, header, "utf8", include_path=include_path),
+            "partition_format": partition_format,
+            "dtypes": dtypes_of(set_column_types) or None,
+        }
+        return OutputDataset(self.output, reading)
+
+    def parse_parquet_files(
+        self,
+        include_path: bool = False,  # noqa: FBT001, FBT002 - the same
+        partition_format: str | None = None,
+        **_: Any,
+    ) -> OutputDataset:
+        """Return it as a table of Parquet."""
+        reading = {"include_path_column": include_path, "partition_format": partition_format}
+        return OutputDataset(self.output, reading)
+
+
+class OutputFileDatasetConfig(Output):
+    """A folder that a step writes, as SDK v1 recommends it.
+
+    Parameters
+    ----------
+    name : str, optional
+        By which a run gives it back.
+    destination : tuple of (Datastore, str), optional
+        Where it lies; ``{run-id}`` and ``{output-name}`` in the path stand for these. Default: in
+        the job folder.
+    source : str, optional
+        Without effect: it is written in place.
+    partition_format : str, optional
+        How the paths in it carry values.
+
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        destination: tuple[Datastore, str | None] | None = None,
+        source: str | None = None,
+        partition_format: str | None = None,
+    ) -> None:
+        del source
+        datastore, path = destination or (None, None)
+        super().__init__(name or "output", datastore, path or DEFAULT_PATH)
+        self._partition_format = partition_format
+
+    def register_on_complete(self, name: str, **_: Any) -> OutputFileDatasetConfig:
+        """Return it: a dataset is known by its folder here."""
+        del name
+        return self
+
+    def read_delimited_files(self, **given: Any) -> OutputFileDatasetConfig:
+        """Return it as one that later steps read as delimited text."""
+        return self._read(self.as_dataset().parse_delimited_files(**given))
+
+    def read_parquet_files(self, **given: Any) -> OutputFileDatasetConfig:
+        """Return it as one that later steps read as Parquet."""
+        return self._read(self.as_dataset().parse_parquet_files(**given))
+
+    def _read(self, parsed: OutputDataset) -> OutputFileDatasetConfig:
+        self.reading = parsed.reading
+        return self
+
+
+class PipelineData(Output):
+    """A folder that a step writes.
+
+    Parameters
+    ----------
+    name : str
+        By which a run gives it back.
+    datastore : Datastore, optional
+        Where it lies, below ``azureml/<run>``. Default: in the job folder.
+    output_overwrite : bool, optional
+        Replace an output file that is there.
+    **rest
+        Without effect: it is written in place.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        datastore: Datastore | None = None,
+        output_name: str | None = None,
+        output_mode: str = "mount",
+        output_path_on_compute: str | None = None,
+        output_overwrite: bool | None = None,  # noqa: FBT001 - the original's signature
+        **rest: Any,
+    ) -> None:
+        del output_mode, output_path_on_compute, rest
+        super().__init__(output_name or name, datastore, "azureml/{run-id}/{output-name}")
+        self.overwrite = bool(output_overwrite)
+
+
+class DataReference:
+    """A path on a datastore as an input of a step.
+
+    Parameters
+    ----------
+    datastore : Datastore
+        Which.
+    data_reference_name : str, optional
+        Its name.
+    path_on_datastore : str, optional
+        Its path there.
+    **rest
+        Without effect: it is read in place.
+
+    """
+
+    def __init__(
+        self,
+        datastore: Datastore,
+        data_reference_name: str | None = None,
+        path_on_datastore: str | None = None,
+        **rest: Any,
+    ) -> None:
+        del rest
+        self.name = data_reference_name or datastore.name
+        self.dataset = FileDataset(
+            [datastore.place(path_on_datastore or "")], {"input_type": "files"}
+        )

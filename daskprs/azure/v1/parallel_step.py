@@ -1,0 +1,256 @@
+"""`ParallelRunStep`: an entry script over datasets, as in SDK v1."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.reuse import Outcome, Results, run_or_reuse
+from daskprs.azure.task import Task
+from daskprs.azure.v1.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.inputs import (
+    dataset_of,
+    joined,
+    name_of,
+    outputs_in,
+    parameters_in,
+    root_of,
+    words_of,
+)
+from daskprs.azure.v1.mounting import mounted
+from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.step_rules import refuse_misfits
+from daskprs.job_folder import default_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from os import PathLike
+
+    from distributed import Client
+
+    from daskprs.azure.v1.config import ParallelRunConfig
+    from daskprs.azure.v1.outputs import Output
+    from daskprs.azure.v1.parameter import PipelineParameter
+    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.result import ParallelRunResult
+
+
+class ParallelRunStep:
+    """An entry script over datasets; parameters and defaults are those of SDK v1.
+
+    Parameters
+    ----------
+    name : str
+        3 to 32 lower case letters, digits and dashes, the first a letter and the last no dash.
+    parallel_run_config : ParallelRunConfig
+        How the script is run.
+    inputs : list
+        Datasets, all of files or all tables; outputs of other steps too.
+    output : OutputFileDatasetConfig or PipelineData, optional
+        Where what it writes belongs. Default: in the job folder.
+    side_inputs : list, optional
+        Datasets of files that the script reads besides: it is told where by `arguments`, or by
+        ``EntryScript().side_inputs``.
+    arguments : list, optional
+        Words for the script; inputs and outputs among them become their paths.
+    allow_reuse : bool
+        Give the result of an earlier run that did the same.
+
+    Raises
+    ------
+    OptionError
+        With a line for each parameter that cannot be used.
+
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parallel_run_config: ParallelRunConfig,
+        inputs: Sequence[Any],
+        output: Output | None = None,
+        side_inputs: Sequence[Any] | None = None,
+        arguments: Sequence[Any] | None = None,
+        allow_reuse: bool = True,  # noqa: FBT001, FBT002 - the original's signature
+    ) -> None:
+        self.name = name
+        self.parallel_run_config = parallel_run_config
+        self.inputs = inputs
+        self.output = output
+        self.side_inputs = side_inputs or []
+        self.arguments = arguments or []
+        self.allow_reuse = allow_reuse
+        refuse_misfits(vars(self))
+        if output is not None:
+            output.producer = self
+
+    def __repr__(self) -> str:
+        return f"ParallelRunStep({self.name!r})"
+
+    @property
+    def needed(self) -> list[Output]:
+        """What other steps have to have written before."""
+        given = [*self.inputs, *self.side_inputs, *self.arguments]
+        return [one for one in outputs_in(given) if one is not self.output]
+
+    @property
+    def outputs(self) -> list[Output]:
+        """What it writes."""
+        return [] if self.output is None else [self.output]
+
+    def parameters(self) -> Iterator[PipelineParameter]:
+        """Yield the pipeline parameters that it uses."""
+        yield from self.parallel_run_config.parameters()
+        yield from parameters_in([*self.inputs, *self.side_inputs, *self.arguments])
+
+    def run(
+        self,
+        *,
+        pipeline_parameters: Mapping[str, Any] | None = None,
+        workspace: Workspace | None = None,
+        client: Client | str | None = None,
+        job_dir: str | PathLike[str] | None = None,
+        overwrite: bool = False,
+        resume: bool | str = False,
+        progress: bool | None = None,
+    ) -> ParallelRunResult:
+        """Run the step to its end.
+
+        Parameters
+        ----------
+        pipeline_parameters
+            Values of parameters by name; the others are at their defaults.
+        workspace
+            Whose models the script finds by ``Model.get_model_path``. Default: that of the compute
+            target, or of the datastore of the output.
+        client, job_dir, overwrite, resume, progress
+            As those of `daskprs.parallel_run`.
+
+        Returns
+        -------
+        ParallelRunResult
+            Of an earlier run, where that did the same and `allow_reuse` says so.
+
+        Raises
+        ------
+        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled
+            As by `daskprs.parallel_run`.
+
+        """
+        parameters = pipeline_parameters or {}
+        refuse_unknown(parameters, self.parameters())
+        folder = Path(job_dir or default_path(self.name, secrets.token_hex(4))).absolute()
+        changes: dict[str, Any] = {"overwrite": True} if overwrite else {}
+        changes |= {"resume": resume} if resume else {}
+        known = workspace or self._workspace()
+        return self.execute(
+            folder,
+            parameters=parameters,
+            workspace=known,
+            client=client,
+            progress=progress,
+            **changes,
+        ).result
+
+    def execute(
+        self,
+        folder: Path,
+        *,
+        parameters: Mapping[str, Any],
+        workspace: Workspace | None,
+        client: Client | str | None = None,
+        run_id: str | None = None,
+        progress: bool | None = None,
+        fresh: bool = False,
+        **changes: Any,
+    ) -> Outcome:
+        """Run the step in a folder, or find an earlier run unless `fresh`; place its output."""
+        task = self.task(folder, parameters, workspace, client, run_id or folder.name)
+        links = self._links(parameters)
+        results = Results() if self.allow_reuse and not fresh else None
+        with mounted(links):
+            outcome = run_or_reuse(
+                task,
+                results,
+                place_matters=self._is_place_fixed,
+                progress=progress,
+                **changes,
+            )
+        if self.output is not None:
+            self.output.place = Path(outcome.result.output_dir)
+        return outcome
+
+    def task(
+        self,
+        folder: Path,
+        parameters: Mapping[str, Any],
+        workspace: Workspace | None,
+        client: Client | str | None,
+        run_id: str,
+    ) -> Task:
+        """Return what it does, in the words of `daskprs.parallel_run`."""
+        place = None if self.output is None else self.output.place_of(run_id)
+        if self.output is not None:
+            self.output.place = place or folder / "output"
+        config = self.parallel_run_config
+        form = config.checked(parameters)
+        dataset = joined([dataset_of(one, parameters) for one in self.inputs])
+        options = {
+            **config.options(parameters),
+            **dataset.reading,
+            "arguments": words_of(self.arguments, parameters),
+            "side_inputs": {**_models(workspace), **self._places(parameters)},
+        }
+        if self.output is not None and self.output.overwrite:
+            options["overwrite"] = True
+        return Task(
+            name=self.name,
+            data=dataset.data,
+            script=form.entry_script,
+            source_directory=None if form.source_directory is None else Path(form.source_directory),
+            options=options,
+            job_dir=folder,
+            output_dir=place,
+            client=client,
+        )
+
+    # ---- what it is given ----
+
+    @property
+    def _is_place_fixed(self) -> bool:
+        """Whether its output has the same place in every run."""
+        return (
+            self.output is not None
+            and self.output.datastore is not None
+            and "{run-id}" not in self.output.path
+        )
+
+    def _places(self, parameters: Mapping[str, Any]) -> dict[str, str]:
+        """Return where side inputs are, by name."""
+        return {
+            name_of(one, number): root_of(one, parameters)
+            for number, one in enumerate(self.side_inputs)
+        }
+
+    def _links(self, parameters: Mapping[str, Any]) -> dict[str, str]:
+        """Return where scripts expect side inputs, and where they are."""
+        return {
+            one.path_on_compute: root_of(one, parameters)
+            for one in self.side_inputs
+            if isinstance(one, DatasetConsumptionConfig)
+            and one.path_on_compute
+            and one.path_on_compute.startswith("/")
+        }
+
+    def _workspace(self) -> Workspace | None:
+        """Return the workspace that its parts know."""
+        compute = getattr(self.parallel_run_config.compute_target, "workspace", None)
+        datastore = None if self.output is None else self.output.datastore
+        return compute or (None if datastore is None else datastore.workspace)
+
+
+def _models(workspace: Workspace | None) -> dict[str, str]:
+    """Return where the models of a workspace are, by name."""
+    models = {} if workspace is None else workspace.models
+    return {name: str(one.path) for name, one in models.items()}

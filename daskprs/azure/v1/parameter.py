@@ -1,0 +1,55 @@
+"""`PipelineParameter`: a value that a submission may change."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from daskprs.errors import OptionError
+from daskprs.yaml_files.mistakes import nearest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass(frozen=True)
+class PipelineParameter:
+    """A named value with a default.
+
+    It may stand for an option of `ParallelRunConfig`, for an argument of a step, and for the
+    dataset of a `DatasetConsumptionConfig`.
+
+    Parameters
+    ----------
+    name : str
+        By which ``pipeline_parameters`` of a submission give another value.
+    default_value
+        What it is otherwise.
+
+    """
+
+    name: str
+    default_value: Any = None
+
+
+def settled(value: Any, parameters: Mapping[str, Any]) -> Any:
+    """Return what a value is, with the parameters of a submission."""
+    if isinstance(value, PipelineParameter):
+        return parameters.get(value.name, value.default_value)
+    return value
+
+
+def refuse_unknown(parameters: Mapping[str, Any], used: Iterable[PipelineParameter]) -> None:
+    """Refuse parameters that nothing uses.
+
+    Raises
+    ------
+    OptionError
+        Naming the nearest that there is.
+
+    """
+    known = sorted({one.name for one in used})
+    for name in parameters:
+        if name not in known:
+            msg = f"pipeline_parameters: there is no parameter {name!r}; {nearest_of(name, known)}"
+            raise OptionError(msg)

@@ -1,0 +1,115 @@
+"""`Pipeline`: steps in the order in which they need each other."""
+
+from __future__ import annotations
+
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from daskprs.azure.v1.runs import Experiment, PipelineRun
+from daskprs.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from daskprs.azure.v1.parallel_step import ParallelRunStep
+    from daskprs.azure.v1.parameter import PipelineParameter
+    from daskprs.azure.v1.script_step import PythonScriptStep
+    from daskprs.azure.v1.workspace import Workspace
+
+    Step = ParallelRunStep | PythonScriptStep
+
+
+class Pipeline:
+    """Steps, and those that write what they need.
+
+    Parameters
+    ----------
+    workspace : Workspace, optional
+        Whose models scripts find.
+    steps : list
+        Steps; those whose outputs they need come by themselves.
+    **rest
+        Without effect.
+
+    Raises
+    ------
+    UsageError
+        When steps need each other in a circle, or two have one name.
+
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace | None = None,
+        steps: Sequence[Any] = (),
+        description: str | None = None,
+        **rest: Any,
+    ) -> None:
+        del rest
+        self.workspace = workspace
+        self.description = description
+        self.steps = _in_order(_flat(steps))
+        names = [step.name for step in self.steps]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            msg = f"steps: two steps are called {twice[0]!r}. Each needs a name of its own."
+            raise UsageError(msg)
+
+    def __repr__(self) -> str:
+        return f"Pipeline({', '.join(step.name for step in self.steps)})"
+
+    def validate(self) -> list[str]:
+        """Return what is wrong: nothing, since what is wrong was refused when it was made."""
+        return []
+
+    def parameters(self) -> Iterator[PipelineParameter]:
+        """Yield the pipeline parameters that its steps use."""
+        for step in self.steps:
+            yield from step.parameters()
+
+    def submit(self, experiment_name: str, **given: Any) -> PipelineRun:
+        """Run it, as `Experiment.submit` does."""
+        return Experiment(self.workspace, experiment_name).submit(self, **given)
+
+    def publish(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: there is no endpoint that would run it.
+
+        Raises
+        ------
+        UsageError
+            Saying what to write instead.
+
+        """
+        msg = (
+            "publish: there is no Azure here, so no endpoint that would run the pipeline. Run it "
+            "with other values by Experiment(ws, 'name').submit(pipeline, "
+            "pipeline_parameters={…}), in a script that a scheduler calls."
+        )
+        raise UsageError(msg)
+
+
+def _flat(steps: Any) -> Iterator[Step]:
+    """Yield steps out of lists of lists."""
+    for one in steps if isinstance(steps, list | tuple) else [steps]:
+        if isinstance(one, list | tuple):
+            yield from _flat(one)
+        else:
+            yield one
+
+
+def _in_order(steps: Iterable[Step]) -> list[Step]:
+    """Return steps and those that they need, these first."""
+    graph: dict[Step, list[Step]] = {}
+    waiting = list(steps)
+    while waiting:
+        step = waiting.pop(0)
+        if step in graph:
+            continue
+        graph[step] = [one.producer for one in step.needed if one.producer is not None]
+        waiting += graph[step]
+    try:
+        return list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        circle = " needs ".join(repr(step.name) for step in reversed(error.args[1]))
+        msg = f"steps: they need each other in a circle: {circle}."
+        raise UsageError(msg) from error

@@ -1,0 +1,229 @@
+"""`Experiment`, and the runs that it gives: pipelines, run here and to their end."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.errors import UsageError
+from daskprs.job_folder import default_path
+from daskprs.yaml_files.mistakes import nearest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from os import PathLike
+
+    from distributed import Client
+
+    from daskprs.azure.v1.outputs import Output
+    from daskprs.azure.v1.pipeline import Pipeline
+    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.result import ParallelRunResult
+
+COMPLETED = "Finished"
+
+
+class OutputData:
+    """What a step has written, after a run.
+
+    Attributes
+    ----------
+    name : str
+        Of the output.
+    path_on_datastore : str
+        Below what `download` is given, the folder of the output.
+
+    """
+
+    def __init__(self, output: Output, run_id: str) -> None:
+        self.name = output.name
+        self.place = output.place
+        self.path_on_datastore = output.path_on_datastore(run_id)
+
+    def download(
+        self,
+        local_path: str | PathLike[str],
+        overwrite: bool | None = None,  # noqa: FBT001 - the original's signature
+        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+    ) -> int:
+        """Copy it into a folder, and return how many files it has."""
+        del show_progress
+        if self.place is None or not self.place.is_dir():
+            msg = f"the output {self.name!r} has written nothing."
+            raise UsageError(msg)
+        target = Path(local_path) / self.path_on_datastore
+        if target.exists() and not overwrite:
+            msg = f"{target} is there already. Download with overwrite=True."
+            raise UsageError(msg)
+        shutil.copytree(self.place, target, dirs_exist_ok=True)
+        return sum(one.is_file() for one in target.rglob("*"))
+
+
+class StepRun:
+    """A step that has run.
+
+    Attributes
+    ----------
+    name : str
+        Of the step.
+    folder : Path
+        Where its logs are.
+    result : ParallelRunResult or None
+        Of a parallel step.
+    is_reused : bool
+        Whether an earlier run had done the same, and its result was taken.
+
+    """
+
+    def __init__(self, step: Any, folder: Path, run_id: str, outcome: Any) -> None:
+        self.name = step.name
+        self.folder = folder
+        self.result: ParallelRunResult | None = None if outcome is None else outcome.result
+        self.is_reused = outcome is not None and outcome.is_reused
+        self._outputs = {one.name: OutputData(one, run_id) for one in step.outputs}
+
+    def __repr__(self) -> str:
+        return f"StepRun({self.name!r}, folder={str(self.folder)!r})"
+
+    def get_output_data(self, name: str) -> OutputData:
+        """Return one of its outputs.
+
+        Raises
+        ------
+        UsageError
+            When it has none of that name.
+
+        """
+        if name not in self._outputs:
+            known = nearest_of(name, [*self._outputs])
+            msg = f"the step {self.name!r} has no output {name!r}; {known}"
+            raise UsageError(msg)
+        return self._outputs[name]
+
+    def get_status(self) -> str:
+        """Return how it ended; one that failed has raised instead."""
+        return COMPLETED
+
+    def wait_for_completion(self, **_: Any) -> str:
+        """Return how it ended, at once."""
+        return COMPLETED
+
+
+class PipelineRun:
+    """A pipeline that has run.
+
+    Attributes
+    ----------
+    id : str
+        Its name.
+    folder : Path
+        Where the folders of its steps are.
+
+    """
+
+    def __init__(self, run_id: str, folder: Path, steps: list[StepRun]) -> None:
+        self.id = run_id
+        self.folder = folder
+        self._steps = steps
+
+    def __repr__(self) -> str:
+        names = ", ".join(one.name for one in self._steps)
+        return f"PipelineRun({self.id!r}, folder={str(self.folder)!r}, steps: {names})"
+
+    def find_step_run(self, name: str) -> list[StepRun]:
+        """Return the runs of the steps of this name."""
+        return [one for one in self._steps if one.name == name]
+
+    def get_steps(self) -> Iterator[StepRun]:
+        """Yield the runs of all steps, in order."""
+        return iter(self._steps)
+
+    def get_children(self) -> Iterator[StepRun]:
+        """Yield the runs of all steps, the last first."""
+        return reversed(self._steps)
+
+    def get_status(self) -> str:
+        """Return how it ended; one that failed has raised instead."""
+        return COMPLETED
+
+    def wait_for_completion(self, **_: Any) -> str:
+        """Return how it ended, at once: `Experiment.submit` has waited."""
+        return COMPLETED
+
+
+class Experiment:
+    """Runs pipelines: here, now, and to their end.
+
+    Parameters
+    ----------
+    workspace : Workspace, optional
+        Whose models scripts find.
+    name : str
+        Its runs are named after it.
+
+    """
+
+    def __init__(self, workspace: Workspace | None = None, name: str = "experiment") -> None:
+        self.workspace = workspace
+        self.name = name
+
+    def submit(
+        self,
+        config: Pipeline,
+        *,
+        pipeline_parameters: Mapping[str, Any] | None = None,
+        regenerate_outputs: bool = False,
+        client: Client | str | None = None,
+        progress: bool | None = None,
+        **_: Any,
+    ) -> PipelineRun:
+        """Run the steps of a pipeline one after the other, and return what became of them.
+
+        Parameters
+        ----------
+        config
+            The pipeline.
+        pipeline_parameters
+            Values of parameters by name; the others are at their defaults.
+        regenerate_outputs
+            Run every step, whether or not an earlier run has done the same.
+        client, progress
+            As those of `daskprs.parallel_run`.
+
+        Raises
+        ------
+        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled
+            As by `daskprs.parallel_run`, of the first step that does.
+
+        """
+        parameters = pipeline_parameters or {}
+        refuse_unknown(parameters, config.parameters())
+        folder = default_path(self.name, secrets.token_hex(4)).absolute()
+        runs = []
+        for step in config.steps:
+            place = folder / step.name.replace("/", "-")
+            outcome = step.execute(
+                place,
+                parameters=parameters,
+                workspace=config.workspace or self.workspace,
+                client=client,
+                run_id=folder.name,
+                progress=progress,
+                fresh=regenerate_outputs,
+            )
+            runs.append(StepRun(step, place, folder.name, outcome))
+        return PipelineRun(folder.name, folder, runs)
+
+
+class RunDetails:
+    """What notebooks show a run by."""
+
+    def __init__(self, run_instance: PipelineRun | StepRun) -> None:
+        self.run = run_instance
+
+    def show(self, **_: Any) -> PipelineRun | StepRun:
+        """Return the run, which notebooks show: it is over, so there is nothing to follow."""
+        return self.run

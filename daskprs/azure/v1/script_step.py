@@ -1,0 +1,160 @@
+"""`PythonScriptStep`: a script as a process, before or after a parallel step."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.v1.inputs import outputs_in, parameters_in, root_of, source_of, words_of
+from daskprs.azure.v1.outputs import Output
+from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.errors import DaskprsError, OptionError
+from daskprs.inputs.nearest import nearest
+from daskprs.job_folder import JobFolder, default_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from daskprs.azure.v1.parameter import PipelineParameter
+    from daskprs.azure.v1.workspace import Workspace
+
+SHOWN_LINES = 20
+"""Of what a script that failed has written."""
+
+
+class PythonScriptStep:
+    """A Python script that is run once, as a process of this machine.
+
+    Parameters
+    ----------
+    script_name : str
+        The script, relative to `source_directory`.
+    name : str, optional
+        Default: that of the script.
+    arguments : list, optional
+        Words for the script; inputs and outputs among them become their paths.
+    inputs, outputs : list, optional
+        What it reads and writes besides what `arguments` names.
+    source_directory : str, optional
+        Its working directory. Default: the current one.
+    runconfig : RunConfiguration, optional
+        The environment variables of its environment are set.
+    **rest
+        Without effect: computes, and whether it may be reused; it is run each time.
+
+    Raises
+    ------
+    OptionError
+        When an argument or input is of another kind.
+
+    """
+
+    def __init__(
+        self,
+        script_name: str,
+        name: str | None = None,
+        arguments: Sequence[Any] | None = None,
+        compute_target: Any = None,
+        runconfig: Any = None,
+        runconfig_pipeline_params: Any = None,
+        inputs: Sequence[Any] | None = None,
+        outputs: Sequence[Output] | None = None,
+        params: Any = None,
+        source_directory: str | os.PathLike[str] | None = None,
+        **rest: Any,
+    ) -> None:
+        del compute_target, runconfig_pipeline_params, params, rest
+        self.script_name = script_name
+        self.name = name or script_name
+        self.arguments = list(arguments or [])
+        self.inputs = list(inputs or [])
+        self.source_directory = Path(source_directory or ".").absolute()
+        self._environment = getattr(runconfig, "environment", None)
+        read = [one for one in self.inputs if isinstance(one, Output)]
+        written = [*(outputs or []), *(one for one in self.arguments if isinstance(one, Output))]
+        self.outputs = [one for one in dict.fromkeys(written) if one not in read]
+        for one in self.outputs:
+            one.producer = self
+        strange = [one for one in self.inputs if source_of(one, {}) is None]
+        if strange:
+            msg = f"inputs: {strange[0]!r} is none of what a step reads."
+            raise OptionError(msg)
+
+    def __repr__(self) -> str:
+        return f"PythonScriptStep({self.name!r})"
+
+    @property
+    def needed(self) -> list[Output]:
+        """What other steps have to have written before."""
+        given = outputs_in([*self.inputs, *self.arguments])
+        return [one for one in given if one not in self.outputs]
+
+    def parameters(self) -> Iterator[PipelineParameter]:
+        """Yield the pipeline parameters that it uses."""
+        return parameters_in([*self.inputs, *self.arguments])
+
+    def run(
+        self,
+        *,
+        pipeline_parameters: Mapping[str, Any] | None = None,
+        job_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Run the script to its end.
+
+        Raises
+        ------
+        OptionError
+            When it is not there.
+        DaskprsError
+            When it ended with another code than 0; with the last of what it wrote.
+
+        """
+        parameters = pipeline_parameters or {}
+        refuse_unknown(parameters, self.parameters())
+        folder = Path(job_dir or default_path(Path(self.script_name).stem, secrets.token_hex(4)))
+        self.execute(folder.absolute(), parameters=parameters, workspace=None)
+
+    def execute(
+        self,
+        folder: Path,
+        *,
+        parameters: Mapping[str, Any],
+        workspace: Workspace | None,
+        run_id: str | None = None,
+        **_: Any,
+    ) -> None:
+        """Run the script in a folder, whose log has what it writes."""
+        del workspace
+        script = self.source_directory / self.script_name
+        if not script.is_file():
+            msg = f"script_name: there is no file {str(script)!r}.{nearest(script, '.py')}"
+            raise OptionError(msg)
+        for one in self.outputs:
+            one.place = one.place_of(run_id or folder.name) or folder / "outputs" / one.name
+            one.place.mkdir(parents=True, exist_ok=True)
+        for one in self.inputs:
+            root_of(one, parameters)
+        words = words_of(self.arguments, parameters)
+        log = JobFolder(folder).azure_driver_log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as file:
+            done = subprocess.run(  # noqa: S603 - it is the user's script
+                [sys.executable, str(script), *words],
+                cwd=self.source_directory,
+                env={**os.environ, **getattr(self._environment, "environment_variables", {})},
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        if done.returncode:
+            raise DaskprsError(_told(self, log, done.returncode))
+
+
+def _told(step: PythonScriptStep, log: Path, code: int) -> str:
+    lines = log.read_text("utf-8", "replace").splitlines()[-SHOWN_LINES:]
+    shown = "\n".join(f"  {line}" for line in lines)
+    return f"the step {step.name!r} has failed: exit code {code}.\n{shown}\nAll of it: {log}"

@@ -1,0 +1,135 @@
+"""`Workspace`: folders in place of an Azure workspace."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.v1.datastore import Datastore
+from daskprs.errors import UsageError
+from daskprs.yaml_files.mistakes import nearest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+    from daskprs.azure.v1.compute import AmlCompute
+    from daskprs.azure.v1.dataset import AbstractDataset
+    from daskprs.azure.v1.model import Model
+
+DEFAULT_DATASTORE = "workspaceblobstore"
+CONFIG = ("config.json", ".azureml/config.json")
+INSTEAD = (
+    "Write ws = Workspace(root='FOLDER'): that folder is its default datastore, and "
+    "datastores={'images': '/data/images'} gives the others their folders. Or put the same into "
+    'its config.json: {"root": "FOLDER", "datastores": {"images": "/data/images"}}.'
+)
+
+
+class Workspace:
+    """What notebooks ask for datastores, datasets, models and computes: a folder and names.
+
+    Parameters
+    ----------
+    subscription_id, resource_group, workspace_name
+        Without effect; `workspace_name` is its `name`.
+    root : path
+        The folder of the default datastore.
+    datastores : dict, optional
+        Folders of other datastores, by name.
+
+    Raises
+    ------
+    UsageError
+        Without a `root`: there is no Azure here.
+
+    """
+
+    def __init__(
+        self,
+        subscription_id: str = "",
+        resource_group: str = "",
+        workspace_name: str = "local",
+        *,
+        root: str | PathLike[str] | None = None,
+        datastores: Mapping[str, str | PathLike[str]] | None = None,
+        **_: Any,
+    ) -> None:
+        if root is None:
+            msg = f"Workspace: there is no Azure here, so a workspace is a folder. {INSTEAD}"
+            raise UsageError(msg)
+        self.subscription_id = subscription_id
+        self.resource_group = resource_group
+        self.name = workspace_name
+        self.location = "local"
+        self.root = Path(root).absolute()
+        places = {DEFAULT_DATASTORE: self.root, **(datastores or {})}
+        self.datastores = {name: Datastore.local(name, path) for name, path in places.items()}
+        self.compute_targets: dict[str, AmlCompute] = {}
+        self.datasets: dict[str, AbstractDataset] = {}
+        self.models: dict[str, Model] = {}
+        for one in self.datastores.values():
+            one.workspace = self
+
+    def __repr__(self) -> str:
+        return f"Workspace(root={str(self.root)!r})"
+
+    @classmethod
+    def from_config(cls, path: str | PathLike[str] | None = None, **_: Any) -> Workspace:
+        """Return the workspace that ``config.json`` describes, if it names a folder.
+
+        It is looked for in the working directory, its ``.azureml``, and the folders above.
+
+        Raises
+        ------
+        UsageError
+            When there is none, or it has no ``root``.
+
+        """
+        file = _config(None if path is None else Path(path))
+        try:
+            found = {} if file is None else json.loads(file.read_text("utf-8-sig"))
+        except (OSError, ValueError) as error:
+            msg = f"Workspace.from_config: {file} cannot be read: {error}"
+            raise UsageError(msg) from error
+        if file is None or not isinstance(found, dict) or "root" not in found:
+            where = "there is no config.json" if file is None else f"{file} has no root"
+            msg = f"Workspace.from_config: there is no Azure here, and {where}. {INSTEAD}"
+            raise UsageError(msg)
+        root = file.absolute().parent / found.pop("root")
+        return cls(root=root, **found)
+
+    def get_default_datastore(self) -> Datastore:
+        """Return the datastore that is the folder `root`."""
+        return self.datastores[DEFAULT_DATASTORE]
+
+    def datastore(self, name: str) -> Datastore:
+        """Return a datastore by name.
+
+        Raises
+        ------
+        UsageError
+            When it has no folder here.
+
+        """
+        if name not in self.datastores:
+            near = nearest_of(name, [*self.datastores])
+            msg = (
+                f"the datastore {name!r} has no folder here ({near}). To give it one: "
+                f"Workspace(root={str(self.root)!r}, datastores={{{name!r}: '/path'}})."
+            )
+            raise UsageError(msg)
+        return self.datastores[name]
+
+
+def _config(path: Path | None) -> Path | None:
+    """Return the file that describes the workspace."""
+    if path is not None and path.is_file():
+        return path
+    start = (path or Path()).absolute()
+    for folder in (start, *start.parents):
+        for name in CONFIG:
+            if (folder / name).is_file():
+                return folder / name
+    return None

@@ -1,0 +1,269 @@
+"""`ParallelRunStep`: notebooks written for SDK v1 run on folders."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from daskprs import ParallelRunFailed
+from daskprs.azure.v1 import (
+    AmlCompute,
+    Dataset,
+    DatasetConsumptionConfig,
+    Environment,
+    Model,
+    OutputFileDatasetConfig,
+    ParallelRunConfig,
+    ParallelRunStep,
+    PipelineData,
+    PipelineParameter,
+    Workspace,
+)
+from daskprs.errors import OptionError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs.result import ParallelRunResult
+
+SCRIPT = """
+import argparse, os
+from pathlib import Path
+from azureml.core.model import Model
+from azureml_user.parallel_run import EntryScript
+
+def init():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--labels")
+    parser.add_argument("--model_name")
+    global words, model
+    words, _ = parser.parse_known_args()
+    model = Path(Model.get_model_path(words.model_name)).read_text() if words.model_name else ""
+
+def run(mini_batch, context):
+    EntryScript().logger.info(context.minibatch_index)
+    key = "".join(f"{k}={v} " for k, v in context.partition_key_value.items())
+    if isinstance(mini_batch, list):
+        label = Path(words.labels).read_text() if words.labels else ""
+        return [f"{key}{Path(one).name} {label}{model}{len(mini_batch)}" for one in mini_batch]
+    mini_batch["key"] = key
+    return mini_batch
+"""
+
+
+@pytest.fixture(autouse=True)
+def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand where a notebook stands: a folder of code and data beside it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "score.py").write_text(SCRIPT)
+    for name in ("anna/winter/a.wav", "anna/fall/b.wav", "ben/fall/c.wav"):
+        path = tmp_path / "store" / "sounds" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(name)
+    (tmp_path / "store" / "sales.csv").write_text("store,brand\n1,x\n2,y\n1,x\n")
+
+
+def config(**more: Any) -> ParallelRunConfig:
+    """Return a config of the script."""
+    given = {
+        "environment": Environment("e"),
+        "entry_script": "score.py",
+        "source_directory": "code",
+        "error_threshold": 5,
+        "output_action": "append_row",
+        "compute_target": "cpu-cluster",
+        "node_count": 2,
+        "process_count_per_node": 1,
+    }
+    return ParallelRunConfig(**{**given, **more})
+
+
+def lines(result: ParallelRunResult) -> list[str]:
+    """Return the lines of an output."""
+    return Path(str(result.output_file)).read_text().splitlines()
+
+
+def test_files_by_the_folders_that_they_lie_in() -> None:
+    """The pattern carries the keys, and the output lies on the datastore, below the run."""
+    store = Workspace(root="store").get_default_datastore()
+    sounds = Dataset.File.from_files(
+        (store, "sounds/*/*/*.wav"), partition_format="sounds/{user}/{season}/{name}.wav"
+    )
+    assert sounds.partition_keys == ["user", "season", "name"]
+    assert sounds.get_partition_key_values(["user"]) == [{"user": "anna"}, {"user": "ben"}]
+    output = PipelineData("sums", datastore=store)
+    step = ParallelRunStep(
+        name="by-user",
+        inputs=[sounds.as_named_input("sounds")],
+        output=output,
+        parallel_run_config=config(partition_keys=["user"], append_row_file_name="sums.txt"),
+    )
+    result = step.run(progress=False)
+    assert lines(result) == ["user=anna b.wav 2", "user=anna a.wav 2", "user=ben c.wav 1"]
+    run = result.job_dir.name
+    assert result.output_file == Path("store/azureml", run, "sums/sums.txt").absolute()
+
+
+def test_a_table_by_its_keys_and_by_size() -> None:
+    """Nothing has to be written to a target before."""
+    store = Workspace(root="store").get_default_datastore()
+    sales = Dataset.Tabular.from_delimited_files(path=(store, "*.csv"))
+    assert sales.to_pandas_dataframe().equals(
+        pd.DataFrame({"store": [1, 2, 1], "brand": ["x", "y", "x"]})
+    )
+    parts = sales.partition_by(["store", "brand"], target=(store, "parts"), name="parts")
+    by_keys = ParallelRunStep("by-keys", config(partition_keys=["store"]), [parts])
+    by_size = ParallelRunStep("by-size", config(mini_batch_size="1KB"), [sales])
+    assert lines(by_keys.run(progress=False)) == [
+        '1 x "store=1 "',
+        '1 x "store=1 "',
+        '2 y "store=2 "',
+    ]
+    assert lines(by_size.run(progress=False)) == ["1 x ", "2 y ", "1 x "]
+
+
+def test_side_inputs_come_by_argument_by_name_and_at_the_path_that_a_script_expects(
+    tmp_path: Path,
+) -> None:
+    """The link is there while the step runs, and gone after it."""
+    Path("labels.txt").write_text("loud ")
+    path = tmp_path / "mounted" / "labels"
+    labels = Dataset.File.from_files("labels.txt").as_named_input("labels").as_mount(str(path))
+    Path("code", "linked.py").write_text(
+        "from daskprs import EntryScript\n"
+        f"def run(files): return [open({str(path)!r}).read() + "
+        "EntryScript().side_inputs['labels'] for _ in files]\n"
+    )
+    for script, expected in [("score.py", "a.wav loud 3"), ("linked.py", f"loud {tmp_path}")]:
+        step = ParallelRunStep(
+            name="labelled",
+            inputs=[Dataset.File.from_files("store/sounds")],
+            side_inputs=[labels],
+            arguments=["--labels", labels],
+            parallel_run_config=config(entry_script=script),
+        )
+        assert any(line.startswith(expected) for line in lines(step.run(progress=False)))
+    assert not path.is_symlink()
+    path.write_text("mine")
+    with pytest.raises(OptionError, match="as_mount"):
+        step.run(progress=False)
+    assert path.read_text() == "mine"
+
+
+def test_a_model_that_was_registered_is_found_by_its_name() -> None:
+    """Through the workspace of the compute target."""
+    ws = Workspace(root="store")
+    Path("model.txt").write_text("model ")
+    Model.register(workspace=ws, model_path="model.txt", model_name="m", tags={"a": "b"})
+    assert [one.name for one in Model.list(ws, tags=["a"])] == ["m"]
+    step = ParallelRunStep(
+        "scored",
+        config(compute_target=AmlCompute(ws, "cpu")),
+        [Dataset.File.from_files("store/sounds/ben")],
+        arguments=["--model_name", "m"],
+    )
+    assert lines(step.run(progress=False)) == ["c.wav model 1"]
+
+
+def test_parameters_change_the_dataset_and_the_options_of_a_run() -> None:
+    """An unknown one is refused with the nearest that there is."""
+    everything = Dataset.File.from_files("store/sounds")
+    given = DatasetConsumptionConfig("in", PipelineParameter("sounds", everything)).as_mount()
+    size = PipelineParameter(name="size", default_value="2")
+    step = ParallelRunStep("changing", config(mini_batch_size=size), [given])
+    assert step.run(progress=False).mini_batches.total == 2
+    one = Dataset.File.from_files("store/sounds/ben/fall/c.wav")
+    changed = step.run(progress=False, pipeline_parameters={"sounds": one, "size": "1"})
+    assert lines(changed) == ["c.wav 1"]
+    with pytest.raises(OptionError, match="did you mean 'size'"):
+        step.run(pipeline_parameters={"sise": "1"})
+
+
+def test_a_step_that_has_done_the_same_before_gives_that_result() -> None:
+    """Until its input, its script, its arguments or its output have changed."""
+    store = Workspace(root="store").get_default_datastore()
+    output = OutputFileDatasetConfig("scores", destination=(store, "scores/{run-id}"))
+    first = ParallelRunStep("reused", config(), [Dataset.File.from_files("store/sounds")], output)
+    job = first.run(progress=False).job_dir
+    assert first.run(progress=False).job_dir == job
+    assert output.place is not None
+    assert output.place.is_dir()
+    again = ParallelRunStep(
+        "reused", config(), [Dataset.File.from_files("store/sounds")], output, allow_reuse=False
+    )
+    assert again.run(progress=False).job_dir != job
+
+    changes: list[Callable[[], Any]] = [
+        lambda: Path("store/sounds/ben/fall/d.wav").write_text("new"),
+        lambda: Path("code/score.py").write_text(SCRIPT + "\n# mended\n"),
+        lambda: first.arguments.extend(["--more", "words"]),
+        lambda: next(output.place.iterdir()).unlink() if output.place else None,
+    ]
+    for change in changes:
+        change()
+        latest = first.run(progress=False).job_dir
+        assert latest != job
+        assert first.run(progress=False).job_dir == latest
+        job = latest
+
+
+def test_every_wrong_parameter_of_a_step_is_told_in_one_go() -> None:
+    """The rule for names is one of them."""
+    table = Dataset.Tabular.from_delimited_files("store/sales.csv")
+    files = Dataset.File.from_files("store/sounds")
+    with pytest.raises(OptionError) as caught:
+        ParallelRunStep("A_step", "config", [table, files, 7], "out", [table], "--x")  # type: ignore[arg-type]
+    assert [line.split("=")[0].split(":")[0] for line in str(caught.value).splitlines()] == [
+        *("name", "parallel_run_config", "output", "arguments"),
+        *("inputs", "inputs", "side_inputs"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["ab", "Abc", "a_b", "1ab", "ab-", "a" * 33, "äbc", ""])
+def test_a_name_that_a_step_cannot_have_is_refused(name: str) -> None:
+    """Three to thirty-two lower case letters, digits and dashes."""
+    files = Dataset.File.from_files("store/sounds")
+    with pytest.raises(OptionError, match="name="):
+        ParallelRunStep(name, config(), [files])
+    assert ParallelRunStep("a-1" * 10 + "bc", config(), [files])
+
+
+def test_what_cannot_work_without_azure_says_what_to_write_instead() -> None:
+    """A workspace without a folder, a datastore without one, a dataset that nobody registered."""
+    with pytest.raises(UsageError, match=r"Workspace\(root='FOLDER'\)"):
+        Workspace.from_config()
+    with pytest.raises(UsageError, match=r"Workspace\(root='FOLDER'\)"):
+        Workspace("subscription", "group", "name")
+    ws = Workspace(root="store")
+    with pytest.raises(UsageError, match=r"datastores=\{'images': '/path'\}"):
+        ws.datastore("images")
+    with pytest.raises(UsageError, match="climbs out"):
+        ws.get_default_datastore().path("../secret").place  # noqa: B018 - it raises
+    with pytest.raises(UsageError, match=r"\.register\(ws, 'old'\)"):
+        Dataset.get_by_name(ws, "old")
+
+
+def test_a_config_file_with_a_folder_makes_the_first_cell_run() -> None:
+    """Its paths are relative to it."""
+    Path("config.json").write_text(
+        '{"workspace_name": "w", "subscription_id": "s", "root": "store", '
+        '"datastores": {"sounds": "/data/sounds"}}'
+    )
+    ws = Workspace.from_config()
+    assert (ws.name, ws.subscription_id, ws.root) == ("w", "s", Path("store").absolute())
+    assert ws.datastore("sounds").place("a/*.wav") == "/data/sounds/a/*.wav"
+
+
+def test_a_failed_step_raises_and_is_not_reused() -> None:
+    """Its message is that of a job."""
+    Path("code/score.py").write_text("def run(files): raise ValueError('no')")
+    step = ParallelRunStep(
+        "failing", config(run_max_try=1), [Dataset.File.from_files("store/sounds")]
+    )
+    for _ in range(2):
+        with pytest.raises(ParallelRunFailed, match="ValueError: no"):
+            step.run(progress=False)

@@ -11,6 +11,7 @@ from daskprs.cli_detached import DETACHED_COMMANDS
 from daskprs.cli_ends import every_end, show
 from daskprs.cli_folder import FOLDER_COMMANDS
 from daskprs.cli_help import AFTER_PLAN, AFTER_RUN, AFTER_SUBMIT, EXTEND, Grouped
+from daskprs.cli_invoke import invoke
 from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, given, options, pairs
 from daskprs.cli_surface import CommandLine
 from daskprs.option_help import HELP
@@ -179,7 +180,7 @@ def _data(inputs: tuple[str, ...]) -> Any:
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
-for command in (*FOLDER_COMMANDS, *DETACHED_COMMANDS):
+for command in (invoke, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
     main.add_command(command)
 
 

@@ -89,6 +89,16 @@ Examples:
   daskprs cancel /shared/scored
   daskprs result /shared/scored
 """
+AFTER_INVOKE = """\b
+Examples:
+  daskprs invoke deployment.yml --input pictures/
+  daskprs invoke deployment.yml --input 'data/*.csv' --mini-batch-size 20 --output-path scored
+  daskprs invoke deployment.yml --input data/ --asset heart-classifier=models/heart
+
+\b
+Exit codes:
+  those of daskprs run
+"""
 AFTER_RESUME = """\b
 Examples:
   daskprs resume daskprs-jobs/score-20270115-080000-1a2b3c4d

@@ -109,6 +109,11 @@ class JobFolder:
         return self.path / "snapshot"
 
     @property
+    def model(self) -> Path:
+        """The folder that contains the model of a deployment, and nothing else."""
+        return self.path / "model"
+
+    @property
     def scratch(self) -> Path:
         """The folder of inputs that were written for the agents."""
         return self.path / "scratch"

@@ -28,8 +28,8 @@ LAYERS = [
     {"api"},
     {"azure"},
     {"cli_help", "cli_options"},
-    {"cli_ends", "cli_surface"},
-    {"carried", "cli_detached", "cli_folder"},
+    {"cli_assets", "cli_ends", "cli_surface"},
+    {"carried", "cli_detached", "cli_folder", "cli_invoke"},
     {"cli"},
     {"__main__"},
 ]

@@ -37,7 +37,10 @@ class Model:
                 f"side_inputs={{{model_name!r}: '/path'}}."
             )
             raise FileNotFoundError(msg)
-        return assets[model_name]
+        path = assets[model_name]
+        if path == os.environ.get("AZUREML_MODEL_DIR"):  # it contains the model, and nothing else
+            return next(os.scandir(path)).path
+        return path
 
 
 def _missing(name: str) -> Any:

@@ -2,3 +2,30 @@
 
 Nothing here talks to Azure, or needs a package of it.
 """
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from daskprs.azure.batch_deployment import BatchDeployment
+
+# Imported when they are asked for: forms take pydantic, which is a fifth of a second.
+_HOMES = {
+    "BatchDeployment": "daskprs.azure.batch_deployment",
+}
+
+__all__ = [
+    "BatchDeployment",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from where it lives."""
+    if name not in _HOMES:
+        msg = f"module 'daskprs.azure' has no attribute {name!r}"
+        raise AttributeError(msg)
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

@@ -99,14 +99,16 @@ def filled(
     try:
         one = form.model_validate(content)
     except ValidationError as error:
-        return None, [_mistake(one, form, document, at) for one in error.errors()]
+        return None, [_mistake(one, form, content, document, at) for one in error.errors()]
     return one, list(_refusals(one, document, at))
 
 
 def ineffective(form: Form) -> Iterator[Key]:
     """Yield the keys that are set in a form and have no effect, those of forms inside included."""
-    for name in form.model_fields_set:
-        key = _key(name, type(form).model_fields[name])
+    for name, field in type(form).model_fields.items():
+        if name not in form.model_fields_set:
+            continue
+        key = _key(name, field)
         if key.effect is Effect.NONE:
             yield key
         for inside in _forms(getattr(form, name)):
@@ -141,15 +143,17 @@ def _refusals(form: Form, document: Document, at: Loc) -> Iterator[Mistake]:
                 yield from _refusals(one, document, (*loc, inner))
 
 
-def _mistake(error: ErrorDetails, form: type[Form], document: Document, at: Loc) -> Mistake:
-    loc = (*at, *_in_document(error["loc"], document, at))
+def _mistake(
+    error: ErrorDetails, form: type[Form], content: Any, document: Document, at: Loc
+) -> Mistake:
+    loc = (*at, *_in_content(error["loc"], content))
     match error["type"]:
         case "extra_forbidden":
             name = str(loc[-1])
             told = f"there is no key {name!r}; {nearest_of(name, _known(form, loc[len(at) : -1]))}"
             return Mistake(document.place(loc, of_key=True), dotted(loc), told)
         case "missing":
-            loc = (*at, *error["loc"])
+            loc = (*loc, error["loc"][-1])
             return Mistake(document.place(loc), dotted(loc), "it is missing")
         case "value_error":
             told = error["msg"].removeprefix("Value error, ")
@@ -158,12 +162,14 @@ def _mistake(error: ErrorDetails, form: type[Form], document: Document, at: Loc)
     return Mistake(document.place(loc), dotted(loc), told)
 
 
-def _in_document(loc: Sequence[str | int], document: Document, at: Loc) -> Loc:
+def _in_content(loc: Sequence[str | int], content: Any) -> Loc:
     """Leave out what pydantic adds to say which form of several it has tried."""
     kept: Loc = ()
     for one in loc:
-        if document.has((*at, *kept, one)):
-            kept = (*kept, one)
+        known = content if isinstance(content, dict) else {}
+        known = dict(enumerate(content)) if isinstance(content, list) else known
+        if one in known:
+            kept, content = (*kept, one), known[one]
     return kept
 
 

@@ -80,6 +80,16 @@ def test_every_mistake_is_told_with_its_place_and_the_nearest_key() -> None:
     ]
 
 
+def test_what_was_put_into_the_content_has_the_place_of_what_it_is_in() -> None:
+    """It stands nowhere in the file."""
+    document = Document("version: 1\njobs:\n  a: {code: x}\n", "f.yml")
+    document.content["jobs"]["a"]["retry"] = {"timeout": 0, "tries": 1}
+    assert [str(one) for one in filled(Whole, document.content, document)[1]] == [
+        "f.yml:3:6: jobs.a.retry.timeout: input should be greater than 0, not 0",
+        "f.yml:3:6: jobs.a.retry.tries: there is no key 'tries'; did you mean 'max_retries'?",
+    ]
+
+
 def test_a_refused_key_says_what_to_write_instead() -> None:
     """It is known, and means something that is not done here."""
     assert told("jobs: {a: {code: x, schedule: daily}}") == [

@@ -1,0 +1,170 @@
+"""Where the things are that Azure's files name: local paths, assets by reference, datastores."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from daskprs.errors import UsageError
+from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.form import Form, filled, works
+from daskprs.yaml_files.mistakes import nearest_of, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from os import PathLike
+
+SHORT = re.compile(r"azureml:(?P<name>[^/:@][^:@]*)([:@](?P<version>.+))?")
+IN_DATASTORE = re.compile(r"azureml://(.*/)?datastores/(?P<store>[^/]+)(/paths/(?P<path>.*))?")
+LONG = re.compile(
+    r"azureml:/(/.*)?/(?P<name>[^/]+)/(versions/(?P<version>[^/]+)|labels/(?P<label>[^/]+))/?"
+)
+
+
+class Unresolved(UsageError):  # noqa: N818 - it says what happened
+    """A reference to something whose place nobody has told."""
+
+
+class AssetFile(Form):
+    """The mapping file."""
+
+    assets: dict[str, str] = works(
+        default_factory=dict, note="paths by name, `name:version` or whole reference"
+    )
+    datastores: dict[str, str] = works(default_factory=dict, note="local roots of datastores")
+
+
+@dataclass(frozen=True)
+class Assets:
+    """What is known of the places of assets and datastores."""
+
+    paths: Mapping[str, str] = field(default_factory=dict)
+    """By name, ``name:version`` or the whole reference."""
+    datastores: Mapping[str, str] = field(default_factory=dict)
+    """Local roots of datastores."""
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> Assets:
+        """Read a mapping file: its paths are relative to it.
+
+        Raises
+        ------
+        YamlError
+            With every mistake in it.
+
+        """
+        document = Document.read(path)
+        form, mistakes = filled(AssetFile, document.content or {}, document)
+        refuse(mistakes)
+        if form is None:
+            return cls()
+        base = Path(path).absolute().parent
+        return cls(_below(base, form.assets), _below(base, form.datastores))
+
+    def and_also(self, paths: Mapping[str, str], datastores: Mapping[str, str]) -> Assets:
+        """Return these and others, which win; theirs are relative to the working directory."""
+        here = Path.cwd()
+        return Assets(
+            {**self.paths, **_below(here, paths)}, {**self.datastores, **_below(here, datastores)}
+        )
+
+    def place(
+        self, reference: str, base: Path, store_root: Callable[[str], Path] | None = None
+    ) -> Path:
+        """Return the local path that is meant; it need not exist.
+
+        Parameters
+        ----------
+        reference
+            As it stands in a file: a path, or a reference.
+        base
+            What a relative path is relative to.
+        store_root
+            Gives the root of a datastore that was given none. Without it such a one is unresolved.
+
+        Raises
+        ------
+        Unresolved
+            When nobody has told where it is, or it is on the web.
+        UsageError
+            When a path climbs out of its datastore.
+
+        """
+        if reference in self.paths:
+            return Path(self.paths[reference])
+        if found := IN_DATASTORE.fullmatch(reference):
+            return self._in_datastore(reference, found, store_root)
+        if found := SHORT.fullmatch(reference) or LONG.fullmatch(reference):
+            return self._asset(reference, found)
+        if reference.startswith("azureml:"):
+            msg = f"{reference!r} is no reference to an asset: azureml:name:1, azureml:name@latest"
+            raise Unresolved(msg)
+        if reference.startswith("file:"):
+            path = reference.removeprefix("file:")
+            return base / (unquote(urlsplit(reference).path) if path.startswith("//") else path)
+        if "://" in reference:
+            msg = (
+                f"{reference} is not on this machine. Download it, and give its place by --asset "
+                f"{reference}=PATH, or in a mapping file by --assets."
+            )
+            raise Unresolved(msg)
+        return base / Path(reference).expanduser()
+
+    def _in_datastore(
+        self, reference: str, found: re.Match[str], store_root: Callable[[str], Path] | None
+    ) -> Path:
+        store, below = found["store"], PurePosixPath(unquote(found["path"] or "."))
+        if store in self.datastores:
+            root = Path(self.datastores[store])
+        elif store_root is not None:
+            root = store_root(store)
+        else:
+            near = self._near(store, self.datastores)
+            msg = (
+                f"{reference}: the datastore {store!r} has no local root.{near} Give it by "
+                f"--datastore {store}=FOLDER, or the place of this path alone by "
+                f"--asset {reference}=PATH; or either in a mapping file by --assets."
+            )
+            raise Unresolved(msg)
+        if below.is_absolute() or ".." in below.parts:
+            msg = f"{reference}: the path climbs out of the datastore {store!r}."
+            raise UsageError(msg)
+        return root / below
+
+    def _asset(self, reference: str, found: re.Match[str]) -> Path:
+        groups = found.groupdict()
+        name = groups["name"]
+        version = groups.get("version") or groups.get("label")
+        keys = (f"{name}:{version}", f"{name}@{version}", name) if version else (name,)
+        for key in keys:
+            if key in self.paths:
+                return Path(self.paths[key])
+        msg = (
+            f"{reference}: nobody has told where this asset is.{self._near(name, self.paths)} Give "
+            f"its place by --asset {keys[0]}=PATH, or in a mapping file by --assets."
+        )
+        raise Unresolved(msg)
+
+    def _near(self, name: str, known: Mapping[str, str]) -> str:
+        if not known:
+            return ""
+        told = nearest_of(name, [*known])
+        return f" {told[:1].upper()}{told[1:]}{'' if told.endswith('?') else '.'}"
+
+
+def split_asset(word: str) -> tuple[str, str] | None:
+    """Return the two sides of ``NAME=PATH``; a URL may have an equals sign of its own."""
+    name, equals, path = word.rpartition("=") if "://" in word else word.partition("=")
+    return (name, path) if name and equals and path else None
+
+
+def _below(base: Path, paths: Mapping[str, str]) -> dict[str, str]:
+    return dict(_absolute(base, paths))
+
+
+def _absolute(base: Path, paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for name, path in paths.items():
+        yield name.removeprefix("azureml:") if "://" not in name else name, str(base / path)

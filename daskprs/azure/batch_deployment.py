@@ -1,0 +1,270 @@
+"""A batch deployment: a model, what scores files with it, and the files that it is invoked with."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.assets import Assets
+from daskprs.azure.deployment import deployment_of
+from daskprs.azure.deployment_changes import changed
+from daskprs.azure.scoring import Places, scored
+from daskprs.errors import OptionError
+from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.mistakes import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from os import PathLike
+
+    from distributed import Client
+
+    from daskprs.azure.deployment import Deployment
+    from daskprs.result import ParallelRunResult
+    from daskprs.surface import Surface
+    from daskprs.yaml_files.mistakes import Mistake
+
+
+class BatchDeployment:
+    """A batch deployment of a model, as Azure's ``deployment.yml`` describes it.
+
+    The parameters are the keys of such a file, and checked as they are; `load` reads a file. Paths
+    are relative to the working directory.
+
+    Parameters
+    ----------
+    name
+        Names the job folder.
+    endpoint_name
+        Under which ``daskprs serve`` offers it.
+    model
+        A file or folder, or a reference such as ``"azureml:my-model:1"``, found by `assets`. The
+        script finds it in the folder ``AZUREML_MODEL_DIR``, which contains nothing else.
+    code_configuration
+        ``{"code": folder, "scoring_script": file}``.
+    code_path, scoring_script
+        The same in two parameters.
+    settings
+        The settings below, in a mapping.
+    mini_batch_size
+        Files for one call of `run`. Default 10.
+    max_concurrency_per_instance
+        Agent processes on each node. Default 1.
+    instance_count
+        Nodes. Default 1.
+    output_action
+        ``"append_row"`` (default) or ``"summary_only"``.
+    output_file_name
+        Default ``"predictions.csv"``.
+    retry_settings
+        ``{"max_retries": 3, "timeout": 30}``: attempts at a mini-batch, and seconds for each.
+    error_threshold
+        Files that may fail. Default -1: any number.
+    logging_level
+        Default ``"info"``.
+    environment_variables
+        Set in the agents.
+    description, tags, properties, environment, compute, resources
+        As in the file; of these, only the ``instance_count`` of `resources` has an effect.
+    assets
+        Where assets are, by name: ``{"my-model": "models/1"}``.
+
+    Raises
+    ------
+    OptionError
+        With every mistake.
+
+    Examples
+    --------
+    >>> from daskprs.azure import BatchDeployment
+    >>> deployment = BatchDeployment.load("deployment.yml")  # doctest: +SKIP
+    >>> deployment.invoke("pictures", mini_batch_size=20).output_file  # doctest: +SKIP
+    PosixPath('daskprs-jobs/mnist-20270115-080000-1a2b3c4d/output/predictions.csv')
+
+    """
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        endpoint_name: str | None = None,
+        model: str | PathLike[str] | Mapping[str, Any] | None = None,
+        code_configuration: Mapping[str, Any] | None = None,
+        code_path: str | PathLike[str] | None = None,
+        scoring_script: str | PathLike[str] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        mini_batch_size: int | None = None,
+        max_concurrency_per_instance: int | None = None,
+        instance_count: int | None = None,
+        output_action: str | None = None,
+        output_file_name: str | None = None,
+        retry_settings: Mapping[str, Any] | None = None,
+        error_threshold: int | None = None,
+        logging_level: str | None = None,
+        environment_variables: Mapping[str, str] | None = None,
+        description: str | None = None,
+        tags: Mapping[str, Any] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        environment: Any = None,
+        compute: str | None = None,
+        resources: Mapping[str, Any] | None = None,
+        assets: Assets | Mapping[str, str] | None = None,
+    ) -> None:
+        given = {key: value for key, value in locals().items() if value is not None}
+        for own in ("self", "assets", "code_path", "scoring_script"):
+            given.pop(own, None)
+        parts = {"code": code_path, "scoring_script": scoring_script}
+        parts = {key: value for key, value in parts.items() if value is not None}
+        if parts:
+            given["code_configuration"] = {**given.get("code_configuration", {}), **parts}
+        text = json.dumps(given, default=os.fspath)
+        self._fill(Document(text, type(self).__name__), Path.cwd(), assets, is_file=False)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | PathLike[str],
+        *,
+        assets: Assets | Mapping[str, str] | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> BatchDeployment:
+        """Read a deployment from its YAML file, of the form with ``settings:`` or the older one.
+
+        Parameters
+        ----------
+        path
+            Of the file; what it names is relative to its folder.
+        assets
+            Where assets are, by name.
+        changes
+            Other values of keys, dotted: ``{"settings.retry_settings.timeout": 60}``.
+
+        Raises
+        ------
+        YamlError
+            With every mistake, each with file, line and column.
+
+        """
+        self = cls.__new__(cls)
+        document = Document.read(path)
+        document.content = changed(document.content, changes or {})
+        self._fill(document, Path(path).absolute().parent, assets, is_file=True)
+        return self
+
+    def _fill(
+        self,
+        document: Document,
+        folder: Path,
+        assets: Assets | Mapping[str, str] | None,
+        *,
+        is_file: bool,
+    ) -> None:
+        self._document = document
+        self._folder = folder
+        self._is_file = is_file
+        if not isinstance(assets, Assets):
+            assets = Assets().and_also(assets or {}, {})
+        self._assets = assets
+        self._deployment = self._with({})
+
+    def _with(self, changes: Mapping[str, Any]) -> Deployment:
+        """Return the deployment with other values of some keys, checked."""
+        content = changed(self._document.content, changes)
+        found, mistakes = deployment_of(self._document, content, self._folder, self._assets)
+        if self._is_file:
+            refuse(mistakes)
+        elif mistakes:
+            raise OptionError("\n".join(map(_without_place, mistakes)))
+        if found is None:
+            msg = f"{self._document.name} is no deployment of a model."
+            raise OptionError(msg)
+        return found
+
+    @property
+    def name(self) -> str:
+        """Its name; of a file without one that of the file."""
+        return self._deployment.name
+
+    @property
+    def endpoint_name(self) -> str | None:
+        """The name of its endpoint."""
+        return self._deployment.endpoint_name
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """The keys that are set and mean nothing here, and why."""
+        return {key.name: key.note for key in self._deployment.without_effect}
+
+    def invoke(
+        self,
+        data: str | PathLike[str],
+        *,
+        input_type: str | None = None,
+        output_path: str | PathLike[str] | None = None,
+        mini_batch_size: int | None = None,
+        instance_count: int | None = None,
+        changes: Mapping[str, Any] | None = None,
+        client: Client | str | None = None,
+        job_dir: str | PathLike[str] | None = None,
+        overwrite: bool = False,
+        progress: bool | None = None,
+        surface: Surface | None = None,
+    ) -> ParallelRunResult:
+        """Score files.
+
+        Parameters
+        ----------
+        data
+            A file, a folder (searched recursively), a glob, an fsspec URL, or a reference to an
+            asset.
+        input_type
+            ``"uri_file"`` or ``"uri_folder"``: what `data` has to be. Default: either.
+        output_path
+            The output folder, or its URL. Default: ``output`` in the job folder. The script finds
+            it in the environment variable ``AZUREML_BI_OUTPUT_PATH``.
+        mini_batch_size, instance_count
+            In place of those of the deployment.
+        changes
+            Other values of keys, dotted: ``{"retry_settings.timeout": 60}``.
+        client
+            A Dask client, or the address of a scheduler.
+        job_dir
+            The job folder. Default: ``./daskprs-jobs/<name>-<utc>-<id>/``.
+        overwrite
+            Replace an existing output file.
+        progress
+            As that of `daskprs.parallel_run`.
+        surface
+            Where it was asked for; None: Python.
+
+        Returns
+        -------
+        ParallelRunResult
+            Counts, places of the output and the logs.
+
+        Raises
+        ------
+        UsageError
+            When anything cannot be used; nothing was started.
+        ParallelRunFailed, ParallelRunCanceled
+            As by `daskprs.parallel_run`.
+
+        """
+        given = {"mini_batch_size": mini_batch_size, "instance_count": instance_count}
+        more = {key: value for key, value in given.items() if value is not None}
+        deployment = self._with({**(changes or {}), **more})
+        places = Places(self._assets, data, input_type, output_path, job_dir)
+        return scored(
+            deployment,
+            places,
+            client=client,
+            overwrite=overwrite,
+            progress=progress,
+            surface=surface,
+        )
+
+
+def _without_place(mistake: Mistake) -> str:
+    return f"{mistake.place.file}: {mistake.key}: {mistake.told}"

@@ -1,0 +1,164 @@
+"""The keys of a batch deployment's YAML file: the form with ``settings:``, and the flat older one.
+
+What a file with ``type: pipeline`` may hold is the second form here.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
+
+from daskprs.option_rules import LONGEST_S, check_file_name
+from daskprs.yaml_files.form import Form, without_effect, works
+
+HERE = "it runs on this machine, or on the Dask cluster that you name"
+PYTHON = "the installed Python is used"
+LABEL = "a label"
+
+
+def _spelled(value: Any) -> Any:
+    """Bring ``AppendRow`` and ``INFO``, as other clients write them, into the form of the files."""
+    if not isinstance(value, str):
+        return value
+    lower = value.lower()
+    return {"appendrow": "append_row", "summaryonly": "summary_only"}.get(lower, lower)
+
+
+OutputAction = Annotated[Literal["append_row", "summary_only"], BeforeValidator(_spelled)]
+LoggingLevel = Annotated[
+    Literal["debug", "info", "warning", "error", "critical"], BeforeValidator(_spelled)
+]
+
+FileName = Annotated[str, AfterValidator(partial(check_file_name, "output_file_name"))]
+
+
+def _shape(value: Any) -> str:
+    """Say which of two a value is, so that only the mistakes in that one are told."""
+    return "mapping" if isinstance(value, dict | Form) else "text"
+
+
+Text = Annotated[str, Tag("text")]
+MAPPING = Tag("mapping")
+SHAPE = Discriminator(_shape)
+
+
+class RetrySettings(Form):
+    """How often and how long a mini-batch is tried."""
+
+    max_retries: int = works(3, "attempts at a mini-batch, the first one included; 0 is one", ge=0)
+    timeout: int = works(30, "seconds for one call of `run`", gt=0, le=LONGEST_S)
+
+
+class Settings(Form):
+    """What a deployment of a model does with its files."""
+
+    mini_batch_size: int = works(10, "files", ge=1)
+    max_concurrency_per_instance: int = works(1, "agent processes on each node", ge=1)
+    instance_count: int | None = works(None, "as `resources.instance_count`", ge=1)
+    output_action: OutputAction = works("append_row")
+    output_file_name: FileName = works("predictions.csv")
+    retry_settings: RetrySettings = works(default_factory=RetrySettings)
+    error_threshold: int = works(-1, "files that may fail; -1: any number", ge=-1)
+    logging_level: LoggingLevel = works("info")
+    environment_variables: dict[str, str] | None = works(None, "Azure drops them; here they count")
+
+
+class Model(Form):
+    """A model that is written out in the file."""
+
+    schema_: str | None = without_effect("for editors", alias="$schema")
+    name: str | None = works(None, "found by it in `Model.get_model_path`")
+    version: str | None = without_effect(LABEL)
+    path: str | None = works(None, "a file or folder, from the file's own folder, or an asset")
+    local_path: str | None = works(None, "the older word for `path`")
+    type: Literal["custom_model", "mlflow_model", "triton_model"] | None = without_effect(
+        "a folder with a file `MLmodel` is an MLflow model"
+    )
+    flavors: dict[str, Any] | None = without_effect("those in `MLmodel` count")
+    description: str | None = without_effect(LABEL)
+    tags: dict[str, Any] | None = without_effect(LABEL)
+    properties: dict[str, Any] | None = without_effect(LABEL)
+    stage: str | None = without_effect(LABEL)
+
+
+class Code(Form):
+    """The older way to name a folder."""
+
+    path: str | None = works(None)
+    local_path: str | None = works(None, "the older word for `path`")
+
+
+class CodeConfiguration(Form):
+    """What scores the files."""
+
+    code: Annotated[Text | Annotated[Code, MAPPING], SHAPE] | None = works(
+        None, "the source directory; default: the script's own folder"
+    )
+    scoring_script: str = works()
+
+
+class Compute(Form):
+    """The oldest way to name a cluster."""
+
+    target: str | None = without_effect(HERE)
+    instance_count: int | None = works(None, "as `resources.instance_count`", ge=1)
+
+
+class Resources(Form):
+    """How many nodes."""
+
+    instance_count: int | None = works(None, "nodes at most; default 1", ge=1)
+    instance_type: str | None = without_effect(HERE)
+    properties: dict[str, Any] | None = without_effect(HERE)
+    docker_args: Any = without_effect("there is no container")
+    shm_size: str | None = without_effect("there is no container")
+
+
+class ModelDeployment(Settings):
+    """A deployment of a model. What `settings` holds may stand beside it, as in older files."""
+
+    schema_: str | None = without_effect("for editors", alias="$schema")
+    name: str | None = works(None, "names the job folder")
+    endpoint_name: str | None = works(None, "under which `daskprs serve` offers it")
+    type: Literal["model"] | None = works(None)
+    description: str | None = without_effect(LABEL)
+    tags: dict[str, Any] | None = without_effect(LABEL)
+    properties: dict[str, Any] | None = without_effect(LABEL)
+    model: Annotated[Text | Annotated[Model, MAPPING], SHAPE] | None = works(
+        None, "`AZUREML_MODEL_DIR` is a folder that contains it"
+    )
+    code_configuration: CodeConfiguration | None = works(
+        None, "not needed for an MLflow model: it is served through MLflow"
+    )
+    environment: Any = without_effect(PYTHON)
+    compute: Annotated[Text | Annotated[Compute, MAPPING], SHAPE] | None = without_effect(HERE)
+    resources: Resources | None = works(None)
+    settings: Settings | None = works(None)
+
+
+class PipelineSettings(Form):
+    """What the jobs of a pipeline have in common."""
+
+    default_compute: str | None = without_effect(HERE)
+    default_datastore: str | None = works(None)
+    continue_on_step_failure: bool | None = works(None)
+    force_rerun: bool | None = works(None)
+
+
+class PipelineDeployment(Form):
+    """A deployment of a pipeline component, or of the pipeline of a job."""
+
+    schema_: str | None = without_effect("for editors", alias="$schema")
+    name: str | None = works(None, "names the job folder")
+    endpoint_name: str | None = works(None, "under which `daskprs serve` offers it")
+    type: Literal["pipeline"] = works()
+    description: str | None = without_effect(LABEL)
+    tags: dict[str, Any] | None = without_effect(LABEL)
+    properties: dict[str, Any] | None = without_effect(LABEL)
+    component: str | None = works(None, "the file of a pipeline component, or an asset")
+    job_definition: str | None = works(None, "the file of a pipeline job, or an asset")
+    environment: Any = without_effect(PYTHON)
+    compute: str | None = without_effect(HERE)
+    settings: PipelineSettings | None = works(None)

@@ -1,0 +1,144 @@
+"""The model of a deployment: where it is, what it is, and the folder that contains it alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.errors import JobFolderError, ScriptError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daskprs.job_folder import JobFolder
+
+MODEL_DIR = "AZUREML_MODEL_DIR"
+"""Where scripts find the folder that contains the model."""
+OF_MLFLOW = "MLmodel"
+DRIVER = Path(__file__).parent / "mlflow_driver" / "mlflow_score.py"
+"""What scores for MLflow models that come without a script."""
+TABLES = (".csv", ".parquet", ".pqt")
+IMAGES = (".png", ".jpg", ".jpeg", ".tiff", ".bmp", ".gif")
+SHOWN = 5
+PACKAGE_OF = {"pytorch": "torch", "statsmodels": "statsmodels", "prophet": "prophet"} | {
+    name: name
+    for name in ("sklearn", "xgboost", "lightgbm", "catboost", "tensorflow", "keras", "onnx")
+}
+"""What loads a model, by the last part of the module in MLflow that does it."""
+
+
+def is_mlflow(model: Path) -> bool:
+    """Say whether a model is one of MLflow's."""
+    return (model / OF_MLFLOW).is_file()
+
+
+def refuse_unservable(model: Path, files: Iterator[str]) -> None:
+    """Refuse what MLflow could not serve here.
+
+    Parameters
+    ----------
+    model
+        A model of MLflow's.
+    files
+        The paths that it is to score.
+
+    Raises
+    ------
+    ScriptError
+        Naming the packages that are missing, or the files that are no input for it.
+
+    """
+    missing = [name for name in _needed(model) if importlib.util.find_spec(name) is None]
+    suffixes = {Path(path).suffix.lower(): path for path in files}
+    if not suffixes.keys().isdisjoint(IMAGES) and importlib.util.find_spec("PIL") is None:
+        missing.append("pillow")
+    if missing:
+        msg = (
+            f"{model} is an MLflow model, and to serve it takes what this Python does not have: "
+            f"{', '.join(missing)}. Install it (mlflow is there as mlflow-skinny, too), or name a "
+            "scoring script by code_configuration."
+        )
+        raise ScriptError(msg)
+    wrong = [path for suffix, path in suffixes.items() if suffix not in (*TABLES, *IMAGES)]
+    if wrong:
+        msg = (
+            f"files of these kinds are no input of an MLflow model without a scoring script: "
+            f"{', '.join(sorted(wrong)[:SHOWN])}. It takes {', '.join((*TABLES, *IMAGES))}."
+        )
+        raise ScriptError(msg)
+
+
+def _needed(model: Path) -> Iterator[str]:
+    """Yield the packages that it takes to load a model."""
+    from daskprs.yaml_files.document import Document
+
+    content: Any = Document.read(model / OF_MLFLOW).content
+    flavors = content.get("flavors") if isinstance(content, dict) else None
+    python = flavors.get("python_function") if isinstance(flavors, dict) else None
+    if not isinstance(python, dict):
+        msg = (
+            f"{model / OF_MLFLOW} has no flavor python_function: MLflow cannot serve such a model."
+        )
+        raise ScriptError(msg)
+    yield "mlflow"
+    package, _, flavor = str(python.get("loader_module", "")).rpartition(".")
+    if package == "mlflow" and flavor in PACKAGE_OF:
+        yield PACKAGE_OF[flavor]
+
+
+@contextmanager
+def contained(model: Path, job: JobFolder) -> Iterator[Path]:
+    """Put a model into a folder of the job that contains nothing else, and return that folder.
+
+    Its files are linked, not copied, where the file system allows it. A link to the model as a
+    whole would not do: MLflow takes what lies behind one for an escape from the model's folder.
+    When the job is refused before it begins, nothing of it is left.
+
+    Raises
+    ------
+    JobFolderError
+        When the folder cannot be made.
+
+    """
+    made = [path for path in (job.path.parent, job.path) if not path.exists()]
+    is_ours = not job.model.exists()
+    try:
+        if is_ours:
+            _link_tree(model, job.model / model.name)
+    except OSError as error:
+        _forget(job.model, made)
+        msg = f"job_dir: {job.model} cannot be made: {error}. Use another job_dir."
+        raise JobFolderError(msg) from error
+    try:
+        yield job.model
+    except (UsageError, JobFolderError):
+        if is_ours:
+            _forget(job.model, made)
+        raise
+
+
+def _link_tree(model: Path, place: Path) -> None:
+    place.parent.mkdir(parents=True)
+    if model.is_dir():
+        shutil.copytree(model, place, copy_function=_link, ignore_dangling_symlinks=True)
+    else:
+        _link(str(model), str(place))
+
+
+def _link(file: str, place: str) -> None:
+    try:
+        os.link(os.path.realpath(file), place)
+    except OSError:  # another file system, or somebody else's file
+        shutil.copy2(file, place)
+
+
+def _forget(folder: Path, made: list[Path]) -> None:
+    """Remove a folder, and those above it that were made for it and are empty."""
+    shutil.rmtree(folder, ignore_errors=True)
+    for path in reversed(made):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()

@@ -1,0 +1,302 @@
+"""Batch deployments: files are scored as Azure's batch endpoints do it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+import daskprs
+from daskprs.azure import BatchDeployment
+from daskprs.cli import main
+
+DRIVER = """
+import glob, os
+from os.path import basename
+
+import pandas as pd
+from azureml.core import Model
+
+def init():
+    global words
+    (file,) = glob.glob(os.environ["AZUREML_MODEL_DIR"] + "/*/*.txt")
+    assert open(Model.get_model_path("words") + "/words.txt").read() == open(file).read()
+    words = open(file).read() + os.environ.get("ENDING", "")
+
+def run(mini_batch):
+    sizes = [len(mini_batch)] * len(mini_batch)
+    files = [basename(file) for file in mini_batch]
+    return pd.DataFrame({"file": files, "of": sizes, "words": words})
+"""
+NEW = """
+$schema: https://azuremlschemas.azureedge.net/latest/batchDeployment.schema.json
+name: greeting
+endpoint_name: greetings
+type: model
+model:
+  name: words
+  path: model
+code_configuration:
+  code: code
+  scoring_script: driver.py
+environment:
+  image: some/image:latest
+  conda_file: environment/conda.yaml
+compute: azureml:batch-cluster
+resources:
+  instance_count: 1
+settings:
+  max_concurrency_per_instance: 2
+  mini_batch_size: 2
+  output_action: append_row
+  output_file_name: predictions.csv
+  retry_settings:
+    max_retries: 1
+    timeout: 30
+  error_threshold: -1
+  logging_level: info
+  environment_variables:
+    ENDING: "!"
+"""
+OLDER = """
+name: greeting
+model:
+  name: words
+  version: 1
+  local_path: ./model/
+code_configuration:
+  code:
+    local_path: ./code/
+  scoring_script: driver.py
+environment:
+  conda_file: file:./environment/conda.yml
+  docker: {image: some/image}
+mini_batch_size: 2
+output_file_name: predictions.csv
+retry_settings: {max_retries: 1, timeout: 30}
+error_threshold: 10
+logging_level: Info
+compute: {target: azureml:cpu-cluster, instance_count: 1}
+environment_variables: {ENDING: "!"}
+"""
+SCORED = "a.txt 2 hello!\nb.txt 2 hello!\nc.txt 1 hello!\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory; a deployment's folder and its data lie in it."""
+    monkeypatch.chdir(tmp_path)
+    for file, text in {
+        "scoring/deployment.yml": NEW,
+        "scoring/older.yml": OLDER,
+        "scoring/code/driver.py": DRIVER,
+        "scoring/model/words.txt": "hello",
+        "scoring/notes/words.txt": "these are not of the model",
+        "data/a.txt": "a",
+        "data/b.txt": "b",
+        "data/below/c.txt": "c",
+    }.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    return tmp_path
+
+
+def invoke(*words: str) -> Result:
+    """Call ``daskprs invoke`` as a shell would."""
+    return CliRunner().invoke(main, ("invoke", *words, "--quiet"), prog_name="daskprs")
+
+
+@pytest.mark.parametrize("form", ["deployment.yml", "older.yml"])
+def test_both_forms_of_a_file_score_a_folder(home: Path, form: str) -> None:
+    """The model's folder contains the model alone; the variables of the file are set."""
+    done = invoke(f"scoring/{form}", "--input", "data", "--output-path", "scored")
+    assert done.exit_code == 0, done.output
+    assert (home / "scored" / "predictions.csv").read_text() == SCORED
+    assert f"scoring/{form}: without effect here: " in done.stderr
+    assert "environment" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "expected"),
+    [
+        ("data/*.txt", (), "a.txt 2 hello!\nb.txt 2 hello!\n"),
+        ("data/a.txt", ("--input-type", "uri_file"), "a.txt 1 hello!\n"),
+        ("azureml:letters@latest", ("--asset", "letters=data/below"), "c.txt 1 hello!\n"),
+        (
+            "azureml://datastores/blobs/paths/below",
+            ("--datastore", "blobs=data", "--set", "settings.environment_variables.ENDING=?"),
+            "c.txt 1 hello?\n",
+        ),
+    ],
+)
+def test_input_is_a_file_a_glob_or_a_reference(
+    home: Path, data: str, more: tuple[str, ...], expected: str
+) -> None:
+    """Only what is meant is scored."""
+    done = invoke("scoring/deployment.yml", "--input", data, "--job-dir", "job", *more)
+    assert done.exit_code == 0, done.output
+    assert (home / "job" / "output" / "predictions.csv").read_text() == expected
+
+
+@pytest.mark.parametrize("form", ["deployment.yml", "older.yml"])
+def test_an_invocation_may_change_what_the_file_says(home: Path, form: str) -> None:
+    """By flags, and by keys as either form has them."""
+    words = ("--mini-batch-size", "3", "-c", "2", "--set", "settings.output_file_name=p.csv")
+    more = ("--set", "retry_settings.max_retries=2", "--set", "compute.instance_count=1")
+    done = invoke(f"scoring/{form}", "--input", "data", "--job-dir", "job", *words, *more)
+    assert done.exit_code == 0, done.output
+    assert (home / "job" / "output" / "p.csv").read_text() == SCORED.replace("2", "3").replace(
+        "1", "3"
+    )
+    call = (home / "job" / "job.json").read_text()
+    assert '"node_count": 2' in call
+    assert '"run_max_try": 2' in call
+
+
+WRITER = """
+import os
+from pathlib import Path
+
+def run(mini_batch):
+    for file in mini_batch:
+        target = Path(os.environ["AZUREML_BI_OUTPUT_PATH"], Path(file).stem + ".out")
+        target.write_text(Path(file).read_text().upper())
+    return mini_batch
+"""
+
+
+def test_a_script_may_write_files_of_its_own(home: Path) -> None:
+    """With summary_only; what it returns is counted."""
+    (home / "scoring" / "code" / "driver.py").write_text(WRITER)
+    deployment = BatchDeployment.load("scoring/deployment.yml")
+    result = deployment.invoke("data", changes={"output_action": "SummaryOnly"})
+    assert result.items == (3, 3, 0)
+    files = {path.name: path.read_text() for path in Path(result.output_dir).iterdir()}
+    assert files == {"a.out": "A", "b.out": "B", "c.out": "C"}
+
+
+def test_a_deployment_may_be_written_in_python(home: Path) -> None:
+    """Its parameters are the keys of a file."""
+    deployment = BatchDeployment(
+        "greeting",
+        model="azureml:words:3",
+        code_path="scoring/code",
+        scoring_script="driver.py",
+        mini_batch_size=2,
+        environment_variables={"ENDING": "."},
+        compute="cluster",
+        assets={"words": "scoring/model"},
+    )
+    result = deployment.invoke("data", job_dir="job", progress=False)
+    assert Path(str(result.output_file)).read_text() == SCORED.replace("!", ".")
+    assert list(deployment.without_effect) == ["compute"]
+    assert (home / "job" / "model" / "model" / "words.txt").read_text() == "hello"
+    with pytest.raises(daskprs.OptionError, match=r"BatchDeployment: mini_batch_size: .* not 0"):
+        BatchDeployment(model="scoring/model", mini_batch_size=0)
+
+
+def test_a_model_may_be_a_single_file(home: Path) -> None:
+    """Then it lies in the folder itself."""
+    script = "import os\ndef run(files):\n    return os.listdir(os.environ['AZUREML_MODEL_DIR'])\n"
+    (home / "script.py").write_text(script)
+    deployment = BatchDeployment(model="scoring/model/words.txt", scoring_script="script.py")
+    result = deployment.invoke("data", progress=False)
+    assert Path(str(result.output_file)).read_text() == "words.txt\n"
+
+
+def test_a_kept_call_goes_on_with_the_model_of_the_job(home: Path) -> None:
+    """The job folder holds all that a resume needs."""
+    driver = home / "scoring" / "code" / "driver.py"
+    driver.write_text(DRIVER.replace("    sizes", "    raise ValueError\n    sizes"))
+    failed = invoke("scoring/deployment.yml", "--input", "data", "--job-dir", "job")
+    assert failed.exit_code == 42, failed.output
+    driver.write_text(DRIVER)
+    words = ("resume", "job", "--accept-changes", "script", "--quiet")
+    done = CliRunner().invoke(main, words, prog_name="daskprs")
+    assert done.exit_code == 0, done.output
+    assert (home / "job" / "output" / "predictions.csv").read_text() == SCORED
+
+
+def test_a_mini_batch_that_only_runs_out_of_time_fails_the_job(home: Path) -> None:
+    """Whatever the threshold of errors says."""
+    script = "import time\ndef run(files):\n    time.sleep('b' in open(files[0]).read() and 1e6)\n"
+    (home / "script.py").write_text(script + "    return files\n")
+    deployment = BatchDeployment(
+        scoring_script="script.py",
+        mini_batch_size=1,
+        retry_settings={"max_retries": 2, "timeout": 1},
+    )
+    with pytest.raises(daskprs.ParallelRunFailed, match="mini-batch 1 ran out of time in all its"):
+        deployment.invoke("data", progress=False)
+
+
+MISTAKES = """
+name: greeting
+type: model
+model: modle
+code_configuration:
+  code: code
+  scoring_script: drivr.py
+resources: {instance_count: 0}
+mini_batch_size: 2
+settings:
+  mini_batch_size: 3
+  retry_settings: {timeout: 0, max_retry: 3}
+  output_file_name: out/p.csv
+"""
+
+
+def test_every_mistake_is_told_before_anything_starts(home: Path) -> None:
+    """Those in values first: what they lead to is looked at when they are right."""
+    file = home / "scoring" / "wrong.yml"
+    file.write_text(MISTAKES)
+    done = invoke("scoring/wrong.yml", "--input", "data")
+    assert done.exit_code == 2
+    told = [line.removeprefix("daskprs: ") for line in done.stderr.splitlines()]
+    assert [line.split(": ")[:2] for line in told] == [
+        ["scoring/wrong.yml:8:29", "resources.instance_count"],
+        ["scoring/wrong.yml:12:29", "settings.retry_settings.timeout"],
+        ["scoring/wrong.yml:12:32", "settings.retry_settings.max_retry"],
+        ["scoring/wrong.yml:13:21", "settings.output_file_name"],
+    ]
+    good = MISTAKES.replace("count: 0", "count: 1").replace("timeout: 0, max_retry", "max_retries")
+    file.write_text(good.replace("out/p.csv", "p.csv"))
+    done = invoke("scoring/wrong.yml", "--input", "data")
+    told = [line.removeprefix("daskprs: ") for line in done.stderr.splitlines()]
+    assert [line.split(": ")[:2] for line in told] == [
+        ["scoring/wrong.yml:4:8", "model"],
+        ["scoring/wrong.yml:7:19", "code_configuration.scoring_script"],
+        ["scoring/wrong.yml:9:18", "mini_batch_size"],
+    ]
+    assert "Did you mean" in told[0]
+    assert "Did you mean" in told[1]
+    assert "it stands in settings, too: 3" in told[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--input", "dta"), "there is no file or folder .*dta'. Did you mean"),
+        (("--input", "azureml:letters:1"), "--asset letters:1=PATH"),
+        (("--input", "https://host/data"), "is not on this machine"),
+        (("--input", "data", "--input-type", "uri_file"), "--input-type uri_file: .*data is none"),
+        (("--input", "data", "--set", "mini_batch_size"), "write NAME=VALUE"),
+        (("--input", "data", "--set", "mini_batch_sise=3"), "mini_batch_sise: there is no key"),
+        (("--input", "data", "--mini-batch-size", "x"), "mini_batch_size: input should be a valid"),
+        (("--input", "table"), "is an MLTable: a batch deployment scores files"),
+        (("--input", "data", "--output-path", "there"), "predictions.csv exists"),
+    ],
+)
+def test_what_is_refused_leaves_nothing(home: Path, words: tuple[str, ...], said: str) -> None:
+    """Neither a job folder nor the model in it."""
+    (home / "table").mkdir()
+    (home / "table" / "MLTable").touch()
+    (home / "there").mkdir()
+    (home / "there" / "predictions.csv").touch()
+    before = sorted(home.rglob("*"))
+    done = invoke("scoring/deployment.yml", *words)
+    assert done.exit_code == 2
+    assert pd.Series([done.stderr.replace("\n", " ")]).str.contains(said).all(), done.stderr
+    assert sorted(home.rglob("*")) == before

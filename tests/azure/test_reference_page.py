@@ -1,0 +1,16 @@
+"""The reference of Azure's files says what the code does with each key."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from reference_page import PAGE, written
+
+
+def test_the_tables_are_those_of_the_forms() -> None:
+    """Run tests/azure/reference_page.py after a form has changed: it writes them anew."""
+    page = PAGE.read_text()
+    assert page == written(page)

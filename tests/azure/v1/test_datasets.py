@@ -1,0 +1,144 @@
+"""Datasets: paths, and how they are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+
+from daskprs.azure.v1 import (
+    AmlCompute,
+    ComputeTarget,
+    Dataset,
+    Datastore,
+    DataType,
+    PromoteHeadersBehavior,
+    Workspace,
+)
+from daskprs.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Datastore:
+    """Return a datastore with tables and files."""
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "store"
+    for name, text in [
+        ("tables/2024/a.csv", "n;t\n1;x\n2;007\n"),
+        ("tables/2025/b.csv", "n;t\n3;y\n"),
+        ("lines/c.jsonl", '{"n": 1}\n{"n": 2}\n'),
+    ]:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    pd.DataFrame({"n": [1, 2], "t": ["x", "y"]}).to_parquet(root / "d.parquet")
+    return Workspace(root="store").get_default_datastore()
+
+
+def test_tables_are_read_as_they_are_described(store: Datastore) -> None:
+    """Types, separators, headers, columns of paths, and a few of the rows."""
+    tables = Dataset.Tabular.from_delimited_files(
+        path=store.path("tables"),
+        separator=";",
+        set_column_types={"n": DataType.to_float()},
+        partition_format="tables/{year}/{name}.csv",
+    )
+    assert tables.partition_keys == ["year", "name"]
+    frame = tables.to_pandas_dataframe()
+    assert frame.to_dict("list") == {
+        "n": [1.0, 2.0, 3.0],
+        "t": ["x", "007", "y"],
+        "year": [2024, 2024, 2025],
+        "name": ["a", "a", "b"],
+    }
+    assert tables.take(2).to_pandas_dataframe().equals(frame.head(2))
+    assert list(tables.keep_columns(["t", "n"]).to_pandas_dataframe()) == ["t", "n", "year", "name"]
+
+    as_text = Dataset.Tabular.from_delimited_files(
+        (store, "tables/*/b.csv"), separator=";", infer_column_types=False, include_path=True
+    ).to_pandas_dataframe()
+    assert as_text.drop(columns="Path").to_dict("list") == {"n": ["3"], "t": ["y"]}
+    without = Dataset.Tabular.from_delimited_files(
+        [(store, "tables/2025/b.csv")], separator=";", header=PromoteHeadersBehavior.NO_HEADERS
+    )
+    assert len(without.to_pandas_dataframe()) == 2
+
+
+def test_parquet_json_lines_and_frames_are_tables_too(store: Datastore) -> None:
+    """Each by its own way in."""
+    parquet = Dataset.Tabular.from_parquet_files((store, "d.parquet")).to_pandas_dataframe()
+    assert parquet.to_dict("list") == {"n": [1, 2], "t": ["x", "y"]}
+    lines = Dataset.Tabular.from_json_lines_files((store, "lines")).to_pandas_dataframe()
+    assert lines.to_dict("list") == {"n": [1, 2]}
+    frame = Dataset.Tabular.register_pandas_dataframe(parquet, (store, "x"), "frame")
+    assert frame.take(1).to_pandas_dataframe()["t"].tolist() == ["x"]
+    assert frame.partition_by(["t"]).get_partition_key_values() == [{"t": "x"}, {"t": "y"}]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Dataset.Tabular.from_delimited_files("a.csv", validate=False, empty_as_string=True),
+        lambda: Dataset.Tabular.from_json_lines_files("a.jsonl", False, invalid_lines="drop"),
+        lambda: Dataset.Tabular.from_parquet_files("a.parquet", False, set_column_types={"a": 1}),
+        lambda: DataType.to_datetime("%d.%m.%Y"),
+        lambda: DataType.to_float(","),
+    ],
+)
+def test_what_is_not_read_here_says_so(make: Callable[[], Any]) -> None:
+    """With the way to have it, where there is one."""
+    with pytest.raises(UsageError, match=r"MLTable|with a point"):
+        make()
+
+
+def test_files_are_found_copied_and_told(store: Datastore) -> None:
+    """What is not there is refused at once, unless nothing is to be validated."""
+    files = Dataset.File.from_files((store, "tables"))
+    assert files.to_path() == ["/2024/a.csv", "/2025/b.csv"]
+    copied = files.download("copies")
+    assert [Path(one).relative_to(Path("copies").absolute()).as_posix() for one in copied] == [
+        *("2024/a.csv", "2025/b.csv"),
+    ]
+    with pytest.raises(UsageError, match="overwrite=True"):
+        files.download("copies")
+    assert Dataset.File.from_files((store, "tables/*/*.csv")).root() == str(store.root / "tables")
+    with pytest.raises(InputError, match="no file or folder"):
+        Dataset.File.from_files((store, "tablets"))
+    assert Dataset.File.from_files((store, "tablets"), validate=False).data
+    with pytest.raises(InputError, match="none of what names data"):
+        Dataset.File.from_files(7)
+
+
+def test_a_datastore_takes_and_gives_files(store: Datastore) -> None:
+    """What is there stays, unless it is to be overwritten."""
+    Path("new").mkdir()
+    Path("new", "a.txt").write_text("1")
+    assert store.upload("new", "in", show_progress=False).place == str(store.root / "in")
+    Path("new", "a.txt").write_text("2")
+    store.upload("new", "in")
+    assert (store.root / "in" / "a.txt").read_text() == "1"
+    store.upload_files(["new/a.txt"], ".", "in2", overwrite=True)
+    assert (store.root / "in2" / "new" / "a.txt").read_text() == "2"
+    assert store.download("got", prefix="in2") == 1
+    assert Path("got/in2/new/a.txt").read_text() == "2"
+
+
+def test_registered_datasets_and_computes_are_found_by_their_names(store: Datastore) -> None:
+    """Whatever a compute is called, it is here."""
+    ws = store.workspace
+    assert ws is not None
+    table = Dataset.Tabular.from_parquet_files((store, "d.parquet")).register(ws, "table")
+    assert Dataset.get_by_name(ws, "table") is table
+    assert "cpu" not in ws.compute_targets
+    sizes = AmlCompute.provisioning_configuration(vm_size="STANDARD_D2_V2", max_nodes=2)
+    compute = ComputeTarget.create(ws, "cpu", sizes)
+    compute.wait_for_completion(show_output=True, min_node_count=None, timeout_in_minutes=20)
+    assert compute.get_status().serialize()["location"] == "local"
+    assert type(ws.compute_targets["cpu"]) is type(ComputeTarget(ws, "cpu")) is AmlCompute
+    compute.delete()
+    assert not ws.compute_targets

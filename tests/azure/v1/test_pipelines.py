@@ -1,0 +1,186 @@
+"""`Pipeline` and `Experiment`: steps in the order in which they need each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskprs.azure.v1 import (
+    CondaDependencies,
+    Dataset,
+    Environment,
+    Experiment,
+    OutputFileDatasetConfig,
+    ParallelRunConfig,
+    ParallelRunStep,
+    Pipeline,
+    PipelineData,
+    PipelineParameter,
+    PythonScriptStep,
+    RunConfiguration,
+    RunDetails,
+    Workspace,
+)
+from daskprs.errors import DaskprsError, OptionError, UsageError
+
+SPLIT = """
+import argparse, os, pathlib
+parser = argparse.ArgumentParser()
+for flag in ("--text", "--lines", "--style"):
+    parser.add_argument(flag)
+words = parser.parse_args()
+for number, line in enumerate(open(words.text)):
+    path = pathlib.Path(words.lines, f"{number}.csv")
+    path.write_text("word,style\\n" + line.strip() + "," + words.style + os.environ.get("END", ""))
+"""
+STYLE = """
+def run(mini_batch):
+    if isinstance(mini_batch, list):
+        return [open(path).read().splitlines()[1] for path in mini_batch]
+    return mini_batch
+"""
+JOIN = """
+import argparse, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--lines")
+parser.add_argument("--whole")
+words = parser.parse_args()
+text = "".join(path.read_text() for path in sorted(pathlib.Path(words.lines).iterdir()))
+pathlib.Path(words.whole, "whole.txt").write_text(text)
+print("joined")
+"""
+
+
+@pytest.fixture(autouse=True)
+def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand where a notebook stands: a folder of code and data beside it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    for name, text in [("split.py", SPLIT), ("style.py", STYLE), ("join.py", JOIN)]:
+        (tmp_path / "code" / name).write_text(text)
+    (tmp_path / "text.txt").write_text("one\ntwo\nthree\n")
+
+
+def config(**more: Any) -> ParallelRunConfig:
+    """Return a config of the step in the middle."""
+    given = {
+        "environment": Environment("e"),
+        "entry_script": "style.py",
+        "source_directory": "code",
+        "error_threshold": -1,
+        "output_action": "append_row",
+        "compute_target": "cpu",
+        "node_count": PipelineParameter("nodes", 1),
+        "process_count_per_node": 1,
+        "append_row_file_name": "styled.txt",
+    }
+    return ParallelRunConfig(**{**given, **more})
+
+
+def three_steps(store: Any, *, as_table: bool) -> tuple[Pipeline, OutputFileDatasetConfig]:
+    """Return a pipeline that is named by its last step alone, and its output."""
+    lines = OutputFileDatasetConfig("lines", destination=(store, "lines/{run-id}"))
+    styled, whole = OutputFileDatasetConfig("styled"), OutputFileDatasetConfig("whole")
+    runconfig = RunConfiguration(conda_dependencies=CondaDependencies.create(["ffmpeg"]))
+    runconfig.environment.environment_variables["END"] = "!"
+    text = Dataset.File.from_files("text.txt")
+    style = PipelineParameter("style", "plain")
+    PythonScriptStep(
+        name="split text",
+        script_name="split.py",
+        arguments=["--text", text.as_mount(), "--lines", lines, "--style", style],
+        compute_target="cpu",
+        runconfig=runconfig,
+        source_directory="code",
+    )
+    table = lines.read_delimited_files() if as_table else lines
+    ParallelRunStep("style-it", config(), [table], styled)
+    last = PythonScriptStep(
+        "join.py",
+        arguments=["--lines", styled.as_input(), "--whole", whole],
+        source_directory="code",
+    )
+    return Pipeline(Workspace(root="store"), steps=[last]), whole
+
+
+@pytest.mark.parametrize("as_table", [True, False])
+def test_a_pipeline_of_the_last_step_has_all_that_it_needs(*, as_table: bool) -> None:
+    """An output is files, or a table if it was said how it is read."""
+    store = Workspace(root="store").get_default_datastore()
+    pipeline, whole = three_steps(store, as_table=as_table)
+    assert [step.name for step in pipeline.steps] == ["split text", "style-it", "join.py"]
+    assert pipeline.validate() == []
+    experiment = Experiment(pipeline.workspace, "styles")
+    run = experiment.submit(pipeline, progress=False)
+    assert RunDetails(run).show() is run
+    assert run.wait_for_completion(show_output=True) == run.get_status() == "Finished"
+    assert [one.name for one in run.get_children()] == ["join.py", "style-it", "split text"]
+    between = " " if as_table else ","
+    text = "".join(f"{word}{between}plain!\n" for word in ("one", "two", "three"))
+    assert whole.place is not None
+    assert (whole.place / "whole.txt").read_text() == text
+    log = run.find_step_run("join.py")[0].folder / "azureml-logs" / "70_driver_log.txt"
+    assert log.read_text() == "joined\n"
+
+    second = experiment.submit(pipeline, progress=False, pipeline_parameters={"style": "bold"})
+    assert second.find_step_run("join.py")[0].get_output_data("whole").download("here") == 1
+    first = run.find_step_run("join.py")[0].get_output_data("whole")
+    assert first.download("here", overwrite=True) == 1
+    assert "bold" in Path("here", "dataset", second.id, "whole", "whole.txt").read_text()
+    assert "plain" in Path("here", first.path_on_datastore, "whole.txt").read_text()
+    with pytest.raises(OptionError, match="did you mean 'style'"):
+        experiment.submit(pipeline, pipeline_parameters={"stile": "bold"})
+
+
+def test_the_log_of_the_driver_is_where_azure_has_it() -> None:
+    """Of a parallel step it is the log of the job's driver."""
+    step = ParallelRunStep("style-it", config(), [Dataset.File.from_files("code")])
+    result = step.run(progress=False)
+    log = result.job_dir / "azureml-logs" / "70_driver_log.txt"
+    assert log.read_text() == (result.logs_dir / "sys" / "master_role.txt").read_text()
+    assert "Completed" in log.read_text()
+
+
+def test_a_pipeline_reuses_what_its_steps_have_done_unless_it_is_told_not_to() -> None:
+    """Each step says whether it did."""
+    step = ParallelRunStep(
+        "style-it", config(), [Dataset.File.from_files("code")], PipelineData("styled")
+    )
+    pipeline = Pipeline(steps=[[step]])
+    reused = [
+        next(pipeline.submit("e", progress=False, **more).get_steps()).is_reused
+        for more in ({}, {}, {"regenerate_outputs": True}, {"pipeline_parameters": {"nodes": 2}})
+    ]
+    assert reused == [False, True, False, True]
+
+
+def test_a_script_that_fails_ends_the_pipeline_with_what_it_wrote() -> None:
+    """The steps behind it are not run."""
+    Path("code/split.py").write_text("print('so far'); raise SystemExit(3)")
+    pipeline, whole = three_steps(Workspace(root="store").get_default_datastore(), as_table=False)
+    with pytest.raises(DaskprsError, match=r"(?s)'split text' has failed: exit code 3.*so far"):
+        Experiment(name="e").submit(pipeline)
+    assert whole.place is None
+
+
+def test_an_input_that_nobody_has_written_is_refused() -> None:
+    """With the way to have it written."""
+    step = ParallelRunStep("style-it", config(), [OutputFileDatasetConfig("lines")])
+    with pytest.raises(UsageError, match=r"OutputFileDatasetConfig\('lines'\).*one Pipeline"):
+        step.run()
+
+
+def test_steps_that_need_each_other_and_steps_of_one_name_are_refused() -> None:
+    """A circle is named."""
+    first, second = OutputFileDatasetConfig("first"), OutputFileDatasetConfig("second")
+    one = ParallelRunStep("step-one", config(), [second], first)
+    two = ParallelRunStep("step-two", config(), [first], second)
+    with pytest.raises(UsageError, match="'step-one' needs 'step-two' needs 'step-one'"):
+        Pipeline(steps=[one, two])
+    files = Dataset.File.from_files("code")
+    with pytest.raises(UsageError, match="two steps are called 'same'"):
+        Pipeline(steps=[ParallelRunStep("same", config(), [files]) for _ in range(2)])
+    with pytest.raises(UsageError, match="no endpoint"):
+        Pipeline(steps=[ParallelRunStep("same", config(), [files])]).publish(name="p")

@@ -13,6 +13,7 @@ from daskprs.cli_folder import FOLDER_COMMANDS
 from daskprs.cli_help import AFTER_PLAN, AFTER_RUN, AFTER_SUBMIT, EXTEND, Grouped
 from daskprs.cli_invoke import invoke
 from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, given, options, pairs
+from daskprs.cli_pipeline import is_pipeline, run_pipeline_file
 from daskprs.cli_surface import CommandLine
 from daskprs.option_help import HELP
 from daskprs.options import RunOptions
@@ -33,7 +34,21 @@ class WithArguments(Grouped):
         return super().parse_args(ctx, args[:end])
 
 
-@click.group("prs", context_settings=CONTEXT)  # its name below `dask`; by itself it is `daskprs`
+class Commands(click.Group):
+    """All commands; `run` is another one where its first word is a YAML file."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant."""
+        name, command, words = super().resolve_command(ctx, args)
+        if command is run and is_pipeline(run, words):
+            command = run_pipeline_file
+        return name, command, words
+
+
+# "prs" is its name below `dask`; by itself it is `daskprs`.
+@click.group("prs", cls=Commands, context_settings=CONTEXT)
 @click.version_option(__version__, prog_name="daskprs")
 def main() -> None:
     """Run a Python script over a table or a list of files, in parallel."""

@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     import types
     from collections.abc import Iterator
 
-    from daskprs.result import ParallelRunResult
 
 EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
 ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
 """What ends a job as Ctrl-C does: a batch system's end, and that of the terminal."""
 
 
-def show(result: ParallelRunResult) -> None:
+def show(result: object) -> None:
     """Show the result; where nobody can read it the job is Completed all the same."""
     try:
         click.echo(repr(result))

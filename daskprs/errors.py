@@ -16,6 +16,7 @@
     ├── LoadError                        a mini-batch cannot be read; no retry mends it
     ├── ReturnTypeError                  run() returned what cannot be written; no retry mends it
     ├── AgentError                       an agent or its zygote could not be started or reached
+    ├── PipelineFailed                   a step of a pipeline failed; carries the result
     └── ParallelRunFailed                the job ended as Failed; carries the result
 
     KeyboardInterrupt
@@ -31,6 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from daskprs.azure.pipeline_result import PipelineResult
     from daskprs.result import ParallelRunResult
 
 
@@ -143,6 +145,32 @@ class ParallelRunFailed(DaskprsError):  # noqa: N818 - the public name reads as 
     def __str__(self) -> str:
         """Return the message alone."""
         return str(self.args[0])
+
+
+class PipelineFailed(DaskprsError):  # noqa: N818 - it says what happened
+    """A step of a pipeline failed.
+
+    Parameters
+    ----------
+    message
+        Which, why, the end of its log, and how to go on.
+    result
+        A `daskprs.azure.PipelineResult`; ``None`` only after unpickling in another process.
+
+    """
+
+    def __init__(self, message: str, result: PipelineResult | None = None) -> None:
+        super().__init__(message, result)
+        self.result = result
+
+    def __str__(self) -> str:
+        """Return the message alone."""
+        return str(self.args[0])
+
+    def worded(self, form: Callable[[Option], str]) -> str:
+        """Return the message alone: it names no options."""
+        del form
+        return str(self)
 
 
 class ParallelRunCanceled(KeyboardInterrupt):

@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskprs.azure.batch_deployment import BatchDeployment
+    from daskprs.azure.pipeline import run_pipeline
+    from daskprs.azure.pipeline_result import PipelineResult, StepResult
 
 # Imported when they are asked for: forms take pydantic, which is a fifth of a second.
 _HOMES = {
     "BatchDeployment": "daskprs.azure.batch_deployment",
+    "PipelineResult": "daskprs.azure.pipeline_result",
+    "StepResult": "daskprs.azure.pipeline_result",
+    "run_pipeline": "daskprs.azure.pipeline",
 }
 
 __all__ = [
     "BatchDeployment",
+    "PipelineResult",
+    "StepResult",
+    "run_pipeline",
 ]
 
 
@@ -29,3 +37,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """Show the public names to completion, imported or not."""
+    return sorted({*globals(), *__all__})

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.checked_script import check_script
 from daskprs.azure.frame_settings import frame_settings
 from daskprs.azure.missing_modules import refuse_missing_modules
 from daskprs.azure.step_logs import link_driver_log
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from daskprs.agent.checked_script import CheckedScript
     from daskprs.checked_call import CheckedCall
     from daskprs.result import ParallelRunResult
     from daskprs.surface import Surface
@@ -66,12 +68,37 @@ class Task:
             output_dir=self.output_dir,
             text=True,
         )
-        script = call.script
-        if self.client is None and script.root is not None and script.file is not None:
-            variables = call.options.environment_variables or {}
-            more = variables.get("PYTHONPATH", "").split(":")
-            refuse_missing_modules(script.root / script.file, script.root, [*filter(None, more)])
+        self._refuse_missing_modules(call.script, call.options)
         return call
+
+    def check(self, *, with_data: bool = True, **changes: Any) -> None:
+        """Check it while it is not its turn yet: its folder is not looked at.
+
+        Parameters
+        ----------
+        with_data
+            Whether its input and side inputs are there already.
+        **changes
+            Options that differ.
+
+        Raises
+        ------
+        UsageError
+            As by `checked`.
+
+        """
+        if with_data:
+            replace(self, job_dir=None).checked(**changes)
+            return
+        options = self.run_options(**changes)
+        script = check_script(self._script, options.source_directory)
+        self._refuse_missing_modules(script, options)
+
+    def _refuse_missing_modules(self, script: CheckedScript, options: RunOptions) -> None:
+        """Look for what the script imports, unless another machine may have it."""
+        if self.client is None and script.root is not None and script.file is not None:
+            more = (options.environment_variables or {}).get("PYTHONPATH", "").split(":")
+            refuse_missing_modules(script.root / script.file, script.root, [*filter(None, more)])
 
     def run_options(self, **changes: Any) -> RunOptions:
         """Return all options, checked, with those of the settings file beside the script."""

@@ -1,0 +1,67 @@
+"""What an input or an output of a step stands for in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from daskprs.azure.port_form import FILE_TYPES, PATH_TYPES, InputForm
+
+KINDS: dict[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
+
+
+class Bound(NamedTuple):
+    """A value: that of an expression."""
+
+    value: str | bool | int | float | None
+    """None of an optional input that was not given."""
+    type: str | None = None
+    """As files call it."""
+    is_path: bool = False
+    maker: str | None = None
+    """The step that makes what lies there."""
+
+    @property
+    def text(self) -> str | None:
+        """As it stands in a command."""
+        return None if self.value is None else str(self.value)
+
+    @property
+    def path(self) -> Path:
+        """As a path."""
+        return Path(str(self.value))
+
+    @property
+    def is_file(self) -> bool:
+        """Whether an output is a file, not a folder."""
+        return self.type in FILE_TYPES
+
+
+def as_type(type_: str | None) -> str | None:
+    """Return a type by its present name."""
+    return "uri_folder" if type_ == "path" else type_
+
+
+def takes_path(type_: str | None) -> bool:
+    """Say whether values of a type are paths."""
+    return type_ in PATH_TYPES
+
+
+def wrong_value(declared: InputForm, bound: Bound) -> str | None:
+    """Return what is wrong with a value by the rules of its declaration; None if nothing is."""
+    value = bound.value
+    kind = KINDS.get(declared.type or "")
+    if value is None or bound.is_path:
+        return None
+    if kind is not None and (
+        not isinstance(value, kind) or (kind != (bool,) and isinstance(value, bool))
+    ):
+        return f"it has to be of type {declared.type}, not {value!r}"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if declared.min is not None and value < declared.min:
+            return f"it has to be at least {declared.min:g}, not {value!r}"
+        if declared.max is not None and value > declared.max:
+            return f"it has to be at most {declared.max:g}, not {value!r}"
+    if declared.enum is not None and value not in declared.enum:
+        return f"it has to be one of {', '.join(map(str, declared.enum))}, not {value!r}"
+    return None

@@ -1,0 +1,26 @@
+"""Becomes another program, which is killed when the process that started it ends.
+
+Run as ``python -m daskprs.azure.bound_process PARENT PROGRAM ARGUMENT...``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from daskprs.agent.linux import die_with_parent
+
+
+def arguments(program: list[str]) -> list[str]:
+    """Return what starts a program so from this process."""
+    return [sys.executable, "-m", "daskprs.azure.bound_process", str(os.getpid()), *program]
+
+
+def main() -> None:
+    """Become the program."""
+    die_with_parent(int(sys.argv[1]))
+    os.execvp(sys.argv[2], sys.argv[2:])  # noqa: S606 - it is what the user asked for
+
+
+if __name__ == "__main__":
+    main()

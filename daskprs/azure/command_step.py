@@ -1,0 +1,158 @@
+"""A command step: a line for a shell, run as a process of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.agent.snapshot import content_hash, copy_snapshot, digests_of, source_files
+from daskprs.azure.expressions import ExpressionError, Reference, parsed, references
+from daskprs.azure.filled_text import command_line
+from daskprs.azure.missing_modules import missing_modules
+from daskprs.errors import YamlError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daskprs.azure.command_form import CommandForm
+    from daskprs.azure.component import Declared
+    from daskprs.azure.wiring import Wiring
+    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.yaml_files.mistakes import Mistake
+
+SHELL = "bash"
+SCRIPTS = re.compile(r"(?:^|[\s;&|(])python3?\s+(?:-u\s+)?([^\s;&|<>$'\"-][^\s;&|<>$'\"]*\.py)\b")
+"""Scripts that a command runs, as far as they can be told without running it."""
+INSTALLS = re.compile(r"\b(pip3?|conda|mamba|uv)\s+(\w+\s+)*install\b")
+
+
+class Command(NamedTuple):
+    """What is run."""
+
+    line: str
+    code: Path | None
+    variables: dict[str, str]
+    timeout_s: float | None
+
+    def record(self) -> dict[str, Any]:
+        """Return it as JSON values: what a resume compares."""
+        return {**self._asdict(), "code": None if self.code is None else str(self.code)}
+
+    def process(self, step: str, folder: PipelineFolder) -> tuple[list[str], Path, dict[str, str]]:
+        """Return the arguments, working directory and environment of its process.
+
+        It works in a copy of its code, with folders ``outputs`` and ``logs`` as Azure makes them.
+        """
+        place = self._copied(folder.code(step))
+        for name in ("outputs", "logs"):
+            there = folder.step(step) / name
+            there.mkdir(parents=True, exist_ok=True)
+            if not (place / name).exists():
+                (place / name).symlink_to(there)
+        path = os.pathsep.join([str(_python(folder.bin)), os.environ.get("PATH", os.defpath)])
+        environment = {**os.environ, "PATH": path, **self.variables}
+        return [SHELL, "-c", self.line], place, environment
+
+    def _copied(self, folder: Path) -> Path:
+        """Copy the code, and return where it is."""
+        shutil.rmtree(folder, ignore_errors=True)
+        if self.code is None:
+            folder.mkdir(parents=True)
+            return folder
+        files = source_files(self.code)
+        return copy_snapshot(self.code, files, folder, content_hash(digests_of(self.code, files)))
+
+
+class CommandStep:
+    """Makes a command of a step; `command` is None where something is wrong with it."""
+
+    def __init__(self, step: Declared, form: CommandForm, wiring: Wiring) -> None:
+        self.mistakes: list[Mistake] = []
+        self.command: Command | None = None
+        self._step = step
+        self._wiring = wiring
+        self._inputs = wiring.inputs_of(step.name)
+        self._outputs = wiring.outputs_of[step.name]
+        if form.command is None:
+            self._wrong("it is missing: the command that the step runs", "command")
+            return
+        self._refuse_missing_scripts(form.command)
+        try:
+            line = command_line(form.command, self._resolved, self._is_path)
+        except ExpressionError as error:
+            self._wrong(error, "command")
+            return
+        timeout_s = form.limits.timeout if form.limits else None
+        variables = self._variables(form.environment_variables or {})
+        self.command = Command(line, step.code, variables, timeout_s)
+
+    def _resolved(self, one: Reference) -> str | None:
+        return self._wiring.resolved(self._step, one)
+
+    def _is_path(self, one: Reference) -> bool:
+        if one.scope == "outputs":
+            return True
+        bound = self._inputs.get(one.name)
+        return bound is not None and bound.is_path
+
+    def _variables(self, given: Mapping[str, str]) -> dict[str, str]:
+        """Return what Azure puts into the environment of a command, and the user."""
+        name = self._wiring.resolved(self._step, Reference("name")) or self._step.name
+        found = {"AZUREML_RUN_ID": name, "AZUREML_ROOT_RUN_ID": self._wiring.folder.path.name}
+        for port, bound in self._inputs.items():
+            found[f"AZURE_ML_INPUT_{port}"] = bound.text or ""
+        for port, bound in self._outputs.items():
+            found[f"AZURE_ML_OUTPUT_{port}"] = bound.text or ""
+        return {**found, **given}
+
+    def _refuse_missing_scripts(self, text: str) -> None:
+        """Refuse a command whose script is not there, or imports what is not."""
+        code = self._step.code
+        try:
+            dynamic = any(references(parsed(text.split(".py", maxsplit=1)[0])))
+        except ExpressionError:
+            dynamic = True
+        if code is None or dynamic or "cd " in text or INSTALLS.search(text):
+            return
+        for name in SCRIPTS.findall(text):
+            script = code / name
+            if not script.is_file():
+                self._wrong(f"there is no script {name} in {code}", "command")
+                continue
+            for one in missing_modules(script, script.parent):
+                told = f"{one} is a module that this Python ({sys.executable}) does not have"
+                self._wrong(f"{told}: install the package that brings it", "command")
+
+    def _wrong(self, told: object, *way: str) -> None:
+        self.mistakes.append(self._step.source.mistake(str(told), *way))
+
+
+def refuse_no_shell() -> None:
+    """Refuse to run commands where there is nothing to run them.
+
+    Raises
+    ------
+    YamlError
+        Saying so.
+
+    """
+    if shutil.which(SHELL) is None:
+        msg = f"command steps are run by {SHELL}, which is not installed here."
+        raise YamlError(msg)
+
+
+def _python(folder: Path) -> Path:
+    """Return a folder in which ``python`` is this Python."""
+    own = Path(sys.executable).parent
+    if (own / "python").exists():
+        return own
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("python", "python3"):
+        script = folder / name
+        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        script.chmod(0o755)
+    return folder

@@ -1,0 +1,177 @@
+"""Steps as they are declared: what a pipeline says of one, on top of what its component says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.command_form import CommandForm
+from daskprs.azure.parallel_form import ParallelForm
+from daskprs.azure.step_form import OldCode, StepForm
+from daskprs.errors import UsageError
+from daskprs.yaml_files.document import Document, Loc, dotted
+from daskprs.yaml_files.form import Form, Key, filled, ineffective
+from daskprs.yaml_files.mistakes import Mistake
+
+if TYPE_CHECKING:
+    from daskprs.azure.assets import Assets
+    from daskprs.azure.port_form import InputForm, OutputForm
+    from daskprs.yaml_files.mistakes import Place
+
+FORMS: dict[str, type[ParallelForm | CommandForm]] = {
+    "parallel": ParallelForm,
+    "command": CommandForm,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where something is declared."""
+
+    document: Document
+    loc: Loc
+    base: Path
+    """What its paths are relative to."""
+
+    @classmethod
+    def of(cls, document: Document) -> Source:
+        """Return that of a whole file."""
+        return cls(document, (), Path(document.name).absolute().parent)
+
+    def place(self, *below: str | int, of_key: bool = False) -> Place:
+        """Return where something in it stands."""
+        return self.document.place((*self.loc, *below), of_key=of_key)
+
+    def mistake(self, told: str, *below: str | int, of_key: bool = False) -> Mistake:
+        """Return a mistake at a place in it."""
+        place = self.place(*below, of_key=of_key)
+        return Mistake(place, dotted((*self.loc, *below)), told)
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A step, with what its component says under it."""
+
+    name: str
+    source: Source
+    """Where the pipeline declares it."""
+    form: ParallelForm | CommandForm
+    """Its keys, those of the component included, but for inputs and outputs."""
+    component: StepForm | None
+    component_source: Source | None
+    code: Path | None
+    without_effect: list[Key] = field(default_factory=list)
+
+    @property
+    def given_inputs(self) -> dict[str, Any]:
+        """What the pipeline gives it."""
+        return self.form.inputs or {}
+
+    @property
+    def given_outputs(self) -> dict[str, Any]:
+        """What the pipeline says of its outputs."""
+        return self.form.outputs or {}
+
+    @property
+    def declared_inputs(self) -> dict[str, InputForm | None]:
+        """What its component takes; the types are None of what is not told."""
+        return _forms((self.component.inputs if self.component else None) or {})
+
+    @property
+    def declared_outputs(self) -> dict[str, OutputForm | None]:
+        """What its component makes."""
+        return _forms((self.component.outputs if self.component else None) or {})
+
+
+def declared(
+    name: str, content: Any, source: Source, assets: Assets
+) -> tuple[Declared | None, list[Mistake]]:
+    """Return a step, and all that is wrong with it."""
+    if not isinstance(content, dict):
+        return None, [source.mistake(f"a step is a mapping of keys, not {content!r}")]
+    mistakes: list[Mistake] = []
+    component, origin = _component(content, source, assets, mistakes)
+    kind = _kind(content, component)
+    if kind not in FORMS:
+        told = f"a step of type {kind!r} cannot be run here: parallel and command steps can"
+        return None, [*mistakes, source.mistake(told, "type")]
+    form, more = filled(FORMS[kind], content | {"component": None}, source.document, source.loc)
+    mistakes += more
+    below = None
+    if origin is not None:
+        below, more = filled(FORMS[kind], component, origin.document, origin.loc)
+        mistakes += more
+    if mistakes or form is None:
+        return None, mistakes
+    code = _code(form, source, assets, mistakes)
+    if code is None and below is not None and origin is not None:
+        code = _code(below, origin, assets, mistakes)
+    keys = [*ineffective(form), *(ineffective(below) if below is not None else ())]
+    whole = form if below is None else on_top(below, form)
+    whole = whole.model_copy(update={"inputs": form.inputs, "outputs": form.outputs})
+    return Declared(name, source, whole, below, origin, code, keys), mistakes
+
+
+def on_top(below: Any, above: Any) -> Any:
+    """Return a form with what another one sets on top of it."""
+    changes = {name: getattr(above, name) for name in above.model_fields_set}
+    for name, value in changes.items():
+        under = getattr(below, name)
+        if isinstance(value, Form) and isinstance(under, Form):
+            changes[name] = on_top(under, value)
+        elif isinstance(value, dict) and isinstance(under, dict):
+            changes[name] = {**under, **value}
+    return below.model_copy(update=changes)
+
+
+def _component(
+    content: dict[str, Any], source: Source, assets: Assets, mistakes: list[Mistake]
+) -> tuple[Any, Source | None]:
+    """Return the component of a step: inline, from a file, or none."""
+    given = content.get("component")
+    if isinstance(given, dict):
+        return given, Source(source.document, (*source.loc, "component"), source.base)
+    if given is None:
+        return None, None
+    try:
+        document = Document.read(assets.place(str(given), source.base))
+    except UsageError as error:
+        mistakes.append(source.mistake(str(error), "component"))
+        return None, None
+    if not isinstance(document.content, dict):
+        mistakes.append(Source.of(document).mistake("a component is a mapping of keys"))
+        return None, None
+    return document.content, Source.of(document)
+
+
+def _kind(content: dict[str, Any], component: Any) -> str:
+    for one in (component, content):
+        kind = one.get("type") if isinstance(one, dict) else None
+        if kind is not None and kind != "component":
+            return str(kind)
+    return "parallel" if "task" in content else "command"
+
+
+def _code(
+    form: ParallelForm | CommandForm, source: Source, assets: Assets, mistakes: list[Mistake]
+) -> Path | None:
+    way: Loc = ("code",)
+    if isinstance(form, ParallelForm):
+        code, way = form.task.code if form.task else None, ("task", "code")
+    else:
+        code = form.code
+    if code is None:
+        return None
+    try:
+        path = assets.place(code.local_path if isinstance(code, OldCode) else code, source.base)
+    except UsageError as error:
+        mistakes.append(source.mistake(str(error), *way))
+        return None
+    if not path.is_dir():
+        mistakes.append(source.mistake(f"there is no folder {path}", *way))
+    return path
+
+
+def _forms(ports: dict[str, Any]) -> dict[str, Any]:
+    return {name: port if isinstance(port, Form) else None for name, port in ports.items()}

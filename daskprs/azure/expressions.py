@@ -1,0 +1,195 @@
+"""Expressions in Azure's files: ``${{inputs.x}}``, and ``$[[--flag ${{inputs.x}}]]``.
+
+A text is parsed into parts first. What a reference stands for is asked of a function, so that the
+same parser serves commands, paths and bindings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+OPEN, CLOSE = "${{", "}}"
+OPEN_OPTIONAL, CLOSE_OPTIONAL = "$[[", "]]"
+MARKS = re.compile(r"\$\{\{|\$\[\[|\]\]")
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+KNOWN = (
+    "inputs.<name>",
+    "outputs.<name>",
+    "parent.inputs.<name>",
+    "parent.outputs.<name>",
+    "parent.jobs.<step>.inputs.<name>",
+    "parent.jobs.<step>.outputs.<name>",
+    "name",
+    "output_name",
+    "default_datastore",
+)
+"""What may stand between the braces."""
+SHOWN_CHARACTERS = 80
+
+
+class ExpressionError(ValueError):
+    """A text whose expressions cannot be understood."""
+
+
+class Reference(NamedTuple):
+    """What stands between the braces."""
+
+    scope: str
+    """``inputs``, ``outputs``, or a word that stands for itself: ``name``."""
+    name: str = ""
+    of_parent: bool = False
+    step: str | None = None
+    """Of ``parent.jobs.<step>``."""
+
+    def __str__(self) -> str:
+        """Return it as it is written."""
+        step = f"jobs.{self.step}." if self.step is not None else ""
+        parent = "parent." if self.of_parent else ""
+        name = f".{self.name}" if self.name else ""
+        return f"{OPEN}{parent}{step}{self.scope}{name}{CLOSE}"
+
+
+class Optional(NamedTuple):
+    """Text that is left out when an input in it was not given."""
+
+    parts: tuple[str | Reference, ...]
+
+
+Part: TypeAlias = str | Reference | Optional
+Resolve: TypeAlias = Callable[[Reference], str | None]
+"""Gives what a reference stands for; None for an optional input that was not given."""
+
+
+def parsed(text: str) -> tuple[Part, ...]:
+    """Return the parts of a text.
+
+    Raises
+    ------
+    ExpressionError
+        For braces that do not close, and for what between them is none of `KNOWN`.
+
+    """
+    parts: list[Part] = []
+    inside: list[str | Reference] | None = None  # of an optional part
+    at = 0
+    while (mark := MARKS.search(text, at)) is not None:
+        here: list[str | Reference] = parts if inside is None else inside  # type: ignore[assignment]
+        _add(here, text[at : mark.start()])
+        at = mark.end()
+        match mark.group():
+            case "${{":
+                end = text.find(CLOSE, at)
+                if end < 0:
+                    raise _unclosed(text[mark.start() :], CLOSE)
+                here.append(reference(text[at:end]))
+                at = end + len(CLOSE)
+            case "$[[":
+                if inside is not None:
+                    msg = f"{_shown(text)}: {OPEN_OPTIONAL} within {OPEN_OPTIONAL}"
+                    raise ExpressionError(msg)
+                inside = []
+            case _ if inside is not None:
+                parts.append(Optional(tuple(inside)))
+                inside = None
+            case _:
+                _add(here, CLOSE_OPTIONAL)
+    if inside is not None:
+        raise _unclosed(text[text.rindex(OPEN_OPTIONAL) :], CLOSE_OPTIONAL)
+    _add(parts, text[at:])  # type: ignore[arg-type]
+    return tuple(parts)
+
+
+def reference(text: str) -> Reference:
+    """Return what is meant by the words between the braces.
+
+    Raises
+    ------
+    ExpressionError
+        When it is none of `KNOWN`.
+
+    """
+    words = text.strip().split(".")
+    if not all(NAME.fullmatch(word) for word in words):
+        raise _unknown(text)
+    of_parent = words[0] == "parent"
+    words = words[of_parent:]
+    step = None
+    if words[:1] == ["jobs"] and len(words) > 2:  # noqa: PLR2004 - jobs, a step, and what of it
+        of_parent, step, words = True, words[1], words[2:]
+    if len(words) > 2 and words[-1] == "path":  # noqa: PLR2004 - an older way to say the same
+        words = words[:-1]
+    match words:
+        case ["inputs" | "outputs" as scope, _, *_]:
+            return Reference(scope, ".".join(words[1:]), of_parent, step)
+        case ["name" | "output_name" | "default_datastore" as scope] if not of_parent:
+            return Reference(scope)
+    raise _unknown(text)
+
+
+def references(parts: tuple[Part, ...]) -> Iterator[Reference]:
+    """Yield all references of a parsed text."""
+    for part in parts:
+        if isinstance(part, Reference):
+            yield part
+        elif isinstance(part, Optional):
+            yield from references(part.parts)
+
+
+def only_reference(parts: tuple[Part, ...]) -> Reference | None:
+    """Return the reference that is the whole of a text."""
+    (one,) = parts if len(parts) == 1 else (None,)
+    return one if isinstance(one, Reference) else None
+
+
+def filled_in(parts: tuple[Part, ...], resolve: Resolve) -> str:
+    """Return the text with what its references stand for.
+
+    Raises
+    ------
+    ExpressionError
+        For an input that was not given, outside of ``$[[ ]]``.
+
+    """
+    return "".join(_texts(parts, resolve))
+
+
+def _texts(parts: tuple[Part, ...], resolve: Resolve) -> Iterator[str]:
+    for part in parts:
+        match part:
+            case str():
+                yield part
+            case Reference():
+                value = resolve(part)
+                if value is None:
+                    msg = (
+                        f"{part} was not given a value. What is optional is written "
+                        f"{OPEN_OPTIONAL}--flag {part}{CLOSE_OPTIONAL}"
+                    )
+                    raise ExpressionError(msg)
+                yield value
+            case Optional(inner):
+                if all(resolve(one) is not None for one in references(inner)):
+                    yield from _texts(inner, resolve)
+
+
+def _add(parts: list[str | Reference], text: str) -> None:
+    """Append text, to that which stands there already."""
+    if parts and isinstance(parts[-1], str):
+        parts[-1] += text
+    elif text:
+        parts.append(text)
+
+
+def _unknown(text: str) -> ExpressionError:
+    known = ", ".join(KNOWN)
+    return ExpressionError(f"{OPEN}{_shown(text)}{CLOSE}: there is no such expression; {known}")
+
+
+def _unclosed(text: str, close: str) -> ExpressionError:
+    return ExpressionError(f"{_shown(text)}: {close} is missing")
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

@@ -1,0 +1,206 @@
+"""A parallel step as a task: its keys, flags and values in the words of `daskprs.parallel_run`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from daskprs.agent.stand_ins import ASSETS_VARIABLE
+from daskprs.azure.bound import Bound, takes_path
+from daskprs.azure.expressions import ExpressionError, only_reference, parsed
+from daskprs.azure.filled_text import words
+from daskprs.azure.system_flags import Flags, split_flags
+from daskprs.azure.task import Task
+from daskprs.yaml_files.mistakes import Mistake, nearest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs.azure.component import Declared
+    from daskprs.azure.expressions import Reference
+    from daskprs.azure.parallel_form import ParallelForm, TaskForm
+    from daskprs.azure.wiring import Wiring
+
+TRIES, RUN_SECONDS, NODES, FILES = 3, 60, 1, 1
+"""Defaults of a parallel job."""
+TABLES = ("mltable",)
+T = TypeVar("T")
+
+
+class _Wrong(ValueError):  # noqa: N818 - it says what it is
+    """Something is wrong with a key."""
+
+    def __init__(self, told: object, *way: str) -> None:
+        super().__init__(str(told))
+        self.way = way
+
+
+class ParallelStep:
+    """Makes a task of a step; `task` is None where something is wrong with it."""
+
+    def __init__(self, step: Declared, form: ParallelForm, wiring: Wiring) -> None:
+        self.mistakes: list[Mistake] = []
+        self.flags = Flags({}, {}, [], [])
+        self.task: Task | None = None
+        self._step = step
+        self._form = form
+        self._wiring = wiring
+        self._inputs = wiring.inputs_of(step.name)
+        self._outputs = wiring.outputs_of[step.name]
+        data, output = self._unless_wrong(self._data), self._unless_wrong(self._append_row_to)
+        script = self._unless_wrong(self._script)
+        self._find_flags()
+        if not self.mistakes and data is not None and script is not None:
+            self.task = self._task(data, output, script)
+
+    def _task(self, data: Bound, output: Bound | None, script: TaskForm) -> Task:
+        return Task(
+            name=self._step.name,
+            data=str(data.value),
+            script=str(script.entry_script),
+            source_directory=self._step.code or self._step.source.base,
+            options={**self._options(data), **self._of_output(output)},
+            job_dir=self._wiring.folder.step(self._step.name),
+            output_dir=self._output_dir(output),
+        )
+
+    # ---- what is wanted ----
+
+    def _data(self) -> Bound:
+        """Return what is cut into mini-batches."""
+        text, known = self._form.input_data, [*self._inputs]
+        if text is None:
+            raise _Wrong("it is missing: it names an input, ${{inputs.<name>}}", "input_data")
+        one = self._reference(text, "input_data")
+        if one.scope != "inputs" or one.of_parent or one.name not in self._inputs:
+            told = f"{one} is no input of this step; {nearest_of(one.name, known)}"
+            raise _Wrong(told, "input_data")
+        bound = self._inputs[one.name]
+        if bound.value is None or not (bound.is_path or takes_path(bound.type)):
+            told = f"{one} is {bound.value!r}, and no folder or mltable"
+            raise _Wrong(told, "input_data")
+        if bound.type == "uri_file":
+            told = f"{one} is a uri_file: what is cut has to be a uri_folder or an mltable"
+            raise _Wrong(told, "input_data")
+        return bound
+
+    def _append_row_to(self) -> Bound | None:
+        """Return the output that rows go to, if there is one."""
+        text = self._form.task.append_row_to if self._form.task else None
+        if text is None:
+            return None
+        one = self._reference(text, "task", "append_row_to")
+        if one.scope != "outputs" or one.of_parent or one.name not in self._outputs:
+            told = f"{one} is no output of this step; {nearest_of(one.name, [*self._outputs])}"
+            raise _Wrong(told, "task", "append_row_to")
+        return self._outputs[one.name]
+
+    def _script(self) -> TaskForm:
+        task = self._form.task
+        if task is None or task.entry_script is None:
+            way = ("task",) if task is None else ("task", "entry_script")
+            raise _Wrong("it is missing", *way)
+        return task
+
+    def _find_flags(self) -> None:
+        """Split the arguments into those of the system and those of the script."""
+        task = self._form.task
+        text = (task.program_arguments or task.args or "") if task else ""
+        key = "args" if task and task.program_arguments is None else "program_arguments"
+        try:
+            found = words(text, lambda one: self._wiring.resolved(self._step, one))
+            self.flags, wrong = split_flags(found)
+        except (ExpressionError, ValueError) as error:
+            wrong = [str(error)]
+        self.mistakes += [self._step.source.mistake(told, "task", key) for told in wrong]
+
+    def _reference(self, text: str, *way: str) -> Reference:
+        """Return the one expression that a key is."""
+        try:
+            one = only_reference(parsed(text))
+        except ExpressionError as error:
+            raise _Wrong(error, *way) from error
+        if one is None:
+            told = f"it has to be one expression, as ${{{{inputs.<name>}}}}, not {text!r}"
+            raise _Wrong(told, *way)
+        return one
+
+    def _unless_wrong(self, find: Callable[[], T]) -> T | None:
+        try:
+            return find()
+        except _Wrong as error:
+            self.mistakes.append(self._step.source.mistake(str(error), *error.way))
+            return None
+
+    # ---- options ----
+
+    def _options(self, data: Bound) -> dict[str, Any]:
+        form, retry = self._form, self._form.retry_settings
+        retries = retry.max_retries if retry else None
+        options: dict[str, Any] = {
+            "input_type": "auto" if data.type in TABLES else "files",
+            "mini_batch_size": form.mini_batch_size,
+            "partition_keys": form.partition_keys,
+            "process_count_per_node": form.max_concurrency_per_instance,
+            "node_count": (form.resources.instance_count if form.resources else None) or NODES,
+            "logging_level": form.logging_level or "INFO",
+            "allowed_failed_count": _given(form.mini_batch_error_threshold, -1),
+            "run_max_try": TRIES if retries is None else retries + 1,
+            "run_invocation_timeout": (retry.timeout if retry else None) or RUN_SECONDS,
+            "arguments": self.flags.arguments,
+            "environment_variables": self._variables(),
+            "side_inputs": self._side_inputs(data),
+            **self.flags.options,
+        }
+        if form.error_threshold is not None:
+            options["error_threshold"] = form.error_threshold
+        if form.partition_keys:
+            options["mini_batch_size"] = None
+        elif form.mini_batch_size is None and data.type not in TABLES:
+            options["mini_batch_size"] = FILES
+        return {name: value for name, value in options.items() if value is not None}
+
+    def _variables(self) -> dict[str, str]:
+        variables = dict(self._form.environment_variables or {})
+        if self._wiring.assets.paths:
+            variables[ASSETS_VARIABLE] = json.dumps(dict(self._wiring.assets.paths))
+        return variables
+
+    def _side_inputs(self, data: Bound) -> dict[str, str]:
+        found = self._inputs.items()
+        return {name: str(one.value) for name, one in found if one.is_path and one is not data}
+
+    def _of_output(self, output: Bound | None) -> dict[str, Any]:
+        if output is None:
+            return {"output_action": "summary_only"}
+        name = {"append_row_file_name": output.path.name} if output.is_file else {}
+        return {"output_action": "append_row", **name}
+
+    def _output_dir(self, output: Bound | None) -> Any:
+        """Return the folder that a script finds as its output folder."""
+        if output is not None:
+            return output.path.parent if output.is_file else output.path
+        folders = [one.path for one in self._outputs.values() if not one.is_file]
+        return folders[0] if folders else None
+
+
+def _given(value: int | None, default: int) -> int:
+    return default if value is None else value
+
+
+def written(task: Task) -> str:
+    """Return a task as text: what the process that runs it is told."""
+    values = {name: getattr(task, name) for name in ("name", "data", "script", "options", "client")}
+    for name in ("source_directory", "job_dir", "output_dir"):
+        place = getattr(task, name)
+        values[name] = None if place is None else str(place)
+    return json.dumps(values, indent=1)
+
+
+def read_task(path: Path) -> Task:
+    """Return the task that was written to a file."""
+    values = json.loads(path.read_bytes())
+    for name in ("source_directory", "job_dir", "output_dir"):
+        values[name] = None if values[name] is None else Path(values[name])
+    return Task(**values)

@@ -1,0 +1,169 @@
+"""`run_pipeline`: a pipeline file of Azure's, run from end to end on this machine or on Dask."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.assets import Assets
+from daskprs.azure.command_step import Command, refuse_no_shell
+from daskprs.azure.pipeline_file import Given, read_pipeline
+from daskprs.azure.pipeline_run import PipelineRun
+from daskprs.errors import Option, OptionError
+from daskprs.job_folder import default_path
+from daskprs.option_rules import check_client
+from daskprs.pipeline_folder import PipelineFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from distributed import Client
+
+    from daskprs.azure.pipeline_result import PipelineResult
+
+
+def run_pipeline(
+    path: str | PathLike[str],
+    *,
+    overrides: Sequence[str] = (),
+    inputs: Mapping[str, str | PathLike[str]] | None = None,
+    outputs: Mapping[str, str | PathLike[str]] | None = None,
+    assets: Mapping[str, str | PathLike[str]] | str | PathLike[str] | None = None,
+    datastores: Mapping[str, str | PathLike[str]] | None = None,
+    client: Client | str | None = None,
+    job_dir: str | PathLike[str] | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+    accept_changes: Sequence[str] = (),
+    show: Callable[[str], None] | None = None,
+) -> PipelineResult:
+    """Run a pipeline of parallel and command steps from its YAML file.
+
+    Parameters
+    ----------
+    path
+        The file. Paths in it are relative to it.
+    overrides
+        Changes to it: ``"jobs.score.mini_batch_size=20kb"``.
+    inputs
+        Values and paths for inputs of the pipeline, by name.
+    outputs
+        Where outputs go: by the name of an output of the pipeline, or ``"step.output"``.
+    assets
+        Where assets are that it refers to, by ``"name"``, ``"name:version"`` or whole reference; or
+        a mapping file with ``assets`` and ``datastores``.
+    datastores
+        Local roots of datastores, by name.
+    client
+        A cluster for parallel steps: its address, or a client of it. Default: this machine.
+    job_dir
+        The folder of the run. Default: ``./daskprs-jobs/<pipeline>-<utc>-<id>/``.
+    overwrite
+        Replace existing output files of parallel steps.
+    resume
+        Go on with the run in `job_dir`: steps that are Completed are kept.
+    accept_changes
+        With `resume`: as that of `daskprs.parallel_run`, for jobs that had begun.
+    show
+        Is told a line now and then. Default: they go to stderr.
+
+    Returns
+    -------
+    PipelineResult
+        Status, folder, log and outputs of each step, and the outputs of the pipeline.
+
+    Raises
+    ------
+    UsageError
+        With all that is wrong with the files or the arguments; nothing was started.
+    JobFolderError
+        When `job_dir` holds a run already, or is in use.
+    PipelineFailed
+        When a step failed; carries the result.
+    ParallelRunCanceled
+        When Ctrl-C ended it (a `KeyboardInterrupt`).
+
+    """
+    return run_with(
+        path,
+        _assets(assets, datastores),
+        overrides=overrides,
+        inputs=inputs,
+        outputs=outputs,
+        client=client,
+        job_dir=job_dir,
+        overwrite=overwrite,
+        resume=resume,
+        accept_changes=accept_changes,
+        show=show or _to_stderr,
+    )
+
+
+def run_with(
+    path: str | PathLike[str],
+    assets: Assets,
+    *,
+    overrides: Sequence[str],
+    inputs: Mapping[str, str | PathLike[str]] | None,
+    outputs: Mapping[str, str | PathLike[str]] | None,
+    client: Client | str | None,
+    job_dir: str | PathLike[str] | None,
+    overwrite: bool,
+    resume: bool,
+    accept_changes: Sequence[str],
+    show: Callable[[str], None],
+) -> PipelineResult:
+    """Do what `run_pipeline` does, where assets are known already."""
+    if resume and job_dir is None:
+        option = Option("resume", value=True)
+        raise OptionError(option, ": name the folder of the run by ", Option("job_dir"), ".")
+    folder = PipelineFolder(job_dir or default_path(run_name(path), secrets.token_hex(4)))
+    options = {"overwrite": True} if overwrite else {}
+    given = Given(
+        assets, tuple(overrides), _texts(inputs), _texts(outputs), options, _address(client), resume
+    )
+    pipeline = read_pipeline(path, folder, given)
+    if any(isinstance(step.work, Command) for step in pipeline.steps.values()):
+        refuse_no_shell()
+    again = {"accept_changes": list(accept_changes)} if accept_changes else {}
+    return PipelineRun(pipeline, folder, show, resume=resume, again=again).run()
+
+
+def run_name(path: str | PathLike[str]) -> str:
+    """Return what a run of a file is called: the file's name, or that of its folder."""
+    place = Path(path).absolute()
+    return place.parent.name if place.stem == "pipeline" else place.stem
+
+
+def _assets(
+    given: Mapping[str, str | PathLike[str]] | str | PathLike[str] | None,
+    datastores: Mapping[str, str | PathLike[str]] | None,
+) -> Assets:
+    if isinstance(given, str | PathLike):
+        return Assets.read(given).and_also({}, _texts(datastores))
+    return Assets().and_also(_texts(given), _texts(datastores))
+
+
+def _texts(given: Mapping[str, str | PathLike[str]] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (given or {}).items()}
+
+
+def _address(client: Any) -> str | None:
+    """Return the address of a cluster: steps are processes of their own."""
+    if client is None or isinstance(client, str):
+        return client
+    address: str = check_client(client).scheduler.address
+    if address.startswith("inproc:"):
+        msg = (
+            "client: the steps of a pipeline are processes of their own. Give a cluster that is "
+            "not in this process, or none."
+        )
+        raise OptionError(msg)
+    return address
+
+
+def _to_stderr(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

@@ -1,0 +1,251 @@
+"""A pipeline file, read and checked whole: nothing has been started then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.command_form import CommandForm
+from daskprs.azure.command_step import Command, CommandStep
+from daskprs.azure.component import Declared, Source, declared
+from daskprs.azure.expressions import NAME, ExpressionError, filled_in, only_reference, parsed
+from daskprs.azure.overrides import overridden
+from daskprs.azure.parallel_step import ParallelStep
+from daskprs.azure.pipeline_form import PipelineForm
+from daskprs.azure.pipeline_ports import PipelinePorts
+from daskprs.azure.values import Values
+from daskprs.azure.wiring import Wiring
+from daskprs.errors import UsageError
+from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.form import Key, filled, ineffective
+from daskprs.yaml_files.mistakes import Mistake, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from os import PathLike
+
+    from daskprs.azure.assets import Assets
+    from daskprs.azure.bound import Bound
+    from daskprs.azure.task import Task
+    from daskprs.pipeline_folder import PipelineFolder
+
+LEFT_ALONE = {"inputs", "outputs", "component", "command", "input_data", "code"}
+TEXTS_OF_A_TASK = {"program_arguments", "args", "append_row_to", "code"}
+"""Keys whose expressions are filled in later, or mean the step."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that can be run."""
+
+    name: str
+    work: Task | Command
+    needs: frozenset[str]
+    inputs: Mapping[str, Bound]
+    outputs: Mapping[str, Bound]
+    others: Mapping[str, Any]
+    """System flags that are no options of the job."""
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A pipeline that can be run."""
+
+    name: str
+    steps: Mapping[str, Step]
+    """In an order in which they can be done."""
+    outputs: Mapping[str, Bound]
+    goes_on: bool
+    """Whether the failure of a step leaves those alone that do not need it."""
+    notices: list[str]
+    """What has no effect here, and warnings."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a caller gives besides the file."""
+
+    assets: Assets
+    overrides: tuple[str, ...] = ()
+    """``--set``"""
+    inputs: Mapping[str, str] | None = None
+    outputs: Mapping[str, str] | None = None
+    options: Mapping[str, Any] | None = None
+    """Options of every parallel step: ``overwrite``, say."""
+    client: str | None = None
+    resume: bool = False
+    """What is there already is from an earlier run."""
+
+
+def read_pipeline(path: str | PathLike[str], folder: PipelineFolder, given: Given) -> Pipeline:
+    """Return the pipeline in a file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    folder
+        Where it will run.
+    given
+        What the caller gives.
+
+    Raises
+    ------
+    YamlError
+        With every mistake in it and in the files that it names.
+
+    """
+    return _Reading(Document.read(path), folder, given).pipeline()
+
+
+class _Reading:
+    """Reads one file; mistakes are collected until nothing more can be found."""
+
+    def __init__(self, document: Document, folder: PipelineFolder, given: Given) -> None:
+        self._source = Source.of(document)
+        self._content = overridden(document.content, given.overrides)
+        self._folder = folder
+        self._given = given
+        self._mistakes: list[Mistake] = []
+
+    def pipeline(self) -> Pipeline:
+        form = self._form()
+        values = Values(self._given.assets, self._folder)
+        inputs, outputs = dict(self._given.inputs or {}), dict(self._given.outputs or {})
+        self._refuse_names("inputs", form.inputs or ())
+        self._refuse_names("outputs", form.outputs or ())
+        refuse(self._mistakes)
+        ports = PipelinePorts(form, self._source, values, self._folder, inputs, outputs)
+        declared_steps = self._declared(form, ports)
+        broken = form.jobs.keys() - declared_steps.keys()
+        assets = self._given.assets
+        wiring = Wiring(ports, values, declared_steps, self._folder, outputs, assets, broken)
+        self._mistakes += values.mistakes
+        order = self._order(declared_steps, wiring)
+        notices = _without_effect(form, declared_steps.values())
+        steps = {name: self._step(declared_steps[name], wiring, notices) for name in order}
+        refuse(self._mistakes)
+        settings = form.settings
+        return Pipeline(
+            name=form.display_name or form.name or self._source.base.name,
+            steps={name: step for name, step in steps.items() if step is not None},
+            outputs=ports.outputs,
+            goes_on=bool(
+                settings
+                and (settings.continue_on_step_failure or settings.continue_run_on_step_failure)
+            ),
+            notices=notices,
+        )
+
+    def _form(self) -> PipelineForm:
+        if not isinstance(self._content, dict):
+            refuse([self._source.mistake("a pipeline is a mapping of keys")])
+        document = self._source.document
+        form, self._mistakes = filled(PipelineForm, self._content, document)
+        refuse(self._mistakes)
+        if form is None or not form.jobs:
+            refuse([self._source.mistake("there is no step in it", "jobs")])
+        return form  # type: ignore[return-value]
+
+    def _declared(self, form: PipelineForm, ports: PipelinePorts) -> dict[str, Declared]:
+        found = {}
+        self._refuse_names("jobs", form.jobs)
+        for name, content in form.jobs.items():
+            source = replace(self._source, loc=("jobs", name))
+            try:
+                known = _with_inputs(content, ports)
+            except ExpressionError as error:
+                self._mistakes.append(source.mistake(str(error)))
+                continue
+            step, mistakes = declared(name, known, source, self._given.assets)
+            self._mistakes += mistakes
+            if step is not None:
+                found[name] = step
+                ports_ = {**step.declared_outputs, **step.given_outputs}
+                self._refuse_names("outputs", ports_, source)
+        return found
+
+    def _refuse_names(self, key: str, names: Iterable[str], source: Source | None = None) -> None:
+        """Refuse names that would be no plain names of folders."""
+        for name in names:
+            if not NAME.fullmatch(name):
+                told = f"{name!r} is no name: letters, digits, _ and - are allowed"
+                self._mistakes.append(
+                    (source or self._source).mistake(told, key, name, of_key=True)
+                )
+
+    def _order(self, steps: Mapping[str, Declared], wiring: Wiring) -> list[str]:
+        """Return the steps in an order in which they can be done."""
+        sorter = TopologicalSorter({name: sorted(wiring.needs(name)) for name in steps})
+        try:
+            return [name for name in sorter.static_order() if name in steps]
+        except CycleError as error:
+            circle = " → ".join(reversed(error.args[1]))
+            told = f"the steps wait for each other: {circle}"
+            self._mistakes.append(self._source.mistake(told, "jobs", error.args[1][0], of_key=True))
+            return list(steps)
+
+    def _step(self, step: Declared, wiring: Wiring, notices: list[str]) -> Step | None:
+        needs = frozenset(wiring.needs(step.name))
+        outputs = wiring.outputs_of[step.name]
+        if isinstance(step.form, CommandForm):
+            made = CommandStep(step, step.form, wiring)
+            self._mistakes += made.mistakes
+            work: Task | Command | None = made.command
+            others: dict[str, Any] = {}
+        else:
+            parallel = ParallelStep(step, step.form, wiring)
+            self._mistakes += parallel.mistakes
+            way = ("task", "program_arguments")
+            notices += [
+                str(step.source.mistake(told, *way)._replace(is_warning=True))
+                for told in parallel.flags.warnings
+            ]
+            others, work = parallel.flags.others, None
+            if parallel.task is not None:
+                options = {**parallel.task.options, **(self._given.options or {})}
+                work = replace(parallel.task, options=options, client=self._given.client)
+                self._check(step, work, needs)
+        inputs = wiring.inputs_of(step.name)
+        return None if work is None else Step(step.name, work, needs, inputs, outputs, others)
+
+    def _check(self, step: Declared, task: Task, needs: frozenset[str]) -> None:
+        """Check what can be checked before the steps that it needs are done."""
+        try:
+            task.check(with_data=not needs, **({"overwrite": True} if self._given.resume else {}))
+        except UsageError as error:
+            self._mistakes.append(step.source.mistake(str(error)))
+
+
+def _with_inputs(content: Any, ports: PipelinePorts, key: str = "") -> Any:
+    """Fill in ``${{parent.inputs.x}}`` in the run settings of a step, with its type."""
+    if isinstance(content, dict):
+        left = TEXTS_OF_A_TASK if key == "task" else LEFT_ALONE
+        return {
+            name: value if name in left else _with_inputs(value, ports, name)
+            for name, value in content.items()
+        }
+    if isinstance(content, list):
+        return [_with_inputs(one, ports) for one in content]
+    if not isinstance(content, str) or "${{" not in content:
+        return content
+    parts = parsed(content)
+    one = only_reference(parts)
+    known = ports.inputs
+    if one is not None and one.scope == "inputs" and one.of_parent and one.name in known:
+        return known[one.name].value
+    return filled_in(parts, ports.text)
+
+
+def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:
+    """Return what is set and means nothing here, by reason: it is said once."""
+    by_note: dict[str, list[str]] = {}
+    keys: list[Key] = list(ineffective(form))
+    for step in steps:
+        keys += [key._replace(name=f"jobs.{step.name}.{key.name}") for key in step.without_effect]
+    for key in keys:
+        names = by_note.setdefault(key.note, [])
+        if key.name not in names:
+            names.append(key.name)
+    return [f"Without effect here: {', '.join(names)} ({note})." for note, names in by_note.items()]

@@ -1,0 +1,42 @@
+"""The keys of a pipeline."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
+from daskprs.azure.step_form import HERE
+from daskprs.yaml_files.form import Form, without_effect, works
+
+
+class SettingsForm(Form):
+    """``settings``."""
+
+    default_datastore: str | None = works(None, note="what `${{default_datastore}}` stands for")
+    datastore: str | None = works(None, note="an older name of `default_datastore`")
+    continue_on_step_failure: bool | None = works(None, note="default: false")
+    default_compute: Any = without_effect(HERE)
+    compute: Any = without_effect(HERE)
+    force_rerun: bool | None = without_effect("a step runs whenever its pipeline does")
+    continue_run_on_step_failure: bool | None = works(None, note="as continue_on_step_failure")
+    continue_run_on_failed_optional_input: bool | None = without_effect("no step goes on so")
+
+
+class PipelineForm(Form):
+    """A pipeline job."""
+
+    type: Literal["pipeline"] | None = works(None)
+    inputs: Inputs | None = works(None)
+    outputs: Outputs | None = works(None)
+    settings: SettingsForm | None = works(None)
+    jobs: dict[str, Any] = works(note="steps, by name")
+    name: str | None = works(None, note="a part of the name of the folder")
+    display_name: str | None = works(None, note="a part of the name of the folder")
+    description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
+    experiment_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
+    tags: dict[str, Any] | None = without_effect(SHOWN_IN_THE_STUDIO)
+    properties: dict[str, Any] | None = without_effect(SHOWN_IN_THE_STUDIO)
+    schema_url: str | None = without_effect("the keys are checked all the same", alias="$schema")
+    compute: Any = without_effect(HERE)
+    identity: Any = without_effect("nobody has to be authorized here")
+    services: Any = without_effect("nothing listens for it")

@@ -1,0 +1,135 @@
+"""The inputs and outputs of a pipeline itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from daskprs.azure.bound import Bound, as_type, takes_path
+from daskprs.azure.expressions import ExpressionError, Reference, filled_in, parsed
+from daskprs.azure.port_form import InputForm, OutputForm
+from daskprs.yaml_files.mistakes import Mistake, nearest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from daskprs.azure.component import Source
+    from daskprs.azure.pipeline_form import PipelineForm
+    from daskprs.azure.values import Values
+    from daskprs.pipeline_folder import PipelineFolder
+
+STORE = "workspaceblobstore"
+"""The default datastore of a workspace."""
+
+
+class PipelinePorts:
+    """Gives them values.
+
+    Parameters
+    ----------
+    form, source
+        The pipeline, and where it is declared.
+    values
+        Makes values, and keeps mistakes.
+    folder
+        Where outputs go that are given no place.
+    inputs, outputs
+        What the caller gives, by name; relative paths are relative to the working directory.
+
+    """
+
+    def __init__(
+        self,
+        form: PipelineForm,
+        source: Source,
+        values: Values,
+        folder: PipelineFolder,
+        inputs: Mapping[str, str],
+        outputs: Mapping[str, str],
+    ) -> None:
+        self._source = source
+        self._values = values
+        self._folder = folder
+        settings = form.settings
+        store = (settings.default_datastore or settings.datastore) if settings else None
+        self.store = (store or STORE).removeprefix("azureml:")
+        self.inputs = {
+            name: self._input(name, port, inputs.get(name))
+            for name, port in (form.inputs or {}).items()
+        }
+        self.outputs = {
+            name: self._output(name, port, outputs.get(name))
+            for name, port in (form.outputs or {}).items()
+        }
+        self.refuse_unknown("--input", inputs, self.inputs)
+
+    def text(self, one: Reference) -> str | None:
+        """Return what an expression outside of any step stands for.
+
+        Raises
+        ------
+        ExpressionError
+            When it stands for nothing there.
+
+        """
+        if one.scope == "default_datastore":
+            return self.store
+        if one.scope == "inputs" and one.of_parent and one.name in self.inputs:
+            return self.inputs[one.name].text
+        known = ", ".join(f"${{{{parent.inputs.{name}}}}}" for name in self.inputs) or "none"
+        msg = f"{one} cannot stand here; inputs of the pipeline can: {known}"
+        raise ExpressionError(msg)
+
+    def refuse_unknown(self, flag: str, given: Iterable[str], known: Iterable[str]) -> None:
+        """Refuse what the caller gives and nobody takes."""
+        known = [*known]
+        for name in given:
+            if name not in known:
+                told = f"there is no {flag[2:]} {name!r}; {nearest_of(name, known)}"
+                self._values.mistakes.append(Mistake(self._source.place(), f"{flag} {name}", told))
+
+    def _input(self, name: str, port: Any, given: str | None) -> Bound:
+        values, source, way = self._values, self._source, ("inputs", name)
+        form = port if isinstance(port, InputForm) else None
+        kind = as_type(form.type) if form else None
+        is_path = takes_path(kind) or (
+            form is not None and (form.place is not None or (kind is None and form.default is None))
+        )
+        if given is not None and is_path:
+            return values.existing(Bound(str(Path.cwd() / given), kind, is_path=True), source, *way)
+        if given is not None:
+            value = given if kind == "string" else yaml.safe_load(given)
+            return values.fitting(form, Bound(value, kind), source, *way)
+        if form is None:
+            return Bound(port)
+        if form.place is not None:
+            return values.existing(values.path(form.place, kind, source, *way), source, *way)
+        if form.default is None and not form.optional:
+            values.wrong(f"it has no value: give it by --input {name}=…", source, *way)
+        return values.fitting(form, Bound(form.default, kind), source, *way)
+
+    def _output(self, name: str, port: Any, given: str | None) -> Bound:
+        form = port if isinstance(port, OutputForm) else None
+        kind = as_type(form.type) if form else None
+        if given is not None:
+            return Bound(str(Path.cwd() / given), kind, is_path=True)
+        if form is None or form.path is None:
+            return Bound(str(self._folder.outputs / name), kind, is_path=True)
+        way = ("outputs", name, "path")
+        words = {"name": self._folder.path.name, "output_name": name}
+        words["default_datastore"] = self.store
+
+        def word(one: Reference) -> str:
+            if one.scope in words:
+                return words[one.scope]
+            msg = f"{one}: the place of an output cannot depend on it"
+            raise ExpressionError(msg)
+
+        try:
+            text = filled_in(parsed(form.path), word)
+        except ExpressionError as error:
+            self._values.wrong(error, self._source, *way)
+            return Bound("", kind, is_path=True)
+        return self._values.path(text, kind, self._source, *way, made=True)

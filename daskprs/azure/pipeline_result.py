@@ -1,0 +1,60 @@
+"""What a pipeline came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COMPLETED, FAILED, CANCELED, NOT_STARTED = "Completed", "Failed", "Canceled", "NotStarted"
+
+
+class StepResult(NamedTuple):
+    """What a step came to."""
+
+    status: str
+    """``"Completed"``, ``"Failed"``, ``"Canceled"`` or ``"NotStarted"``."""
+    folder: Path
+    """Of a parallel step the job folder."""
+    log: Path
+    """What it wrote to its terminal."""
+    outputs: dict[str, Path]
+    elapsed_s: float = 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class PipelineResult:
+    """What a pipeline did, and where everything is.
+
+    Attributes
+    ----------
+    status : str
+        ``"Completed"``, ``"Failed"`` or ``"Canceled"``.
+    steps : dict of str to StepResult
+        Each with `status`, `folder`, `log`, `outputs` and `elapsed_s`.
+    outputs : dict of str to Path
+        The outputs of the pipeline.
+    folder : Path
+        The folder of the run, with a folder for each step.
+    elapsed_s : float
+        Seconds from the call to the result.
+
+    """
+
+    status: str
+    steps: dict[str, StepResult]
+    outputs: dict[str, Path]
+    folder: Path
+    elapsed_s: float
+
+    def __repr__(self) -> str:
+        """Return a line for each step and each output."""
+        width = max(map(len, (*self.steps, *self.outputs, "folder")))
+        lines = [f"<daskprs pipeline {self.status}>"]
+        for name, step in self.steps.items():
+            took = f"{step.elapsed_s:.1f} s" if step.elapsed_s else ""
+            lines.append(f"  {name:<{width}}  {step.status:<11} {took}".rstrip())
+        lines += [f"  {name:<{width}}  {path}" for name, path in self.outputs.items()]
+        return "\n".join([*lines, f"  {'folder':<{width}}  {self.folder}"])

@@ -1,0 +1,271 @@
+"""A run of a pipeline: its steps in order, those that need nothing of each other side by side."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from dataclasses import replace
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.command_step import Command
+from daskprs.azure.parallel_step import written
+from daskprs.azure.pipeline_result import (
+    CANCELED,
+    COMPLETED,
+    FAILED,
+    NOT_STARTED,
+    PipelineResult,
+    StepResult,
+)
+from daskprs.azure.step_process import StepProcess
+from daskprs.errors import JobFolderError, ParallelRunCanceled, PipelineFailed
+from daskprs.job_folder import JobFolder, whole_file
+from daskprs.job_lock import has_begun, held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from daskprs.azure.pipeline_file import Pipeline, Step
+    from daskprs.pipeline_folder import PipelineFolder
+
+LOOK_EVERY_S = 0.05
+
+
+class PipelineRun:
+    """One run.
+
+    Parameters
+    ----------
+    pipeline
+        What is run.
+    folder
+        Where.
+    show
+        Is told lines: what steps write, and what becomes of them.
+    resume
+        Go on with the run in the folder: steps that are Completed are kept.
+    again
+        More options of the jobs that go on.
+
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        folder: PipelineFolder,
+        show: Callable[[str], None],
+        *,
+        resume: bool = False,
+        again: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._pipeline = pipeline
+        self._folder = folder
+        self._show = show
+        self._resume = resume
+        self._again = again or {}
+        self._status = dict.fromkeys(pipeline.steps, NOT_STARTED)
+        self._took: dict[str, float] = {}
+        self._anew: set[str] = set()
+        """Steps that were run, not kept: what needs them is run as well."""
+        self._running: dict[str, StepProcess] = {}
+        self._failures: list[str] = []
+        self._began_s = time.monotonic()
+        self._before: dict[str, Any] = {}
+
+    def run(self) -> PipelineResult:
+        """Run it to its end.
+
+        Raises
+        ------
+        JobFolderError
+            When the folder holds a run already, and this is no resume.
+        PipelineFailed
+            When a step failed; carries the result.
+        ParallelRunCanceled
+            When Ctrl-C ended it.
+
+        """
+        self._folder.path.mkdir(parents=True, exist_ok=True)
+        with held(self._folder.lock, f"the folder {self._folder}"):
+            self._before = self._read_record()
+            self._keep_record()
+            for notice in self._pipeline.notices:
+                self._show(notice)
+            try:
+                self._work()
+            except KeyboardInterrupt:
+                self._end_all("the pipeline was interrupted")
+                self._keep_record()
+                msg = f"The pipeline is Canceled: it was interrupted. {self._how_to_go_on()}"
+                raise ParallelRunCanceled(msg) from None
+            finally:
+                self._end_all("the pipeline ended")
+            self._keep_record()
+        result = self._result()
+        if self._failures:
+            raise PipelineFailed("\n".join([*self._failures, self._how_to_go_on()]), result)
+        return result
+
+    # ---- steps ----
+
+    def _work(self) -> None:
+        steps = self._pipeline.steps
+        sorter = TopologicalSorter({name: step.needs for name, step in steps.items()})
+        sorter.prepare()
+        while sorter.is_active():
+            for name in sorter.get_ready():
+                if self._may_start(steps[name]) and not self._keep(steps[name]):
+                    self._start(steps[name])
+                if name not in self._running:
+                    sorter.done(name)
+            if self._failures and not self._pipeline.goes_on:
+                self._end_all("another step failed")
+                return
+            for name in self._ended():
+                sorter.done(name)
+            if self._running:
+                time.sleep(LOOK_EVERY_S)
+
+    def _may_start(self, step: Step) -> bool:
+        """Say whether all that it needs is there."""
+        if any(self._status[name] != COMPLETED for name in step.needs):
+            return False
+        for name, bound in step.inputs.items():
+            if bound.is_path and bound.maker is not None and not bound.path.exists():
+                told = f"the step {bound.maker!r} has not written {bound.path}"
+                self._fail(step.name, f"its input {name!r} is not there: {told}")
+                return False
+        return True
+
+    def _keep(self, step: Step) -> bool:
+        """Keep what an earlier run has done."""
+        before = self._before.get(step.name, {})
+        same = before.get("definition") == _definition(step) and not step.needs & self._anew
+        if same and before.get("status") == COMPLETED:
+            self._status[step.name] = COMPLETED
+            self._show(f"{step.name}: kept, it is Completed")
+            return True
+        if not same and before:
+            shutil.rmtree(self._folder.step(step.name), ignore_errors=True)
+        return False
+
+    def _start(self, step: Step) -> None:
+        self._anew.add(step.name)
+        for bound in step.outputs.values():
+            place = bound.path.parent if bound.is_file else bound.path
+            place.mkdir(parents=True, exist_ok=True)
+        self._show(f"{step.name}: started")
+        self._running[step.name] = StepProcess(self._as_resumed(step), self._folder)
+        self._status[step.name] = "Running"
+        self._keep_record()
+
+    def _as_resumed(self, step: Step) -> Step:
+        """Return a step so that its job, if one has begun in its folder, goes on."""
+        if isinstance(step.work, Command) or not has_begun(JobFolder(self._folder.step(step.name))):
+            return step
+        options = {**step.work.options, **self._again, "resume": True}
+        return replace(step, work=replace(step.work, options=options))
+
+    def _ended(self) -> list[str]:
+        """Return the steps that have ended, and say what became of them."""
+        ended = []
+        for name, process in list(self._running.items()):
+            code = process.poll()
+            for line in process.new_lines():
+                self._show(f"[{name}] {line}")
+            if code is None:
+                continue
+            del self._running[name]
+            ended.append(name)
+            self._took[name] = time.monotonic() - process.began_s
+            if code == 0:
+                self._status[name] = COMPLETED
+                self._show(f"{name}: Completed in {self._took[name]:.1f} s")
+            else:
+                why = process.why or f"it ended with exit code {code}"
+                log = self._folder.log(name)
+                self._fail(name, f"{why}. The end of {log}:\n{process.last_lines()}")
+            self._keep_record()
+        return ended
+
+    def _fail(self, name: str, told: str) -> None:
+        self._status[name] = FAILED
+        self._failures.append(f"The step {name!r} failed: {told}")
+        self._show(f"{name}: Failed")
+
+    def _end_all(self, why: str) -> None:
+        """End the steps that run."""
+        for process in self._running.values():
+            process.end(why)
+        while self._running:
+            for name, process in list(self._running.items()):
+                if process.poll() is not None:
+                    del self._running[name]
+                    self._status[name] = CANCELED
+                    self._show(f"{name}: Canceled, since {why}")
+            time.sleep(LOOK_EVERY_S)
+
+    # ---- what is kept and told ----
+
+    def _read_record(self) -> dict[str, Any]:
+        try:
+            record = json.loads(self._folder.record.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            msg = f"{self._folder.record} cannot be read: {error}"
+            raise JobFolderError(msg) from error
+        if not self._resume:
+            msg = (
+                f"the folder {self._folder} holds a run of a pipeline already. Go on with it by "
+                "resume, or use another job_dir."
+            )
+            raise JobFolderError(msg)
+        found: dict[str, Any] = record["steps"]
+        return found
+
+    def _keep_record(self) -> None:
+        steps = {
+            name: {"status": self._status[name], "definition": _definition(step)}
+            for name, step in self._pipeline.steps.items()
+        }
+        waiting = {name for name, status in self._status.items() if status == NOT_STARTED}
+        steps |= {name: self._before[name] for name in waiting & self._before.keys()}
+        with whole_file(self._folder.record) as file:
+            record = {"pipeline": self._pipeline.name, "steps": steps}
+            file.write(json.dumps(record, indent=1).encode())
+
+    def _how_to_go_on(self) -> str:
+        return (
+            f"What is Completed is kept: go on by running it again with --resume --job-dir "
+            f"{self._folder}."
+        )
+
+    def _result(self) -> PipelineResult:
+        steps = {
+            name: StepResult(
+                self._status[name],
+                self._folder.step(name),
+                self._folder.log(name),
+                {port: bound.path for port, bound in step.outputs.items()},
+                self._took.get(name, 0.0),
+            )
+            for name, step in self._pipeline.steps.items()
+        }
+        outputs = {name: bound.path for name, bound in self._pipeline.outputs.items()}
+        elapsed_s = time.monotonic() - self._began_s
+        status = FAILED if self._failures else COMPLETED
+        return PipelineResult(status, steps, outputs, self._folder.path, elapsed_s)
+
+
+def _definition(step: Step) -> str:
+    """Return what a step is known by: one that was changed is run again."""
+    work = step.work
+    record = work.record() if isinstance(work, Command) else json.loads(written(work))
+    if not isinstance(work, Command):
+        record["options"].pop("overwrite", None)
+    text = json.dumps(record, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

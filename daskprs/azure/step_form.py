@@ -1,0 +1,55 @@
+"""What every step and every component may say, whatever its type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
+from daskprs.yaml_files.form import Form, refused, without_effect, works
+
+HERE = "everything runs on this machine, or on the Dask cluster that is given"
+ENVIRONMENT = "the Python that runs daskprs is used; what a script lacks is named before the start"
+
+
+class OldCode(Form):
+    """An older form of ``code``: ``{local_path: …}``."""
+
+    local_path: str = works()
+
+
+Code = str | OldCode | None
+
+
+class StepForm(Form):
+    """A step of a pipeline, or a component."""
+
+    type: str | None = works(None)
+    inputs: Inputs | None = works(None)
+    outputs: Outputs | None = works(None)
+    component: Any = works(None, note="a file, a reference, or the component itself")
+    environment_variables: dict[str, str] | None = works(None)
+    name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
+    version: str | None = without_effect(SHOWN_IN_THE_STUDIO)
+    display_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
+    description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
+    experiment_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
+    tags: dict[str, Any] | None = without_effect(SHOWN_IN_THE_STUDIO)
+    properties: dict[str, Any] | None = without_effect(SHOWN_IN_THE_STUDIO)
+    schema_url: str | None = without_effect("the keys are checked all the same", alias="$schema")
+    compute: Any = without_effect(HERE)
+    identity: Any = without_effect("nobody has to be authorized here")
+    services: Any = without_effect("nothing listens for it")
+    queue_settings: Any = without_effect(HERE)
+    is_deterministic: bool | None = without_effect("a step runs whenever its pipeline does")
+
+
+class ResourcesForm(Form):
+    """``resources``."""
+
+    instance_count: int | None = works(None, note="nodes of the cluster for a parallel step", ge=1)
+    instance_type: Any = without_effect(HERE)
+    properties: Any = without_effect(HERE)
+    docker_args: Any = without_effect(HERE)
+    shm_size: str | None = without_effect(HERE)
+    locations: Any = without_effect(HERE)
+    max_instance_count: Any = refused("write instance_count: a run has one number of nodes")

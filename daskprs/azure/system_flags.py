@@ -1,0 +1,132 @@
+"""System flags among a script's arguments: ``--allowed_failed_percent 30`` is an option of the job.
+
+What is no flag of the system goes to the script. One that looks like a misspelt system flag goes
+there too, with a warning: published samples carry such ones.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.errors import OptionError
+from daskprs.option_rules import RULES, check_number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from daskprs.errors import Option
+
+CLOSE_ENOUGH = 0.9
+TRUE, FALSE = ("true", "1", "yes"), ("false", "0", "no")
+NO_EFFECT = "accepted without effect"
+
+
+class SystemFlag(NamedTuple):
+    """A flag, and what becomes of it."""
+
+    name: str
+    """Without dashes."""
+    option: str | None
+    """The option of `daskprs.RunOptions` that it sets."""
+    read: Callable[[str], Any]
+    note: str = ""
+
+
+class Flags(NamedTuple):
+    """What was found among the arguments."""
+
+    options: dict[str, Any]
+    """By the names of `daskprs.RunOptions`."""
+    others: dict[str, Any]
+    """By the names of flags that set no such option."""
+    arguments: list[str]
+    """What is left for the script."""
+    warnings: list[str]
+
+
+def _switch(text: str) -> bool:
+    if text.lower() not in TRUE + FALSE:
+        msg = f"has to be true or false, not {text!r}"
+        raise ValueError(msg)
+    return text.lower() in TRUE
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text) if "." in text else int(text)
+    except ValueError:
+        msg = f"has to be a number, not {text!r}"
+        raise ValueError(msg) from None
+
+
+SYSTEM_FLAGS = (
+    SystemFlag("error_threshold", "error_threshold", _number),
+    SystemFlag("allowed_failed_percent", "allowed_failed_percent", _number),
+    SystemFlag("task_overhead_timeout", "task_overhead_timeout", _number),
+    SystemFlag("progress_update_timeout", "progress_update_timeout", _number),
+    SystemFlag("first_task_creation_timeout", "first_task_creation_timeout", _number),
+    SystemFlag("append_row_dataframe_header", "append_row_dataframe_header", _switch),
+    SystemFlag("append_row_dataframe_sep", "append_row_dataframe_sep", str),
+    SystemFlag("copy_logs_to_parent", None, _switch, "copy the logs to the pipeline's folder"),
+    SystemFlag("push_metrics_to_parent", None, _switch, "log metrics to the parent's run"),
+    SystemFlag("metrics_name_prefix", None, str, "before the names of those metrics"),
+    SystemFlag("output-dir", None, str, f"{NO_EFFECT}: logs are in the folder of the step"),
+    SystemFlag("resume_from", None, str, f"{NO_EFFECT}: a pipeline is resumed as a whole"),
+    SystemFlag("profiling_module", None, str, NO_EFFECT),
+    SystemFlag("resource_monitor_interval", None, _number, NO_EFFECT),
+)
+KNOWN: Mapping[str, SystemFlag] = {flag.name: flag for flag in SYSTEM_FLAGS}
+
+
+def split_flags(words: Sequence[str]) -> tuple[Flags, list[str]]:
+    """Return what the words of an argument list set, and all that is wrong with them."""
+    flags, wrong = Flags({}, {}, [], []), []
+    left = [*words]
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.removeprefix("--").partition("=")
+        flag = KNOWN.get(name) if word.startswith("--") else None
+        if flag is None:
+            flags.arguments.append(word)
+            flags.warnings.extend(_misspelt(word, name))
+            continue
+        if not equals and (not left or left[0].startswith("--")):
+            if flag.read is not _switch:
+                wrong.append(f"--{name}: its value is missing")
+                continue
+            value = "true"
+        elif not equals:
+            value = left.pop(0)
+        try:
+            _set(flags, flag, value)
+        except OptionError as error:
+            wrong.append(error.worded(_as_flag))
+        except ValueError as error:
+            wrong.append(f"--{name}: {error}")
+    return flags, wrong
+
+
+def _as_flag(option: Option) -> str:
+    return f"--{option.name} {option.value}"
+
+
+def _set(flags: Flags, flag: SystemFlag, text: str) -> None:
+    value = flag.read(text)
+    if flag.option is None:
+        if flag.name == "resource_monitor_interval":
+            check_number(0)(flag.name, value)
+        flags.others[flag.name] = value
+    else:
+        rule = RULES.get(flag.option)
+        flags.options[flag.option] = value if rule is None else rule(flag.option, value)
+
+
+def _misspelt(word: str, name: str) -> list[str]:
+    """Return a warning about a flag of the script's that is nearly one of the system's."""
+    if not word.startswith("--"):
+        return []
+    near = difflib.get_close_matches(name, [*KNOWN], n=1, cutoff=CLOSE_ENOUGH)
+    if not near:
+        return []
+    return [f"--{name} goes to the script: there is no such system flag. Is --{near[0]} meant?"]

@@ -1,0 +1,68 @@
+"""Values of inputs and outputs: made of what files say, with all that is wrong with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs.azure.bound import Bound, wrong_value
+from daskprs.errors import UsageError
+from daskprs.inputs.nearest import nearest
+
+if TYPE_CHECKING:
+    from daskprs.azure.assets import Assets
+    from daskprs.azure.component import Source
+    from daskprs.azure.port_form import InputForm
+    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.yaml_files.mistakes import Mistake
+
+
+class Values:
+    """Makes them, and keeps the mistakes.
+
+    Parameters
+    ----------
+    assets
+        Where references point.
+    folder
+        Where outputs go that are given no place.
+
+    """
+
+    def __init__(self, assets: Assets, folder: PipelineFolder) -> None:
+        self.mistakes: list[Mistake] = []
+        self._assets = assets
+        self._folder = folder
+
+    def wrong(self, told: object, source: Source, *way: str, of_key: bool = False) -> None:
+        """Keep a mistake."""
+        self.mistakes.append(source.mistake(str(told), *way, of_key=of_key))
+
+    def path(
+        self, text: str, kind: str | None, source: Source, *way: str, made: bool = False
+    ) -> Bound:
+        """Return a path or reference as a value; one that is made may lie in the run's folder."""
+        root = self._folder.datastore if made else None
+        try:
+            place = self._assets.place(text, source.base, root)
+        except UsageError as error:
+            self.wrong(error, source, *way)
+            return Bound(None, kind)
+        return Bound(str(place.absolute()), kind, is_path=True)
+
+    def existing(self, bound: Bound, source: Source, *way: str) -> Bound:
+        """Return a value; a path that no step makes has to be there."""
+        if bound.is_path and bound.maker is None and bound.value is not None:
+            if not bound.path.exists():
+                told = f"there is no file or folder {bound.path}.{nearest(bound.path)}"
+                self.wrong(told, source, *way)
+            elif bound.type == "mltable" and not (bound.path / "MLTable").is_file():
+                told = f"{bound.path} is no mltable: there is no file MLTable in it"
+                self.wrong(told, source, *way)
+        return bound
+
+    def fitting(self, declared: InputForm | None, bound: Bound, source: Source, *way: str) -> Bound:
+        """Return a value, after a look at the rules of its declaration."""
+        told = None if declared is None else wrong_value(declared, bound)
+        if told is not None:
+            self.wrong(told, source, *way)
+        return bound

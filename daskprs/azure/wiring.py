@@ -1,0 +1,248 @@
+"""How the steps of a pipeline hang together: what each input and output stands for in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.bound import Bound, as_type, takes_path
+from daskprs.azure.expressions import (
+    ExpressionError,
+    Reference,
+    filled_in,
+    only_reference,
+    parsed,
+    references,
+)
+from daskprs.azure.port_form import InputForm, OutputForm
+from daskprs.yaml_files.mistakes import nearest_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from daskprs.azure.assets import Assets
+    from daskprs.azure.component import Declared
+    from daskprs.azure.pipeline_ports import PipelinePorts
+    from daskprs.azure.values import Values
+    from daskprs.pipeline_folder import PipelineFolder
+
+
+class Wiring:
+    """Gives values to the inputs and outputs of the steps of a pipeline.
+
+    Parameters
+    ----------
+    ports
+        The inputs and outputs of the pipeline.
+    values
+        Makes values, and keeps mistakes.
+    steps
+        The steps, by name.
+    folder
+        Where outputs go that are given no place.
+    outputs
+        The places of outputs that the caller gives, by name and by ``step.name``.
+    assets
+        Where references point.
+    broken
+        Steps of which nothing is known, since something is wrong with them.
+
+    """
+
+    def __init__(
+        self,
+        ports: PipelinePorts,
+        values: Values,
+        steps: Mapping[str, Declared],
+        folder: PipelineFolder,
+        outputs: Mapping[str, str],
+        assets: Assets,
+        broken: Collection[str] = (),
+    ) -> None:
+        self.assets = assets
+        self._broken = broken
+        self._ports = ports
+        self._values = values
+        self._steps = steps
+        self.folder = folder
+        self._given = outputs
+        self.outputs_of = {name: self._outputs(step) for name, step in steps.items()}
+        known = [f"{name}.{one}" for name, found in self.outputs_of.items() for one in found]
+        ports.refuse_unknown("--output", outputs, [*ports.outputs, *known])
+        self._inputs_of: dict[str, dict[str, Bound]] = {}
+        self._asked: set[str] = set()
+        for name in steps:
+            self.inputs_of(name)
+
+    def inputs_of(self, name: str) -> dict[str, Bound]:
+        """Return the inputs of a step.
+
+        Raises
+        ------
+        ExpressionError
+            When they depend on themselves.
+
+        """
+        if name not in self._inputs_of:
+            if name in self._asked:
+                msg = f"the inputs of the step {name!r} depend on themselves"
+                raise ExpressionError(msg)
+            self._asked.add(name)
+            self._inputs_of[name] = self._inputs(self._steps[name])
+        return self._inputs_of[name]
+
+    def needs(self, name: str) -> set[str]:
+        """Return the steps that have to be done before."""
+        return {one.maker for one in self.inputs_of(name).values() if one.maker is not None}
+
+    def resolved(self, step: Declared, one: Reference, output: str = "") -> str | None:
+        """Return what an expression in a step stands for; None for what was not given.
+
+        Raises
+        ------
+        ExpressionError
+            When there is no such thing.
+
+        """
+        match one:
+            case Reference("name"):
+                return f"{self.folder.path.name}.{step.name}"
+            case Reference("output_name"):
+                return output
+            case Reference("default_datastore"):
+                return self._ports.store
+            case Reference("inputs", of_parent=False):
+                return _known(one, self.inputs_of(step.name)).text
+            case Reference("outputs", of_parent=False):
+                return _known(one, self.outputs_of[step.name]).text
+            case Reference("inputs", step=None):
+                return _known(one, self._ports.inputs).text
+        msg = f"{one}: bind it to an input or an output of the step, and name that one here"
+        raise ExpressionError(msg)
+
+    # ---- outputs of a step ----
+
+    def _outputs(self, step: Declared) -> dict[str, Bound]:
+        declared = step.declared_outputs
+        if step.component is not None:
+            self._refuse_undeclared(step, "outputs", step.given_outputs, list(declared))
+        names = [*declared, *(name for name in step.given_outputs if name not in declared)]
+        return {name: self._output(step, name)._replace(maker=step.name) for name in names}
+
+    def _output(self, step: Declared, name: str) -> Bound:
+        port, below = step.given_outputs.get(name), step.declared_outputs.get(name)
+        form = port if isinstance(port, OutputForm) else None
+        kind = as_type(form.type if form and form.type else below.type if below else None)
+        text = port if isinstance(port, str) else form.path if form else None
+        way = ("outputs", name, *(("path",) if form else ()))
+        given = self._given.get(f"{step.name}.{name}")
+        if given is not None:
+            return Bound(str(Path.cwd() / given), kind or "uri_folder", is_path=True)
+        if text is None:
+            place = self.folder.named_output(step.name, name)
+            return Bound(str(place), kind or "uri_folder", is_path=True)
+        try:
+            parts = parsed(text)
+            one = only_reference(parts)
+            if one is not None and one.scope == "outputs" and one.step is None:
+                bound = _known(one, self._ports.outputs)
+                return bound._replace(type=kind or bound.type or "uri_folder")
+            text = filled_in(parts, lambda one: self._of_place(step, one, name))
+        except ExpressionError as error:
+            self._values.wrong(error, step.source, *way)
+            return Bound("", kind, is_path=True)
+        return self._values.path(text, kind or "uri_folder", step.source, *way, made=True)
+
+    def _of_place(self, step: Declared, one: Reference, output: str) -> str | None:
+        if one.scope in ("inputs", "outputs") and (one.step is not None or not one.of_parent):
+            msg = f"{one}: the place of an output cannot depend on it"
+            raise ExpressionError(msg)
+        return self.resolved(step, one, output)
+
+    # ---- inputs of a step ----
+
+    def _inputs(self, step: Declared) -> dict[str, Bound]:
+        declared = step.declared_inputs
+        if step.component is not None:
+            self._refuse_undeclared(step, "inputs", step.given_inputs, list(declared))
+        found = {}
+        for name in (*declared, *(one for one in step.given_inputs if one not in declared)):
+            below = declared.get(name)
+            bound = self._input(step, name, below)
+            if below is not None:
+                bound = self._values.fitting(below, bound, step.source, "inputs", name)
+            found[name] = bound
+        return found
+
+    def _input(self, step: Declared, name: str, below: InputForm | None) -> Bound:
+        port = step.given_inputs.get(name)
+        form = port if isinstance(port, InputForm) else None
+        kind = as_type(form.type if form and form.type else below.type if below else None)
+        text = form.place if form else port
+        if text is None and form is not None and form.default is not None:
+            return Bound(form.default, kind)
+        if text is None:
+            return self._default(step, name, below, kind)
+        way = ("inputs", name, *(("path",) if form else ()))
+        bound = self._value(step, text, way) if isinstance(text, str) else Bound(text)
+        if not bound.is_path and bound.value is not None and (takes_path(kind) or form):
+            path = self._values.path(str(bound.value), kind, step.source, *way)
+            return self._values.existing(path._replace(maker=bound.maker), step.source, *way)
+        return bound._replace(type=kind or bound.type)
+
+    def _default(
+        self, step: Declared, name: str, below: InputForm | None, kind: str | None
+    ) -> Bound:
+        """Return what an input is that the pipeline does not give."""
+        if below is not None and below.default is not None:
+            return Bound(below.default, kind)
+        if below is not None and below.place is not None and step.component_source is not None:
+            return self._values.path(below.place, kind, step.component_source, "inputs", name)
+        if below is not None and not below.optional:
+            self._values.wrong(f"the input {name!r} is missing", step.source, "inputs")
+        return Bound(None, kind)
+
+    def _value(self, step: Declared, text: str, way: tuple[str, ...]) -> Bound:
+        """Return what the text of an input stands for."""
+        try:
+            parts = parsed(text)
+            one = only_reference(parts)
+            if one is not None:
+                return self._referred(one)
+            makers = [self._referred(one).maker for one in references(parts)]
+            text = filled_in(parts, lambda one: self._referred(one).text)
+            return Bound(text, maker=next(filter(None, makers), None))
+        except ExpressionError as error:
+            self._values.wrong(error, step.source, *way)
+            return Bound(None)
+
+    def _referred(self, one: Reference) -> Bound:
+        if one.step is None:  # older files leave out `parent`
+            known = {"inputs": self._ports.inputs, "outputs": self._ports.outputs}.get(one.scope)
+            if known is None:
+                msg = f"{one} stands for nothing in an input"
+                raise ExpressionError(msg)
+            return _known(one, known)
+        if one.step in self._broken:
+            return Bound("", is_path=True, maker=one.step)
+        if one.step not in self._steps:
+            msg = f"{one}: there is no step {one.step!r}; {nearest_of(one.step, [*self._steps])}"
+            raise ExpressionError(msg)
+        if one.scope == "outputs":
+            return _known(one, self.outputs_of[one.step])
+        return _known(one, self.inputs_of(one.step))
+
+    def _refuse_undeclared(
+        self, step: Declared, ports: str, given: Mapping[str, Any], known: list[str]
+    ) -> None:
+        for name in given:
+            if name not in known:
+                told = f"its component has no {ports[:-1]} {name!r}; {nearest_of(name, known)}"
+                self._values.wrong(told, step.source, ports, name, of_key=True)
+
+
+def _known(one: Reference, found: Mapping[str, Bound]) -> Bound:
+    if one.name not in found:
+        msg = f"{one}: there is no {one.scope[:-1]} {one.name!r}; {nearest_of(one.name, [*found])}"
+        raise ExpressionError(msg)
+    return found[one.name]

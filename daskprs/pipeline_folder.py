@@ -1,0 +1,79 @@
+"""The folder of a pipeline's run: every path in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+RECORD = "pipeline.json"
+"""Like all names of ours it has a dot, which no step's name has."""
+
+
+class PipelineFolder:
+    """Knows every path of a run of a pipeline; the folder of a parallel step is a job folder.
+
+    Parameters
+    ----------
+    path
+        The folder itself. It need not exist.
+
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+
+    def __str__(self) -> str:
+        """Return the path."""
+        return str(self.path)
+
+    @property
+    def record(self) -> Path:
+        """What has become of each step."""
+        return self.path / RECORD
+
+    @property
+    def lock(self) -> Path:
+        """Held while the pipeline runs."""
+        return self.path / "pipeline.lock"
+
+    @property
+    def outputs(self) -> Path:
+        """The outputs of the pipeline that were given no place."""
+        return self.path / "pipeline.outputs"
+
+    @property
+    def bin(self) -> Path:
+        """Where ``python`` is this Python, if it has another name."""
+        return self.path / "pipeline.bin"
+
+    def datastore(self, name: str) -> Path:
+        """Return where outputs in a datastore without a root go."""
+        return self.path / "pipeline.datastores" / name
+
+    def step(self, name: str) -> Path:
+        """Return the folder of a step: that of its job, if it is a parallel one."""
+        return self.path / name
+
+    def task(self, name: str) -> Path:
+        """Return what the process of a step is told."""
+        return self.step(name) / "task.json"
+
+    def named_output(self, step: str, name: str) -> Path:
+        """Return where an output of a step is that was given no place."""
+        return self.step(step) / "named-outputs" / name
+
+    def code(self, step: str) -> Path:
+        """Return the folder of copies of the code of a command."""
+        return self.step(step) / "code"
+
+    def log(self, step: str) -> Path:
+        """Return what a step writes to its terminal, where a studio shows it."""
+        return self.step(step) / "user_logs" / "std_log.txt"
+
+
+def is_pipeline_folder(path: Path) -> bool:
+    """Say whether a pipeline has run in a folder."""
+    return (path / RECORD).exists()

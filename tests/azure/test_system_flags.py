@@ -1,0 +1,43 @@
+"""System flags among a script's arguments set options; all others reach the script."""
+
+from __future__ import annotations
+
+from daskprs.azure.system_flags import SYSTEM_FLAGS, split_flags
+from daskprs.options import RunOptions
+
+
+def test_known_flags_set_options_and_the_script_gets_the_rest() -> None:
+    """With a space or an equals sign; a switch may stand alone."""
+    words = "--model /m --allowed_failed_percent 30 --task_overhead_timeout=1200 -x 1 --epochs 3"
+    flags, wrong = split_flags([*words.split(), "--copy_logs_to_parent", "--metrics_name_prefix=p"])
+    assert not wrong
+    assert flags.options == {"allowed_failed_percent": 30, "task_overhead_timeout": 1200}
+    assert flags.others == {"copy_logs_to_parent": True, "metrics_name_prefix": "p"}
+    assert flags.arguments == ["--model", "/m", "-x", "1", "--epochs", "3"]
+    assert not flags.warnings
+
+
+def test_a_misspelt_flag_is_a_warning_and_goes_to_the_script() -> None:
+    """Published samples carry it."""
+    flags, wrong = split_flags(["--resource_monitor_interva", "20"])
+    assert not wrong
+    assert flags.arguments == ["--resource_monitor_interva", "20"]
+    told = "there is no such system flag. Is --resource_monitor_interval meant?"
+    assert flags.warnings == [f"--resource_monitor_interva goes to the script: {told}"]
+
+
+def test_a_wrong_value_names_the_flag_the_rule_and_the_value() -> None:
+    """All of them in one go."""
+    words = ["--allowed_failed_percent", "130", "--task_overhead_timeout", "soon"]
+    _, wrong = split_flags([*words, "--copy_logs_to_parent=perhaps", "--error_threshold"])
+    assert wrong == [
+        "--allowed_failed_percent 130: must be a number from 0 to 100.",
+        "--task_overhead_timeout: has to be a number, not 'soon'",
+        "--copy_logs_to_parent: has to be true or false, not 'perhaps'",
+        "--error_threshold: its value is missing",
+    ]
+
+
+def test_every_option_that_a_flag_sets_exists() -> None:
+    """By the name that it has in Python."""
+    assert {flag.option for flag in SYSTEM_FLAGS if flag.option} <= set(RunOptions().keys())

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.side_inputs import placed, side_inputs_of
+from daskprs.agent.side_inputs import side_inputs_of
 from daskprs.job_folder import whole_file
 from daskprs.output.remote import is_remote
 from daskprs.result import ParallelRunResult
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from daskprs.azure.task import Task
     from daskprs.checked_call import CheckedCall
     from daskprs.surface import Surface
@@ -25,13 +28,28 @@ if TYPE_CHECKING:
 FORM = 1
 DEFAULT_FOLDER = Path("daskprs-jobs", "results")
 """Where results are looked for: below the working directory."""
+OUTPUT = "output"
 
 
-class Outcome(NamedTuple):
-    """What became of a step."""
+class Kept(NamedTuple):
+    """What an earlier run has left."""
 
-    result: ParallelRunResult
-    is_reused: bool
+    told: dict[str, Any]
+    """What it told of itself, as JSON values."""
+    outputs: dict[str, Path]
+    """Files and folders, by name."""
+
+    def copy_to(self, places: Mapping[str, Path]) -> None:
+        """Copy outputs to where a later run wants them; times stay, by which files are known."""
+        for name, place in places.items():
+            there = self.outputs[name]
+            if there == place:
+                continue
+            place.parent.mkdir(parents=True, exist_ok=True)
+            if there.is_dir():
+                shutil.copytree(there, place, dirs_exist_ok=True)
+            else:
+                shutil.copy2(there, place)
 
 
 class Results:
@@ -45,22 +63,29 @@ class Results:
     """
 
     def __init__(self, folder: Path = DEFAULT_FOLDER) -> None:
-        self._folder = folder
+        self._folder = folder.absolute()
 
-    def find(self, key: str) -> ParallelRunResult | None:
-        """Return a result whose output is there as it was left; None otherwise."""
+    def find(self, key: str) -> Kept | None:
+        """Return a result whose outputs are there as they were left; None otherwise."""
         try:
             kept = json.loads(self._file(key).read_bytes())
         except (OSError, ValueError):
             return None
-        if kept.get("form") != FORM or kept["files"] != _files(Path(kept["result"]["output_dir"])):
+        if kept.get("form") != FORM:
             return None
-        return ParallelRunResult.of(kept["result"])
+        outputs = {name: Path(place) for name, place in kept["outputs"].items()}
+        if kept["files"] != {name: _files(place) for name, place in outputs.items()}:
+            return None
+        return Kept(kept["told"], outputs)
 
-    def keep(self, key: str, result: ParallelRunResult) -> None:
+    def keep(self, key: str, told: dict[str, Any], outputs: Mapping[str, Path]) -> None:
         """Keep a result."""
-        files = _files(Path(result.output_dir))
-        kept = {"form": FORM, "result": result.record(), "files": files}
+        kept = {
+            "form": FORM,
+            "told": told,
+            "outputs": {name: str(place) for name, place in outputs.items()},
+            "files": {name: _files(place) for name, place in outputs.items()},
+        }
         self._folder.mkdir(parents=True, exist_ok=True)
         with whole_file(self._file(key)) as file:
             file.write(json.dumps(kept, indent=1).encode())
@@ -69,11 +94,18 @@ class Results:
         return self._folder / f"{key}.json"
 
 
+class Outcome(NamedTuple):
+    """What became of a step."""
+
+    result: ParallelRunResult
+    is_reused: bool
+
+
 def run_or_reuse(
     task: Task,
     results: Results | None,
     *,
-    place_matters: bool = True,
+    moved: Mapping[str, str],
     progress: bool | None = None,
     surface: Surface | None = None,
     **changes: Any,
@@ -86,9 +118,9 @@ def run_or_reuse(
         What to do.
     results
         Those of earlier runs; None: it is run in any case.
-    place_matters
-        Whether the output has to be in the task's `output_dir`. Without, it may be where an
-        earlier run has left it.
+    moved
+        Paths that are others in each run, and names that stand for them: an output below one may
+        be where an earlier run has left it.
     progress, surface, **changes
         As those of `Task.run`.
 
@@ -97,49 +129,55 @@ def run_or_reuse(
     if results is not None and not changes.get("resume"):
         # As if it could be replaced: an output file that is there may be the result looked for.
         call = task.checked(**{**changes, "overwrite": True})
-        key = key_of(call, task.output_dir if place_matters else None)
+        key = key_of(call, moved)
         found = None if key is None else results.find(key)
         if found is not None:
-            return Outcome(found, is_reused=True)
+            return Outcome(ParallelRunResult.of(found.told), is_reused=True)
     result = task.run(progress=progress, surface=surface, **changes)
     if results is not None and key is not None:
-        results.keep(key, result)
+        results.keep(key, result.record(), {OUTPUT: Path(result.output_dir)})
     return Outcome(result, is_reused=False)
 
 
-def key_of(call: CheckedCall, output_dir: Path | str | None) -> str | None:
+def key_of(call: CheckedCall, moved: Mapping[str, str]) -> str | None:
     """Return what a call is known by; None of one that cannot be known.
 
     Parameters
     ----------
     call
         The call.
-    output_dir
-        Where its output has to be; None: anywhere.
+    moved
+        Paths that are others in each run, and names that stand for them.
 
     """
     if call.kept["objects"] or is_remote(call.named_output_dir):
         return None
     call.script.look(exclude=(call.folder.path, call.output_dir))
     options = call.options.of_results()
-    moved = [(str(call.output_dir), "{output}"), (str(call.folder), "{job}")]
-    options["arguments"] = list(placed(options["arguments"], moved))
     sides = {one.name: one.version for one in side_inputs_of(call.options.side_inputs)}
     parts = {
         "form": FORM,
         "input": call.source.fingerprint(),
         "script": call.script.fingerprint(),
         "options": {**options, "side_inputs": sides},
-        "output_dir": None if output_dir is None else str(output_dir),
+        "output_dir": str(call.output_dir),
     }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return digest_of(parts, moved)
 
 
-def _files(folder: Path) -> dict[str, list[int]]:
-    """Return size and time of each file below a folder."""
+def digest_of(parts: Mapping[str, Any], moved: Mapping[str, str]) -> str:
+    """Return a digest of JSON values, with names for what is another path in each run."""
+    text = json.dumps(parts, sort_keys=True)
+    for path, name in moved.items():
+        text = text.replace(json.dumps(path)[1:-1], name)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _files(place: Path) -> dict[str, list[int]]:
+    """Return size and time of each file below a path."""
     found = {}
-    for path in sorted(folder.rglob("*")):
+    for path in [place] if place.is_file() else sorted(place.rglob("*")):
         if path.is_file():
             status = path.stat()
-            found[str(path.relative_to(folder))] = [status.st_size, status.st_mtime_ns]
+            found[str(path.relative_to(place))] = [status.st_size, status.st_mtime_ns]
     return found

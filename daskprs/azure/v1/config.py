@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from daskprs.azure.v1.config_form import ConfigForm
 from daskprs.azure.v1.config_yaml import from_yaml, to_yaml
-from daskprs.azure.v1.environment import Environment
+from daskprs.azure.v1.parallel_job import parallel_job
 from daskprs.azure.v1.parameter import PipelineParameter, settled
 from daskprs.errors import OptionError
 from daskprs.yaml_files.mistakes import nearest_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from daskprs.azure.v1.compute import AmlCompute
+    from daskprs.azure.v1.environment import Environment
     from daskprs.azure.v1.workspace import Workspace
 
 NAMES = tuple(ConfigForm.model_fields)
@@ -182,14 +183,28 @@ class ParallelRunConfig:
         options = {name: value for name in SAME_NAMES if (value := getattr(form, name)) is not None}
         count = form.allowed_failed_count
         options["allowed_failed_count"] = -1 if count is None else count
-        of_environment = {}
-        if isinstance(form.environment, Environment):
-            of_environment = form.environment.environment_variables
-        options["environment_variables"] = {
-            **of_environment,
-            **(form.environment_variables or {}),
-        } or None
+        options["environment_variables"] = form.all_variables()
         return options
+
+    def as_parallel_job(
+        self, data: str, *, data_type: str = "uri_folder", output: str = "outputs"
+    ) -> dict[str, Any]:
+        """Return it as a parallel job of a v2 pipeline, as YAML values.
+
+        It stands below its name in ``jobs`` of a ``pipeline.yml``. Pipeline parameters are at
+        their defaults, and what a dataset says of its paths and columns goes into an MLTable file.
+
+        Parameters
+        ----------
+        data
+            The path of its input, as the file has it.
+        data_type
+            ``"uri_folder"`` for lists of files, ``"mltable"``.
+        output
+            The folder of its output, as the file has it.
+
+        """
+        return parallel_job(self.checked({}), data, data_type, output)
 
 
 def _told(error: ErrorDetails) -> str:

@@ -89,6 +89,11 @@ class ConfigForm(Form):
         checked = _checked(info.field_name, value)
         return list(checked) if isinstance(checked, tuple) else checked
 
+    def all_variables(self) -> dict[str, str] | None:
+        """Return the variables of the agents: its own, and those of the environment below."""
+        below = getattr(self.environment, "environment_variables", {})
+        return {**below, **(self.environment_variables or {})} or None
+
     @model_validator(mode="after")
     def _keys_or_size(self) -> ConfigForm:
         if self.partition_keys and self.mini_batch_size is not None:

@@ -173,7 +173,7 @@ class ParallelRunStep:
             outcome = run_or_reuse(
                 task,
                 results,
-                place_matters=self._is_place_fixed,
+                moved=self._moved(task, run_id or folder.name),
                 progress=progress,
                 **changes,
             )
@@ -217,14 +217,12 @@ class ParallelRunStep:
 
     # ---- what it is given ----
 
-    @property
-    def _is_place_fixed(self) -> bool:
-        """Whether its output has the same place in every run."""
-        return (
-            self.output is not None
-            and self.output.datastore is not None
-            and "{run-id}" not in self.output.path
-        )
+    def _moved(self, task: Task, run_id: str) -> dict[str, str]:
+        """Return paths that are others in each run, and names for them."""
+        moved = {str(task.job_dir): "{job}"}
+        if task.output_dir is not None and run_id in str(task.output_dir):
+            moved[str(task.output_dir)] = "{output}"
+        return moved
 
     def _places(self, parameters: Mapping[str, Any]) -> dict[str, str]:
         """Return where side inputs are, by name."""

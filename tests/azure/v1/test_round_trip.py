@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
-from daskprs.azure.pipeline_file import Given, read_pipeline
-from daskprs.pipeline_folder import PipelineFolder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskprs.azure.assets import Assets
+from daskprs.azure.pipeline_file import Given, read_pipeline
 from daskprs.azure.v1 import Dataset, Environment, ParallelRunConfig, ParallelRunStep
+from daskprs.pipeline_folder import PipelineFolder
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from daskprs.cli_help import AFTER_PLAN, AFTER_RUN, AFTER_SUBMIT, EXTEND, Groupe
 from daskprs.cli_invoke import invoke
 from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, given, options, pairs
 from daskprs.cli_pipeline import is_pipeline, run_pipeline_file
+from daskprs.cli_serve import serve
 from daskprs.cli_surface import CommandLine
 from daskprs.option_help import HELP
 from daskprs.options import RunOptions
@@ -195,7 +196,7 @@ def _data(inputs: tuple[str, ...]) -> Any:
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
-for command in (invoke, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
+for command in (invoke, serve, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
     main.add_command(command)
 
 

@@ -127,6 +127,17 @@ Exit codes:
        those of the job, and
   2    the job has no result: it is running, or its driver died
 """
+AFTER_SERVE = """\b
+Examples:
+  python -c 'import secrets; print(secrets.token_urlsafe(32))' > token && chmod 600 token
+  daskprs serve deployment.yml --tokens token --root data=/srv/data
+  daskprs serve a.yml b.yml --default a --tokens tokens.yml --root data=/srv/data --max-jobs 2
+
+\b
+Exit codes:
+  0    it was ended, by Ctrl-C or SIGTERM
+  2    nothing was served: an option, a file, a folder or the address cannot be used
+"""
 AFTER_PLAN = """\b
 Examples:
   daskprs plan visits.csv --mini-batch-size '500 KB'

@@ -29,7 +29,10 @@ LAYERS = [
     {"azure"},
     {"cli_help", "cli_options"},
     {"cli_assets", "cli_ends", "cli_surface"},
-    {"carried", "cli_detached", "cli_folder", "cli_invoke", "cli_pipeline", "cli_task"},
+    {
+        *("carried", "cli_detached", "cli_folder", "cli_invoke", "cli_pipeline", "cli_serve"),
+        "cli_task",
+    },
     {"cli"},
     {"__main__"},
 ]

@@ -1,0 +1,64 @@
+"""A deployment of the service that a YAML file describes: it runs as by ``daskprs invoke``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs.azure.batch_deployment import BatchDeployment
+from daskprs.azure.serve.refusal import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs.azure.assets import Assets
+    from daskprs.azure.serve.deployment import Invocation
+
+
+class DeploymentFile:
+    """A batch deployment in a file; each job reads it anew.
+
+    Parameters
+    ----------
+    path
+        Of the file.
+    assets
+        Where assets are.
+    words
+        More arguments of ``daskprs invoke``, the same for each job.
+
+    Raises
+    ------
+    YamlError
+        With every mistake in the file.
+
+    """
+
+    def __init__(self, path: str, assets: Assets | None = None, words: Sequence[str] = ()) -> None:
+        self._path = Path(path).absolute()
+        self._words = tuple(words)
+        deployment = BatchDeployment.load(path, assets=assets)
+        self.name = deployment.name
+        self.endpoint_name = deployment.endpoint_name
+        self.without_effect = tuple(deployment.without_effect)
+
+    def words(self, invocation: Invocation) -> list[str]:
+        """Return the command line of one invocation.
+
+        Raises
+        ------
+        Refusal
+            When there is not exactly one place of data.
+
+        """
+        if len(invocation.data) != 1 or invocation.literals:
+            told = f"{self.name} is a deployment of a model: it takes one place of data."
+            raise Refusal(400, "BadRequest", told, target="properties.InputData")
+        (data,) = invocation.data.values()
+        changes = [f"{key}={value}" for key, value in invocation.overrides.items()]
+        return [
+            *("daskprs", "invoke", str(self._path), "--input", data),
+            *("--job-dir", str(invocation.job_dir), "--output-path", invocation.output_dir),
+            *self._words,
+            *(word for change in changes for word in ("--set", change)),
+        ]

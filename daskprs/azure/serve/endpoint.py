@@ -1,0 +1,172 @@
+"""The endpoint: what each request does, without HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from daskprs.azure.serve.answers import (
+    Counted,
+    Defaults,
+    EndpointAnswer,
+    ErrorBody,
+    JobAnswer,
+    JobProperties,
+    JobsAnswer,
+    SystemData,
+)
+from daskprs.azure.serve.deployment import Invocation
+from daskprs.azure.serve.refusal import Refusal
+from daskprs.azure.serve.served_job import FAILED, LIVE, Asked
+
+if TYPE_CHECKING:
+    from daskprs.azure.serve.deployment import Deployments
+    from daskprs.azure.serve.job_request import JobProperties as AskedProperties
+    from daskprs.azure.serve.registry import Registry
+    from daskprs.azure.serve.roots import Roots
+    from daskprs.azure.serve.served_job import ServedJob, ServedStatus
+
+JOB_TYPE = "daskprs/batchEndpoint/jobs"
+OUTPUT = "score"
+"""What Azure calls the output of a deployment of a model."""
+
+
+class Endpoint(NamedTuple):
+    """Deployments behind one address."""
+
+    name: str
+    deployments: Deployments
+    inputs: Roots
+    outputs: Roots
+    registry: Registry
+
+    def told(self, base: str) -> EndpointAnswer:
+        """Return what it is."""
+        return EndpointAnswer(
+            name=self.name,
+            scoringUri=f"{base}/jobs",
+            authMode="aadToken",
+            defaults=Defaults(deploymentName=self.deployments.default),
+            deployments=self.deployments.names,
+        )
+
+    # ---- jobs ----
+
+    def invoke(self, asked: AskedProperties, deployment: str | None, caller: str) -> JobAnswer:
+        """Accept a job.
+
+        Raises
+        ------
+        Refusal
+            When there is no such deployment, or a place that may not be used.
+
+        """
+        chosen = self.deployments.chosen(deployment)
+        data = {
+            name: str(self._input(one.Uri, folder=one.JobInputType == "UriFolder", name=name))
+            for name, one in asked.places()
+        }
+        overrides, output_dir = asked.overrides(), self._output_dir(asked)
+        if output_dir is not None and (name := self._output_name(asked)) is not None:
+            overrides["settings.output_file_name"] = name
+
+        def accepted(name: str, created: str, folder: Path) -> Asked:
+            place = output_dir or str(folder / "output")
+            invocation = Invocation(data, asked.literals(), folder / "job", place, overrides)
+            return Asked(
+                name=name,
+                deployment=chosen.name,
+                created=created,
+                caller=caller,
+                inputs={key: _texts(one.model_dump()) for key, one in asked.InputData.items()},
+                outputs={key: _texts(one.model_dump()) for key, one in asked.OutputData.items()},
+                overrides=overrides,
+                words=chosen.words(invocation),
+                output_dir=place,
+                labels=asked.labels(),
+            )
+
+        return self.job(self.registry.submit(accepted), is_detailed=False)
+
+    def _input(self, uri: str, *, folder: bool, name: str) -> Path:
+        return self.inputs.existing(uri, folder=folder, target=f"properties.InputData.{name}.Uri")
+
+    def _output_dir(self, asked: AskedProperties) -> str | None:
+        for name, one in asked.OutputData.items():
+            place = self.outputs.new(one.Uri, f"properties.OutputData.{name}.Uri")
+            return str(place.parent if one.JobOutputType == "UriFile" else place)
+        return None
+
+    def _output_name(self, asked: AskedProperties) -> str | None:
+        for one in asked.OutputData.values():
+            if one.JobOutputType == "UriFile":
+                return Path(one.Uri).name
+        return None
+
+    def job(self, job: ServedJob, *, is_detailed: bool = True) -> JobAnswer:
+        """Return how a job is; in detail with what its folder tells."""
+        status, asked = self.registry.status(job), job.asked
+        state = job.job_state() if is_detailed else None
+        counts = None if state is None else (state.mini_batches, state.items)
+        return JobAnswer(
+            id=f"/jobs/{asked.name}",
+            name=asked.name,
+            type=JOB_TYPE,
+            properties=JobProperties(
+                status=status.status,  # type: ignore[arg-type]
+                deployment=asked.deployment,
+                InputData=asked.inputs,
+                OutputData=asked.outputs,
+                overrides=asked.overrides,
+                canResume=status.status in {FAILED, "Canceled"},
+                error=_error(job, status) if is_detailed else None,
+                miniBatches=None if counts is None else Counted(**counts[0]._asdict()),
+                items=None if counts is None else Counted(**counts[1]._asdict()),
+                **asked.labels,
+            ),
+            systemData=SystemData(createdAt=asked.created, createdBy=asked.caller),
+        )
+
+    def jobs(self, top: int, skip: str | None, deployment: str | None) -> JobsAnswer:
+        """Return the newest jobs, of one deployment or of all."""
+        jobs, more = self.registry.listed(top, skip)
+        shown = [job for job in jobs if deployment in {None, job.asked.deployment}]
+        answers = [self.job(job, is_detailed=False) for job in shown]
+        link = None if more is None else f"/jobs?$top={top}&$skip={quote(more)}"
+        return JobsAnswer(value=answers, nextLink=link)
+
+    def output_dir(self, name: str) -> Path:
+        """Return where the output of a job is.
+
+        Raises
+        ------
+        Refusal
+            When there is no such job.
+
+        """
+        return Path(self.registry.get(name).asked.output_dir)
+
+    def is_live(self, name: str) -> bool:
+        """Say whether a job waits or runs."""
+        try:
+            return self.registry.status(self.registry.get(name)).status in LIVE
+        except Refusal:  # its folder was removed
+            return False
+
+
+def _error(job: ServedJob, status: ServedStatus) -> ErrorBody | None:
+    if status.status != FAILED:
+        return None
+    if status.died:
+        told = (
+            "The job's process died, or its machine did, before it told an end. What it has done "
+            f"is kept: POST /jobs/{job.asked.name}/resume goes on with it.\n{job.last_words()}"
+        )
+        return ErrorBody(code="JobDied", message=told)
+    code = "JobRefused" if job.exit_code() == 2 else "JobFailed"  # noqa: PLR2004 - bad usage
+    return ErrorBody(code=code, message=job.last_words())
+
+
+def _texts(values: dict[str, object]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items()}

@@ -1,0 +1,188 @@
+"""The body of an invocation, as the documentation of batch endpoints gives it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator  # noqa: TC003 - pydantic looks at it
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
+
+from daskprs.azure.serve.roots import URI_PATTERN
+from daskprs.option_rules import LONGEST_S
+
+LONGEST_PATH = 4096
+LONGEST_TEXT = 256
+MOST = 2**31 - 1
+MOST_INPUTS = 100
+
+Uri = Annotated[
+    str,
+    Field(
+        pattern=URI_PATTERN,
+        max_length=LONGEST_PATH,
+        description="A path below a folder that the operator named: `/data/new`, "
+        "`file:///data/new`, or `azureml://datastores/<name>/paths/new`.",
+    ),
+]
+NO_OTHER_NAMES: dict[str, Any] = {"additionalProperties": False}
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")]
+
+
+def _whole(given: Any) -> Any:
+    """Take 5.0 for 5: to JSON they are one number."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+Count = Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_whole)]
+Threshold = Annotated[int, Field(ge=-1, le=MOST), BeforeValidator(_whole)]
+Seconds = Annotated[int, Field(ge=1, le=LONGEST_S), BeforeValidator(_whole)]
+Duration = Annotated[str, Field(pattern=r"^PT[1-9][0-9]{0,4}S$")]
+
+
+class Part(BaseModel):
+    """A part of the body: nothing but what is named, spelled in any case."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _in_our_case(cls, given: Any) -> Any:
+        """Take ``inputData`` for ``InputData``: both are in use."""
+        if not isinstance(given, dict):
+            return given
+        names = {name.lower(): name for name in cls.model_fields}
+        renamed = {names.get(str(key).lower(), key): value for key, value in given.items()}
+        return renamed if len(renamed) == len(given) else given
+
+
+class DataInput(Part):
+    """Where data lies."""
+
+    JobInputType: Literal["UriFile", "UriFolder"]
+    Uri: Uri
+
+
+class LiteralInput(Part):
+    """A value, for a deployment of a pipeline."""
+
+    JobInputType: Literal["Literal"]
+    Value: str | int | float | bool
+
+
+def _kind(given: Any) -> str:
+    """Say which of two an input is, so that only the mistakes in that one are told."""
+    if isinstance(given, LiteralInput):
+        return "literal"
+    kinds = given.items() if isinstance(given, dict) else ()
+    is_literal = any(str(k).lower() == "jobinputtype" and v == "Literal" for k, v in kinds)
+    return "literal" if is_literal else "data"
+
+
+Input = Annotated[
+    Annotated[DataInput, Tag("data")] | Annotated[LiteralInput, Tag("literal")],
+    Discriminator(_kind),
+]
+
+
+class DataOutput(Part):
+    """Where output goes: a folder, or a file that is not there yet."""
+
+    JobOutputType: Literal["UriFile", "UriFolder"]
+    Uri: Uri
+
+
+class RetrySettings(Part):
+    """How often a mini-batch is tried, and for how long."""
+
+    maxRetries: Count | None = Field(None, description="Attempts at a mini-batch.")
+    timeout: Duration | Seconds | None = Field(
+        None, description="Seconds for one call of `run`, as a number or `PT30S`."
+    )
+
+
+class Resources(Part):
+    """What a job may use."""
+
+    instanceCount: Count | None = None
+
+
+class JobProperties(Part):
+    """What to do, and what differs from the deployment for this once."""
+
+    InputData: dict[Name, Input] = Field(
+        default_factory=dict,
+        max_length=MOST_INPUTS,
+        json_schema_extra=NO_OTHER_NAMES,
+        description="A deployment of a model takes one place of data; its name is yours.",
+    )
+    OutputData: dict[Name, DataOutput] = Field(
+        default_factory=dict,
+        max_length=1,
+        json_schema_extra=NO_OTHER_NAMES,
+        description="Where output goes, where the operator allows it; else it stays with the job.",
+    )
+    miniBatchSize: Count | None = None
+    errorThreshold: Threshold | None = None
+    maxConcurrencyPerInstance: Count | None = None
+    loggingLevel: Literal["Debug", "Info", "Warning"] | None = None
+    outputFileName: str | None = Field(None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")
+    retrySettings: RetrySettings | None = None
+    resources: Resources | None = None
+    displayName: str | None = Field(None, max_length=LONGEST_TEXT)
+    experimentName: str | None = Field(None, max_length=LONGEST_TEXT)
+    description: str | None = Field(None, max_length=LONGEST_TEXT)
+
+    def overrides(self) -> dict[str, Any]:
+        """Return what differs, by the keys of a deployment's file."""
+        retry, resources = self.retrySettings, self.resources
+        found = {
+            "settings.mini_batch_size": self.miniBatchSize,
+            "settings.error_threshold": self.errorThreshold,
+            "settings.max_concurrency_per_instance": self.maxConcurrencyPerInstance,
+            "settings.logging_level": self.loggingLevel and self.loggingLevel.lower(),
+            "settings.output_file_name": self.outputFileName,
+            "settings.retry_settings.max_retries": retry and retry.maxRetries,
+            "settings.retry_settings.timeout": retry and _seconds(retry.timeout),
+            "resources.instance_count": resources and resources.instanceCount,
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    def places(self) -> Iterator[tuple[str, DataInput]]:
+        """Yield the inputs that are data."""
+        for name, one in self.InputData.items():
+            if isinstance(one, DataInput):
+                yield name, one
+
+    def literals(self) -> dict[str, str]:
+        """Return the inputs that are values, as YAML writes them."""
+        return {
+            name: one.Value if isinstance(one.Value, str) else json.dumps(one.Value)
+            for name, one in self.InputData.items()
+            if isinstance(one, LiteralInput)
+        }
+
+    def labels(self) -> dict[str, str]:
+        """Return what people call the job."""
+        found = {
+            name: getattr(self, name) for name in ("displayName", "experimentName", "description")
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class JobRequest(Part):
+    """An invocation."""
+
+    properties: JobProperties
+
+
+def _seconds(timeout: str | int | None) -> int | None:
+    return int(timeout.strip("PTS")) if isinstance(timeout, str) else timeout

@@ -1,0 +1,237 @@
+"""All jobs of the service: the queue, and how many may run at once.
+
+What it knows it reads from the folders of the jobs, so that a service that is started again knows
+the same.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections import deque
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from daskprs.azure.serve.refusal import Refusal, not_found
+from daskprs.azure.serve.served_job import LIVE, QUEUED, Asked, ServedJob, ServedStatus
+from daskprs.azure.serve.tokens import VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+T = TypeVar("T")
+LOOK_EVERY_S = 0.2
+RETRY_AFTER_S = 30
+
+
+class Limits(NamedTuple):
+    """How much the service takes on."""
+
+    running: int = 1
+    queued: int = 1000
+
+
+class Registry:
+    """Knows every job, starts those whose turn it is, and takes note of their ends.
+
+    Parameters
+    ----------
+    folder
+        Where jobs live.
+    limits
+        How many may run, and wait.
+
+    """
+
+    def __init__(self, folder: Path, limits: Limits) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._lock = threading.RLock()
+        self._jobs: dict[str, ServedJob] = {}
+        """All, in the order in which they were accepted."""
+        self._queue: deque[ServedJob] = deque()
+        self._running: dict[str, ServedJob] = {}
+        self._children: list[int] = []
+        self._ends: dict[str, ServedStatus] = {}
+        self._number = 0
+        self._woken, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="daskprs-serve", daemon=True)
+
+    def open(self) -> None:
+        """Find what earlier services have left, and begin to work."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        found = [ServedJob.read(path) for path in self._folder.glob("batchjob-*")]
+        jobs = sorted((job for job in found if job), key=lambda job: job.number)
+        for job in sorted(jobs, key=lambda job: (job.asked.created, job.number)):
+            self._jobs[job.asked.name] = job
+        for job in jobs:
+            status = job.status().status
+            if status == QUEUED:
+                self._queue.append(job)
+            elif status in LIVE:
+                self._running[job.asked.name] = job
+            self._number = max(self._number, job.number)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the work; jobs go on by themselves."""
+        self._stop.set()
+        self._woken.set()
+        self._thread.join()
+
+    # ---- for callers ----
+
+    def submit(self, asked: Callable[[str, str, Path], Asked]) -> ServedJob:
+        """Accept a job; `asked` is given its name, the time, and its folder.
+
+        Raises
+        ------
+        Refusal
+            When too many wait, or the disk does not take it.
+
+        """
+        name = f"batchjob-{uuid.uuid4()}"
+        now = datetime.now(UTC).isoformat()
+        with self._lock:
+            self._refuse_more()
+            self._number += 1
+            request = asked(name, now, self._folder / name)
+            job = _on_disk(lambda: ServedJob.create(self._folder / name, request, self._number))
+            self._jobs[name] = job
+            self._queue.append(job)
+        self._woken.set()
+        return job
+
+    def get(self, name: str) -> ServedJob:
+        """Return a job.
+
+        Raises
+        ------
+        Refusal
+            When there is none of that name.
+
+        """
+        job = self._jobs.get(name)
+        if job is None or not job.folder.is_dir():
+            raise not_found("job", name, "name")
+        return job
+
+    def status(self, job: ServedJob) -> ServedStatus:
+        """Return how a job is; what has ended is looked at once."""
+        known = self._ends.get(job.asked.name)
+        if known is not None:
+            return known
+        with self._lock:
+            status = job.status()
+            if status.status not in LIVE:
+                self._ends[job.asked.name] = status
+        return status
+
+    def listed(self, top: int, skip: str | None) -> tuple[list[ServedJob], str | None]:
+        """Return the newest jobs, and the name after which there are more.
+
+        Raises
+        ------
+        Refusal
+            When there is no job `skip`.
+
+        """
+        names = list(reversed(self._jobs))
+        if skip is not None and skip not in self._jobs:
+            raise not_found("job", skip, "$skip")
+        begin = 0 if skip is None else names.index(skip) + 1
+        shown = names[begin : begin + top]
+        more = shown[-1] if len(names) > begin + top else None
+        jobs = [self._jobs[name] for name in shown]
+        return [job for job in jobs if job.folder.is_dir()], more
+
+    def cancel(self, job: ServedJob) -> ServedStatus:
+        """Have a job end; one that has ended stays as it is."""
+        with self._lock:
+            if self.status(job).status in LIVE:
+                _on_disk(job.cancel)
+                with suppress(ValueError):
+                    self._queue.remove(job)
+        return self.status(job)
+
+    def resume(self, job: ServedJob) -> None:
+        """Queue a job again, to go on where it was.
+
+        Raises
+        ------
+        Refusal
+            When it waits, runs, or is done.
+
+        """
+        with self._lock:
+            status = self.status(job).status
+            if status in LIVE or status == "Completed":
+                told = f"The job is {status}; what failed, was canceled or has died can go on."
+                raise Refusal(409, "CannotResume", told, target="name")
+            self._refuse_more()
+            self._number += 1
+            _on_disk(lambda: job.queue(self._number))
+            self._ends.pop(job.asked.name, None)
+            self._queue.append(job)
+        self._woken.set()
+
+    def _refuse_more(self) -> None:
+        if len(self._queue) >= self._limits.queued:
+            told = f"{len(self._queue)} jobs are waiting; this service takes no more for now."
+            headers = {"Retry-After": str(RETRY_AFTER_S)}
+            raise Refusal(429, "TooManyJobs", told, headers=headers)
+
+    # ---- the work ----
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            with self._lock:
+                self._reap()
+                while self._queue and len(self._running) < self._limits.running:
+                    self._start(self._queue.popleft())
+            self._woken.wait(LOOK_EVERY_S)
+            self._woken.clear()
+
+    def _reap(self) -> None:
+        self._children = [pid for pid in self._children if not _reaped(pid)]
+        ended = [name for name, job in self._running.items() if not job.is_alive()]
+        for name in ended:
+            del self._running[name]
+
+    def _start(self, job: ServedJob) -> None:
+        """Start a job whose turn it is; what cannot be started has failed, and says why."""
+        environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+        try:
+            self._children.append(job.start(environment))
+            self._running[job.asked.name] = job
+        except OSError as error:
+            with suppress(OSError), job.driver_output.open("a") as file:
+                file.write(f"daskprs: the job's process cannot be started: {error}\n")
+            with suppress(OSError):
+                job.write_end(1)
+
+
+def _reaped(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    except ChildProcessError:
+        return True
+
+
+def _on_disk(act: Callable[[], T]) -> T:
+    """Do what may fail for the disk's sake, and say so.
+
+    Raises
+    ------
+    Refusal
+        When it does.
+
+    """
+    try:
+        return act()
+    except OSError as error:
+        told = f"The service cannot write to its folder: {error.strerror}."
+        raise Refusal(503, "StorageUnavailable", told) from error

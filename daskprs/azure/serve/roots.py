@@ -1,0 +1,146 @@
+"""The folders that the operator named: nothing outside of them is read or written for a caller."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from daskprs.azure.serve.refusal import Refusal, not_found
+from daskprs.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+URI_PATTERN = r"^(?:/|file:///|azureml://)[^\x00*?\[\]]*$"
+"""What a place may look like; a caller names files and folders, not globs."""
+_STORE = re.compile(
+    r"(?:azureml://(?:.*/)?|/subscriptions/.*/)datastores/(?P<store>[^/]+)/paths/(?P<path>.*)",
+    re.DOTALL,
+)
+"""In all forms that are documented: short, with subscription and workspace, as a resource."""
+
+
+class Roots:
+    """Folders by name.
+
+    Parameters
+    ----------
+    folders
+        A name is that of the data store whose paths lie there:
+        ``azureml://datastores/<name>/paths/…``.
+    option
+        The option by which they were given, for messages.
+
+    Raises
+    ------
+    OptionError
+        When one is no folder.
+
+    """
+
+    def __init__(self, folders: Mapping[str, str], option: str = "--root") -> None:
+        self._folders: dict[str, Path] = {}
+        for name, folder in folders.items():
+            place = Path(folder)
+            if not place.is_dir():
+                msg = f"{option} {name}={folder}: there is no such folder."
+                raise OptionError(msg)
+            self._folders[name] = place.resolve(strict=True)
+
+    @property
+    def names(self) -> list[str]:
+        """Return what they are called."""
+        return list(self._folders)
+
+    def holds(self, path: Path) -> bool:
+        """Say whether a resolved path lies in one of them."""
+        return any(path.is_relative_to(folder) for folder in self._folders.values())
+
+    def existing(self, uri: str, *, folder: bool, target: str) -> Path:
+        """Return the file or folder that a caller names, its symbolic links resolved.
+
+        Of a folder the links inside are looked at, too.
+
+        Raises
+        ------
+        Refusal
+            When it, or what it leads to, lies outside, or when it is not there.
+
+        """
+        path = self._inside(uri, target)
+        if not (path.is_dir() if folder else path.is_file()):
+            raise not_found("folder" if folder else "file", uri, target)
+        if folder:
+            self._refuse_links(path, uri, target)
+        return path
+
+    def new(self, uri: str, target: str) -> Path:
+        """Return the place that a caller names for output, whether or not it is there.
+
+        Raises
+        ------
+        Refusal
+            When it lies outside.
+
+        """
+        return self._inside(uri, target)
+
+    def _inside(self, uri: str, target: str) -> Path:
+        try:
+            path = self._named(uri).resolve()
+        except (OSError, RuntimeError, ValueError):  # too long, a loop of links, no such name
+            raise self._outside(uri, target) from None
+        if not self.holds(path):
+            raise self._outside(uri, target)
+        return path
+
+    def _named(self, uri: str) -> Path:
+        if store := _STORE.fullmatch(uri):
+            folder = self._folders.get(store["store"])
+            if folder is None:
+                raise ValueError(store["store"])
+            return folder / store["path"].lstrip("/")
+        if uri.startswith("file:///"):
+            return Path(unquote(uri.removeprefix("file://"), errors="strict"))
+        if not uri.startswith("/"):
+            raise ValueError(uri)
+        return Path(uri)
+
+    def _outside(self, uri: str, target: str) -> Refusal:
+        """Return one answer for all that is outside, so that nobody learns what is there."""
+        known = ", ".join(f"azureml://datastores/{name}/paths/" for name in self._folders)
+        told = f"{uri!r} does not lie in a folder that this service may use: {known or 'none'}."
+        return Refusal(403, "PathNotAllowed", told, target=target)
+
+    def _refuse_links(self, folder: Path, uri: str, target: str) -> None:
+        try:
+            bad = next((link for link in _links(folder) if not self.holds(link.resolve())), None)
+        except (OSError, RuntimeError) as error:
+            told = f"{uri!r} cannot be searched: {type(error).__name__}."
+            raise Refusal(403, "PathNotAllowed", told, target=target) from error
+        if bad is not None:
+            told = (
+                f"In {uri!r} the link {str(bad.relative_to(folder))!r} leads out of the folders "
+                "that this service may use."
+            )
+            raise Refusal(403, "PathNotAllowed", told, target=target)
+
+
+def _links(folder: Path) -> Iterator[Path]:
+    """Yield the symbolic links under a folder, those under linked folders included."""
+    waiting, seen = [str(folder)], set()
+    while waiting:
+        here = waiting.pop()
+        status = os.stat(here)  # noqa: PTH116 - as many as there are folders
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        with os.scandir(here) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield Path(entry.path)
+                if entry.is_dir():
+                    waiting.append(entry.path)

@@ -1,0 +1,268 @@
+"""One job of the service: a folder from which all of it can be known, whoever asks.
+
+::
+
+    <folder>/request.json     what was asked for, once it was accepted
+    <folder>/ticket.<turn>    its place in the queue; each resume is another turn
+    <folder>/process.<turn>   locked by the job's process as long as that lives; its number
+    <folder>/cancel.<turn>    somebody wants its end
+    <folder>/ended.<turn>     how its process ended
+    <folder>/driver.txt       what its process wrote
+    <folder>/job/             the job folder, as of any job
+    <folder>/output/          its output, unless the caller said where
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.errors import JobFolderError
+from daskprs.job_folder import JobFolder, whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from daskprs.status import JobState
+
+LOCK_FD = 3
+"""The descriptor by which a job's process holds its lock."""
+ABOVE_LOCK_FD = 10
+PATIENCE_S = 60.0
+"""A job that was told to end and has not for so long is killed when it is told again."""
+TOLD_BYTES = 4000
+QUEUED, RUNNING, CANCEL_REQUESTED = "Queued", "Running", "CancelRequested"
+COMPLETED, FAILED, CANCELED = "Completed", "Failed", "Canceled"
+LIVE = {QUEUED, RUNNING, CANCEL_REQUESTED}
+STATUS_OF_CODE = {0: COMPLETED, 130: CANCELED}
+
+
+class Asked(NamedTuple):
+    """What a caller asked for."""
+
+    name: str
+    deployment: str
+    created: str
+    """When, in UTC."""
+    caller: str
+    """The name of the token."""
+    inputs: dict[str, dict[str, str]]
+    outputs: dict[str, dict[str, str]]
+    overrides: dict[str, Any]
+    words: list[str]
+    """What the job's process does: a module of Python, and its arguments."""
+    output_dir: str
+    labels: dict[str, str]
+    """What people call it; nothing depends on it."""
+
+
+class ServedStatus(NamedTuple):
+    """How a job is."""
+
+    status: str
+    """As Azure calls it."""
+    died: bool = False
+    """Its process ended without saying how: it may be gone on with."""
+
+
+class ServedJob:
+    """A folder of the service.
+
+    Parameters
+    ----------
+    folder
+        It is there.
+    asked
+        What is in its request.
+
+    """
+
+    def __init__(self, folder: Path, asked: Asked) -> None:
+        self.folder = folder
+        self.asked = asked
+        self.job = JobFolder(folder / "job")
+        self.turn = max(
+            (int(path.suffix[1:]) for path in folder.glob("ticket.*") if path.suffix[1:].isdigit()),
+            default=0,
+        )
+
+    @classmethod
+    def create(cls, folder: Path, asked: Asked, number: int) -> ServedJob:
+        """Make a job that waits for its turn; once it returns, it is not lost any more."""
+        folder.mkdir(parents=True, mode=0o700)
+        job = cls(folder, asked)
+        job.queue(number)
+        with whole_file(folder / "request.json") as file:
+            file.write(json.dumps(asked._asdict()).encode())
+        return job
+
+    @classmethod
+    def read(cls, folder: Path) -> ServedJob | None:
+        """Return the job in a folder; None where none was accepted."""
+        try:
+            return cls(folder, Asked(**json.loads((folder / "request.json").read_bytes())))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def queue(self, number: int) -> None:
+        """Begin another turn, behind all that have a lower number."""
+        with whole_file(self.folder / f"ticket.{self.turn + 1}") as file:
+            file.write(str(number).encode())
+        self.turn += 1
+
+    @property
+    def number(self) -> int:
+        """Its place in the queue."""
+        return int(self._of_turn("ticket").read_text())
+
+    @property
+    def driver_output(self) -> Path:
+        """What its process wrote, of all turns."""
+        return self.folder / "driver.txt"
+
+    # ---- how it is ----
+
+    def status(self) -> ServedStatus:
+        """Return how it is, as its folder tells."""
+        if self.is_alive():  # first: a process tells its end before it lets go
+            wanted = self._of_turn("cancel").exists()
+            return ServedStatus(CANCEL_REQUESTED if wanted else RUNNING)
+        code = self.exit_code()
+        if code is not None:
+            return ServedStatus(STATUS_OF_CODE.get(code, FAILED))
+        if self._of_turn("cancel").exists():
+            return ServedStatus(self._told_by_job() or CANCELED)
+        if not self._was_started():
+            return ServedStatus(QUEUED)
+        told = self._told_by_job()
+        return ServedStatus(told or FAILED, died=told is None)
+
+    def is_alive(self) -> bool:
+        """Say whether its process lives: the kernel knows, by a lock that dies with it."""
+        try:
+            fd = os.open(self._of_turn("process"), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def exit_code(self) -> int | None:
+        """Return that of its process; None where it has not told any."""
+        try:
+            return int(json.loads(self._of_turn("ended").read_bytes())["exit_code"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def job_state(self) -> JobState | None:
+        """Return what the job folder tells; None as long as no job has begun in it."""
+        from daskprs.status import state_of
+
+        with suppress(JobFolderError, OSError):
+            return state_of(self.job)
+        return None
+
+    def last_words(self) -> str:
+        """Return the end of what its process wrote."""
+        try:
+            with self.driver_output.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TOLD_BYTES))
+                return file.read().decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+    def _told_by_job(self) -> str | None:
+        """Return the end that the job folder tells of, by a driver that did not tell it here."""
+        state = self.job_state()
+        return state.status if state is not None and state.status in {COMPLETED, FAILED} else None
+
+    def _was_started(self) -> bool:
+        """Say whether a process was begun: one that is left empty never came to be."""
+        try:
+            return self._of_turn("process").stat().st_size > 0
+        except OSError:
+            return False
+
+    # ---- what is done with it ----
+
+    def start(self, environment: Mapping[str, str]) -> int:
+        """Start its process, in a session of its own, and return the number of that.
+
+        The process is given the lock, so that there is no moment in which it lives without.
+        """
+        fd = os.open(self._of_turn("process"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, ABOVE_LOCK_FD)
+        finally:
+            os.close(fd)
+        try:
+            pid = _spawned(self._command(), environment, high, str(self.driver_output))
+            os.pwrite(high, str(pid).encode(), 0)  # it does the same, should this one die here
+            return pid
+        finally:
+            os.close(high)
+
+    def _command(self) -> list[str]:
+        module = "daskprs.azure.serve.job_process"
+        words: Sequence[str] = self.asked.words
+        if self.turn > 1 and self.job_state() is not None:
+            words = ["daskprs", "resume", str(self.job), "--quiet"]
+        return [sys.executable, "-P", "-m", module, str(self.folder), str(self.turn), *words]
+
+    def write_end(self, exit_code: int) -> None:
+        """Tell how its process ended."""
+        with whole_file(self._of_turn("ended")) as file:
+            file.write(json.dumps({"exit_code": exit_code, "at": time.time()}).encode())
+
+    def cancel(self) -> None:
+        """Have it end; what it has done is kept.
+
+        The wish is written first: a process that is only about to say who it is finds it then.
+        """
+        wish = self._of_turn("cancel")
+        again = wish.exists() and time.time() - wish.stat().st_mtime > PATIENCE_S
+        if not wish.exists():
+            wish.touch()
+        with suppress(OSError, ValueError):
+            pidfd = os.pidfd_open(int(self._of_turn("process").read_text()))
+            try:
+                if self.is_alive():  # else the number may be another's by now
+                    signal.pidfd_send_signal(pidfd, signal.SIGKILL if again else signal.SIGTERM)
+            finally:
+                os.close(pidfd)
+
+    def is_wanted(self) -> bool:
+        """Say whether nobody has asked for its end."""
+        return not self._of_turn("cancel").exists()
+
+    def _of_turn(self, what: str) -> Path:
+        return self.folder / f"{what}.{self.turn}"
+
+
+def _spawned(command: list[str], environment: Mapping[str, str], lock: int, output: str) -> int:
+    """Start a process that has nothing of this one but a lock, and that outlives it."""
+    return os.posix_spawn(
+        command[0],
+        command,
+        dict(environment),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, lock, LOCK_FD),
+        ],
+        setsid=True,
+        setsigmask=[],
+    )

@@ -1,0 +1,108 @@
+"""The service as a process: its socket, its server, its end."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, NamedTuple
+
+import uvicorn
+
+from daskprs.azure.serve.app import application
+from daskprs.azure.serve.endpoint import Endpoint
+from daskprs.azure.serve.gate import Gate
+from daskprs.azure.serve.registry import Registry
+from daskprs.errors import OptionError
+from daskprs.job_lock import held
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from daskprs.azure.serve.deployment import Deployments
+    from daskprs.azure.serve.registry import Limits
+    from daskprs.azure.serve.roots import Roots
+    from daskprs.azure.serve.tokens import Tokens
+
+GRACE_S = 5
+BACKLOG = 2048
+LOOPBACK = ("127.", "::1")
+
+
+class Service(NamedTuple):
+    """What is served, and how."""
+
+    name: str
+    deployments: Deployments
+    tokens: Tokens
+    inputs: Roots
+    outputs: Roots
+    folder: Path
+    """Where jobs live."""
+    limits: Limits
+    most_bytes: int
+    """Of the body of a request."""
+    host: str = "127.0.0.1"
+    port: int = 8000
+    certificate: str | None = None
+    key: str | None = None
+
+    def run(self, tell: Callable[[str], None]) -> None:
+        """Serve until a signal says that it is enough; jobs go on without.
+
+        Raises
+        ------
+        OptionError
+            When the address cannot be used.
+        JobFolderLocked
+            When another service works in the folder.
+
+        """
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        alone = held(self.folder / "lock", f"the folder of a service, {self.folder}")
+        with alone, _listening(self.host, self.port) as listener:
+            registry = Registry(self.folder, self.limits)
+            registry.open()
+            try:
+                self._serve(registry, listener, tell)
+            finally:
+                registry.close()
+
+    def _serve(
+        self, registry: Registry, listener: socket.socket, tell: Callable[[str], None]
+    ) -> None:
+        endpoint = Endpoint(self.name, self.deployments, self.inputs, self.outputs, registry)
+        app = application(endpoint, lambda: server.should_exit)
+        server = uvicorn.Server(
+            uvicorn.Config(
+                Gate(app, self.tokens, self.most_bytes),
+                http="h11",
+                loop="asyncio",
+                ws="none",
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE_S,
+                ssl_certfile=self.certificate,
+                ssl_keyfile=self.key,
+            )
+        )
+        host, port = listener.getsockname()[:2]
+        if not self.certificate and not host.startswith(LOOPBACK):
+            tell(
+                f"Warning: {host} is seen by others, and tokens travel unprotected. Give "
+                "--certificate and --key, or stand behind a proxy that has them."
+            )
+        kind = "https" if self.certificate else "http"
+        shown = f"[{host}]" if ":" in host else host
+        tell(f"{self.name} is served at {kind}://{shown}:{port}/jobs")
+        server.run(sockets=[listener])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        msg = f"--host {host} --port {port}: this address cannot be served: {error}."
+        raise OptionError(msg) from error

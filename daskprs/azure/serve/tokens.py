@@ -1,0 +1,185 @@
+"""Bearer tokens: who may use the service, for how long, and which service."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import stat
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.azure.serve.refusal import unauthorized
+from daskprs.errors import OptionError, YamlError
+from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.form import Form, filled, works
+from daskprs.yaml_files.mistakes import Mistake, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+VARIABLE = "DASKPRS_SERVE_TOKENS"
+"""The environment variable that may hold what a file of tokens holds."""
+SHORTEST = 16
+_SHA256 = re.compile("[0-9a-fA-F]{64}")
+
+
+class TokenForm(Form):
+    """One token of a file. What is secret of it is checked here: no message may show it."""
+
+    name: str = works()
+    token: Any = works(None)
+    sha256: Any = works(None)
+    audience: str | None = works(None)
+    expires: str | None = works(None)
+
+
+class TokensForm(Form):
+    """A file of tokens."""
+
+    tokens: list[TokenForm] = works(min_length=1)
+
+
+class Token(NamedTuple):
+    """One token; what it is compared by is its hash."""
+
+    name: str
+    digest: bytes
+    audience: str | None = None
+    """The service that it is for; None: any that knows it."""
+    expires: datetime | None = None
+
+
+class Tokens:
+    """The tokens that a service knows, and what it calls itself.
+
+    Parameters
+    ----------
+    known
+        The tokens.
+    audience
+        Tokens for another audience are refused.
+
+    """
+
+    def __init__(self, known: Sequence[Token], audience: str) -> None:
+        self._known = tuple(known)
+        self.audience = audience
+
+    @classmethod
+    def given(cls, path: str | None, audience: str) -> Tokens:
+        """Read them from a file, or from the environment where no file is named.
+
+        Raises
+        ------
+        UsageError
+            When there is no token, or a mistake in what holds them.
+
+        """
+        if path is not None:
+            _refuse_open_file(Path(path))
+            return cls(_tokens(Document.read(path)), audience)
+        text = os.environ.get(VARIABLE, "").strip()
+        if not text:
+            msg = (
+                "serve: no tokens are given, and nobody may use a service without. Name a file of "
+                f"them by --tokens, or put one into the environment variable {VARIABLE}."
+            )
+            raise OptionError(msg)
+        return cls(_tokens(Document(text, VARIABLE)), audience)
+
+    def caller(self, authorization: str | None, now: datetime) -> str:
+        """Return the name of the token in a header ``Authorization``.
+
+        All known tokens are compared, each in constant time, so that how long it takes says
+        nothing of them.
+
+        Raises
+        ------
+        Refusal
+            When there is none, when it is unknown, expired, or for another audience.
+
+        """
+        kind, _, given = (authorization or "").strip().partition(" ")
+        if kind.lower() != "bearer" or not given.strip():
+            raise unauthorized("MissingToken", "Send a token: Authorization: Bearer <token>.")
+        digest = hashlib.sha256(given.strip().encode(errors="surrogateescape")).digest()
+        found = None
+        for token in self._known:
+            if hmac.compare_digest(token.digest, digest):
+                found = token
+        if found is None:
+            raise unauthorized("InvalidToken", "This service does not know the token.")
+        if found.expires is not None and found.expires <= now:
+            raise unauthorized("ExpiredToken", f"The token has expired at {found.expires}.")
+        if found.audience not in {None, self.audience}:
+            told = f"The token is for the audience {found.audience}; here it is {self.audience}."
+            raise unauthorized("InvalidAudience", told)
+        return found.name
+
+
+def _tokens(document: Document) -> list[Token]:
+    """Return what is in a document: one token as plain text, or the form."""
+    if isinstance(document.content, str):
+        if len(document.content) < SHORTEST:
+            msg = f"{document.name}: a token has at least {SHORTEST} characters."
+            raise YamlError(msg)
+        return [Token("token", _digest(document.content))]
+    form, mistakes = filled(TokensForm, document.content, document)
+    refuse(mistakes)
+    assert form is not None  # noqa: S101 - it was refused else
+    refuse(
+        Mistake(document.place(("tokens", at)), f"tokens[{at}]", told)
+        for at, one in enumerate(form.tokens)
+        for told in _wrong(one)
+    )
+    return [
+        Token(
+            one.name,
+            bytes.fromhex(one.sha256) if one.sha256 else _digest(one.token),
+            one.audience,
+            None if one.expires is None else datetime.fromisoformat(one.expires),
+        )
+        for one in form.tokens
+    ]
+
+
+def _wrong(form: TokenForm) -> Iterator[str]:
+    if (form.token is None) == (form.sha256 is None):
+        yield "give either its token or the sha256 of it"
+    elif form.sha256 is not None and not _SHA256.fullmatch(str(form.sha256)):
+        yield "sha256: write 64 hexadecimal digits, in quotes"
+    elif form.token is not None and not (
+        isinstance(form.token, str) and len(form.token) >= SHORTEST
+    ):
+        yield f"token: write at least {SHORTEST} characters, in quotes"
+    if form.expires is not None:
+        try:
+            aware = datetime.fromisoformat(form.expires).tzinfo is not None
+        except ValueError:
+            aware = False
+        if not aware:
+            yield (
+                "expires: write a time with its zone, as 2027-01-31T12:00:00Z, "
+                f"not {form.expires!r}"
+            )
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _refuse_open_file(path: Path) -> None:
+    """Refuse a file that everybody on the machine can read or change."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return  # reading it will say so
+    if stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH):
+        msg = (
+            f"--tokens {path}: everybody on this machine can read it or write to it. Make it "
+            f"yours alone: chmod 600 {path}"
+        )
+        raise OptionError(msg)

@@ -1,0 +1,148 @@
+"""The command ``serve``: an HTTP service in front of batch deployments."""
+
+from __future__ import annotations
+
+import importlib.util
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from daskprs.cli_assets import assets_of, with_assets
+from daskprs.cli_ends import every_end
+from daskprs.cli_help import AFTER_SERVE
+from daskprs.cli_options import CONTEXT, pairs
+from daskprs.errors import OptionError
+
+if TYPE_CHECKING:
+    from daskprs.azure.serve.deployment_file import DeploymentFile
+
+AUDIENCE = "https://ml.azure.com"
+FOLDER = "daskprs-endpoint"
+MOST_BODY_KB = 256
+
+
+@click.command("serve", context_settings=CONTEXT, epilog=AFTER_SERVE)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--default", metavar="NAME", help="The deployment that is meant where none is named.")
+@click.option("--name", metavar="NAME", help="Of the endpoint. Default: the files' endpoint_name.")
+@click.option(
+    "--root",
+    "roots",
+    multiple=True,
+    required=True,
+    metavar="NAME=FOLDER",
+    help="A folder that input may lie in: azureml://datastores/NAME/paths/, or its path.",
+)
+@click.option(
+    "--output-root",
+    "output_roots",
+    multiple=True,
+    metavar="NAME=FOLDER",
+    help="A folder that callers may have output written to. Default: none, it stays with the job.",
+)
+@click.option(
+    "--tokens",
+    metavar="FILE",
+    help="The tokens that count. Default: the environment variable DASKPRS_SERVE_TOKENS.",
+)
+@click.option("--audience", default=AUDIENCE, show_default=True, help="What tokens are for.")
+@click.option(
+    "--folder", default=FOLDER, show_default=True, help="Where jobs live; also after a restart."
+)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True)
+@click.option("--certificate", metavar="FILE", help="For https, with --key.")
+@click.option("--key", metavar="FILE", help="For https, with --certificate.")
+@click.option(
+    "--max-jobs", type=click.IntRange(1), default=1, show_default=True, help="Jobs at a time."
+)
+@click.option(
+    "--max-queued", type=click.IntRange(0), default=1000, show_default=True, help="Jobs that wait."
+)
+@click.option(
+    "--max-body-kb",
+    type=click.IntRange(1),
+    default=MOST_BODY_KB,
+    show_default=True,
+    help="Size of a request.",
+)
+@with_assets
+@click.option(
+    "--client",
+    "--scheduler",
+    metavar="ADDRESS",
+    help="The scheduler of a Dask cluster for the jobs. Default: the cores of this machine.",
+)
+def serve(files: tuple[str, ...], **values: Any) -> None:
+    """Serve the batch deployments that the YAML files FILE... describe, over HTTP.
+
+    Jobs are processes of their own: they go on when the service ends, and it knows them again.
+    """
+    with every_end():
+        _refuse_without_packages()
+        from daskprs.azure.serve.deployment import Deployments
+        from daskprs.azure.serve.registry import Limits
+        from daskprs.azure.serve.roots import Roots
+        from daskprs.azure.serve.server import Service
+        from daskprs.azure.serve.tokens import Tokens
+
+        if bool(values["certificate"]) != bool(values["key"]):
+            msg = "serve: --certificate and --key are given together."
+            raise OptionError(msg)
+        known = _deployments(files, values)
+        named = [one.endpoint_name for one in known if one.endpoint_name]
+        service = Service(
+            name=values["name"] or (named or ["endpoint"])[0],
+            deployments=Deployments(known, values["default"]),
+            tokens=Tokens.given(values["tokens"], values["audience"]),
+            inputs=Roots(pairs("--root", values["roots"])),
+            outputs=Roots(pairs("--output-root", values["output_roots"]), "--output-root"),
+            folder=Path(values["folder"]).absolute(),
+            limits=Limits(values["max_jobs"], values["max_queued"]),
+            most_bytes=values["max_body_kb"] << 10,
+            host=values["host"],
+            port=values["port"],
+            certificate=values["certificate"],
+            key=values["key"],
+        )
+        with suppress(KeyboardInterrupt):  # the usual end
+            service.run(click.echo)
+
+
+def _deployments(files: tuple[str, ...], values: dict[str, Any]) -> list[DeploymentFile]:
+    from daskprs.azure.serve.deployment_file import DeploymentFile
+
+    words = _forwarded(values)
+    assets = assets_of(values)
+    known = [DeploymentFile(file, assets, words) for file in files]
+    for file, one in zip(files, known, strict=True):
+        if one.without_effect:
+            keys = ", ".join(one.without_effect)
+            click.echo(f"daskprs: {file}: without effect here: {keys}.", err=True)
+    return known
+
+
+def _forwarded(values: dict[str, Any]) -> list[str]:
+    """Return what each job is to be told, wherever its process works."""
+    words = []
+    for option in ("asset", "datastore"):
+        for word in values[option]:
+            name, _, path = word.partition("=")
+            words += [f"--{option}", f"{name}={Path.cwd() / path}"]
+    if values["assets"]:
+        words += ["--assets", str(Path.cwd() / values["assets"])]
+    if values["client"]:
+        words += ["--client", values["client"]]
+    return words
+
+
+def _refuse_without_packages() -> None:
+    missing = [name for name in ("fastapi", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        msg = (
+            f"serve: {' and '.join(missing)} cannot be imported. Install the extra: "
+            'pip install "daskprs[serve]"'
+        )
+        raise OptionError(msg)

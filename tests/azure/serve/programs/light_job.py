@@ -1,0 +1,30 @@
+"""A job of the service that is none of daskprs: quick, and does as its input says.
+
+The input is a file with words: ``wait PATH`` until that is there, ``write NAME TEXT`` into the
+output folder, ``link NAME TARGET`` there, ``say TEXT``, ``exit CODE``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+data, output = Path(sys.argv[1]), Path(sys.argv[2])
+output.mkdir(parents=True, exist_ok=True)
+lines = data.read_text().splitlines() if data.is_file() else []
+for line in lines:
+    word, *rest = line.split(" ")
+    match word:
+        case "wait":
+            while not Path(rest[0]).exists():
+                time.sleep(0.01)
+        case "write":
+            output.joinpath(rest[0]).write_text(" ".join(rest[1:]))
+        case "link":
+            output.joinpath(rest[0]).symlink_to(rest[1])
+        case "say":
+            print(" ".join(rest), flush=True)
+        case "exit":
+            sys.exit(int(rest[0]))
+output.joinpath("done.txt").write_text(str(data))

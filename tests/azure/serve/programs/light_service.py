@@ -1,0 +1,39 @@
+"""A service whose deployments are light jobs: what is tested is the service, not a model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from daskprs.azure.serve.deployment import Deployments, Invocation
+from daskprs.azure.serve.registry import Limits
+from daskprs.azure.serve.roots import Roots
+from daskprs.azure.serve.server import Service
+from daskprs.azure.serve.tokens import Tokens
+
+
+class Light(NamedTuple):
+    """A deployment that runs `light_job`."""
+
+    name: str
+
+    def words(self, invocation: Invocation) -> list[str]:
+        """Return the module and its arguments."""
+        data = next(iter(invocation.data.values()), "/dev/null")
+        return ["light_job", data, invocation.output_dir]
+
+
+home, names, default, running, queued = sys.argv[1:]
+service = Service(
+    name="light",
+    deployments=Deployments([Light(name) for name in names.split(",")], default or None),
+    tokens=Tokens.given(str(Path(home, "tokens.yml")), "https://ml.azure.com"),
+    inputs=Roots({"data": str(Path(home, "data"))}),
+    outputs=Roots({"results": str(Path(home, "results"))}),
+    folder=Path(home, "jobs"),
+    limits=Limits(int(running), int(queued)),
+    most_bytes=1 << 16,
+    port=0,
+)
+service.run(lambda line: print(line, flush=True))

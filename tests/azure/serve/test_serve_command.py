@@ -1,0 +1,178 @@
+"""`daskprs serve`, with real deployments: from YAML file to predictions, over HTTP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import httpx
+from click.testing import CliRunner
+from polling import poll_for
+from services import LIVE, TOKEN, body
+
+from daskprs.azure.serve.tokens import VARIABLE
+from daskprs.cli import main
+from daskprs.job_folder import JobFolder
+from daskprs.status import state_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SCORE = """
+import os, time
+from pathlib import Path
+
+def init():
+    global word
+    word = os.environ["WORD"]
+    assert "DASKPRS_SERVE_TOKENS" not in os.environ
+
+def run(files):
+    print("scoring", len(files))
+    for file in files:
+        while Path(file).read_text() == "wait" and not Path("GATE").exists():
+            time.sleep(0.01)
+    return [f"{word} {Path(file).name} of {len(files)}" for file in files]
+"""
+DEPLOYMENT = """
+name: {name}
+endpoint_name: greetings
+type: model
+code_configuration: {{code: code, scoring_script: score.py}}
+settings:
+  mini_batch_size: 2
+  max_concurrency_per_instance: 1
+  environment_variables: {{WORD: {name}}}
+"""
+
+
+def written(home: Path) -> None:
+    """Write two deployments, their script, data and a token."""
+    home.joinpath("code").mkdir()
+    script = SCORE.replace("GATE", str(home / "gate"))
+    home.joinpath("code", "score.py").write_text(script)
+    for name in ("hello", "bye"):
+        home.joinpath(f"{name}.yml").write_text(DEPLOYMENT.format(name=name))
+    home.joinpath("data").mkdir()
+    for number in range(3):
+        home.joinpath("data", f"{number}.txt").write_text("")
+
+
+@contextmanager
+def served(home: Path, *more: str) -> Iterator[httpx.Client]:
+    """Yield a client of `daskprs serve`, and end that as a person does."""
+    words = ["serve", str(home / "hello.yml"), str(home / "bye.yml"), "--default", "hello"]
+    words += ["--root", f"data={home}/data", "--folder", str(home / "jobs"), "--port", "0"]
+    with home.joinpath("service.txt").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "daskprs", *words, *more],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**os.environ, VARIABLE: TOKEN},
+            text=True,
+        )
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith("greetings is served at http://127.0.0.1:"), line
+    limits = httpx.Limits(max_keepalive_connections=0)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    url = line.split()[-1].removesuffix("/jobs")
+    with httpx.Client(base_url=url, headers=headers, limits=limits, timeout=60) as client:
+        yield client
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def ended(client: httpx.Client, name: str) -> str:
+    """Wait for the end of a job."""
+
+    def status() -> str:
+        return str(client.get(f"/jobs/{name}").json()["properties"]["status"])
+
+    assert poll_for(lambda: status() not in LIVE, 120), client.get(f"/jobs/{name}/stream").text
+    return status()
+
+
+def test_deployments_are_invoked_and_their_predictions_fetched(tmp_path: Path) -> None:
+    """Each by its name, with overrides; the job folder is that of any job."""
+    written(tmp_path)
+    with served(tmp_path) as client:
+        folder = "azureml://datastores/data/paths/"
+        given = body(folder, "UriFolder", miniBatchSize=3, outputFileName="out.csv")
+        bye = {"azureml-model-deployment": "bye"}
+        names = [
+            client.post("/jobs", json=body(folder, "UriFolder")).json()["name"],
+            client.post("/jobs", json=given, headers=bye).json()["name"],
+        ]
+        assert [ended(client, name) for name in names] == ["Completed"] * 2
+        first, second = names
+        job = client.get(f"/jobs/{first}").json()["properties"]
+        assert job["miniBatches"] == {"total": 2, "succeeded": 2, "failed": 0}
+        assert job["items"] == {"total": 3, "succeeded": 3, "failed": 0}
+        assert client.get(f"/jobs/{first}/outputs/predictions.csv").text.splitlines() == [
+            "hello 0.txt of 2",
+            "hello 1.txt of 2",
+            "hello 2.txt of 1",
+        ]
+        predictions = client.get(f"/jobs/{second}/outputs/out.csv").text.splitlines()
+        assert predictions[0] == "bye 0.txt of 3"
+        logs = [one["path"] for one in client.get(f"/jobs/{first}/logs").json()["value"]]
+        assert "job_result.txt" in logs
+        (stdout,) = (path for path in logs if path.startswith("user/stdout/"))
+        assert "scoring 2" in client.get(f"/jobs/{first}/logs/{stdout}").text
+        assert "Completed" in client.get(f"/jobs/{first}/stream").text
+    state = state_of(JobFolder(tmp_path / "jobs" / first / "job"))
+    assert state.status == "Completed"
+
+
+def test_a_job_that_died_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Its process is killed, with all that it has started; what was done is not done again."""
+    written(tmp_path)
+    tmp_path.joinpath("data", "2.txt").write_text("wait")
+    with served(tmp_path) as client:
+        given = body("azureml://datastores/data/paths/", "UriFolder")
+        name = client.post("/jobs", json=given).json()["name"]
+        process = tmp_path / "jobs" / name / "process.1"
+
+        def done() -> int:
+            counts = client.get(f"/jobs/{name}").json()["properties"]["miniBatches"]
+            return int(counts["succeeded"]) if counts else 0
+
+        assert poll_for(lambda: done() == 1, 60)
+        os.kill(int(process.read_text()), signal.SIGKILL)
+        assert ended(client, name) == "Failed"
+        job = client.get(f"/jobs/{name}").json()["properties"]
+        assert (job["error"]["code"], job["canResume"]) == ("JobDied", True)
+        tmp_path.joinpath("gate").touch()
+        assert client.post(f"/jobs/{name}/resume").status_code == 202
+        assert ended(client, name) == "Completed"
+        assert len(client.get(f"/jobs/{name}/outputs/predictions.csv").text.splitlines()) == 3
+    assert state_of(JobFolder(tmp_path / "jobs" / name / "job")).runs == 2
+
+
+def refused(home: Path, *words: str, token: str = TOKEN) -> str:
+    """Return what a command line is refused with."""
+    args = ["serve", *words, "--folder", str(home / "jobs"), "--port", "0"]
+    done = CliRunner().invoke(main, args, env={VARIABLE: token})
+    assert done.exit_code == 2, done.output
+    return done.output
+
+
+def test_what_cannot_be_served_is_refused_before_anything_is(tmp_path: Path) -> None:
+    """Files, folders, tokens, addresses."""
+    written(tmp_path)
+    hello, bye, root = str(tmp_path / "hello.yml"), str(tmp_path / "bye.yml"), f"data={tmp_path}"
+    assert "no tokens are given" in refused(tmp_path, hello, "--root", root, token="")
+    assert "--root a=/none" in refused(tmp_path, hello, "--root", "a=/none")
+    assert "hello, bye" in refused(tmp_path, hello, bye, "--root", root, "--default", "third")
+    assert "different names" in refused(tmp_path, hello, hello, "--root", root)
+    assert "cannot be served" in refused(tmp_path, hello, "--root", root, "--host", "203.0.113.1")
+    assert "--key" in refused(tmp_path, hello, "--root", root, "--certificate", "c.pem")
+    tmp_path.joinpath("bad.yml").write_text("name: a\nsetings: {}\n")
+    assert "bad.yml:2:1" in refused(tmp_path, str(tmp_path / "bad.yml"), "--root", root)

@@ -49,6 +49,11 @@ class PipelineFolder:
         """Where ``python`` is this Python, if it has another name."""
         return self.path / "pipeline.bin"
 
+    @property
+    def stand_ins(self) -> Path:
+        """Modules that commands import and that are not installed."""
+        return self.path / "pipeline.stand-ins"
+
     def datastore(self, name: str) -> Path:
         """Return where outputs in a datastore without a root go."""
         return self.path / "pipeline.datastores" / name

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import json
 import os
 import sys
@@ -106,6 +107,16 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 def stands_for(name: str) -> bool:
     """Say whether a module has a stand-in."""
     return name in MODULES
+
+
+def lacking() -> list[str]:
+    """Return the modules whose packages are not installed here, so that a stand-in is needed."""
+    return [name for name in MODULES if not _is_installed(name.partition(".")[0])]
+
+
+def _is_installed(package: str) -> bool:
+    spec = importlib.util.find_spec(package)
+    return spec is not None and not isinstance(spec.loader, StandIns)
 
 
 def has(name: str, attribute: str) -> bool:

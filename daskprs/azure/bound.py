@@ -7,7 +7,12 @@ from typing import NamedTuple
 
 from daskprs.azure.port_form import FILE_TYPES, PATH_TYPES, InputForm
 
-KINDS: dict[str, tuple[type, ...]] = {"integer": (int,), "number": (int, float), "boolean": (bool,)}
+KINDS: dict[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+SWITCHES = {"true": True, "false": False}
 
 
 class Bound(NamedTuple):
@@ -50,18 +55,31 @@ def takes_path(type_: str | None) -> bool:
 def wrong_value(declared: InputForm, bound: Bound) -> str | None:
     """Return what is wrong with a value by the rules of its declaration; None if nothing is."""
     value = bound.value
-    kind = KINDS.get(declared.type or "")
     if value is None or bound.is_path:
         return None
-    if kind is not None and (
-        not isinstance(value, kind) or (kind != (bool,) and isinstance(value, bool))
-    ):
-        return f"it has to be of type {declared.type}, not {value!r}"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        if declared.min is not None and value < declared.min:
+    if declared.type in KINDS:
+        number = _of_type(value, declared.type)
+        if number is None:
+            return f"it has to be of type {declared.type}, not {value!r}"
+        if declared.min is not None and number < declared.min:
             return f"it has to be at least {declared.min:g}, not {value!r}"
-        if declared.max is not None and value > declared.max:
+        if declared.max is not None and number > declared.max:
             return f"it has to be at most {declared.max:g}, not {value!r}"
-    if declared.enum is not None and value not in declared.enum:
+    if declared.enum is not None and str(value) not in map(str, declared.enum):
         return f"it has to be one of {', '.join(map(str, declared.enum))}, not {value!r}"
     return None
+
+
+def _of_type(value: str | float, type_: str) -> float | None:
+    """Return a value as a number of its type, however it is written; None for what is none."""
+    if isinstance(value, str):
+        try:
+            return SWITCHES[value.lower()] if type_ == "boolean" else _number(value, type_)
+        except (KeyError, ValueError):
+            return None
+    fits = isinstance(value, KINDS[type_]) and isinstance(value, bool) == (type_ == "boolean")
+    return value if fits else None
+
+
+def _number(text: str, type_: str) -> float:
+    return int(text) if type_ == "integer" else float(text)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from daskprs.azure.expressions import Optional, Reference, filled_in, parsed
+from daskprs.azure.expressions import filled_in, parsed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from daskprs.azure.expressions import Resolve
+    from daskprs.azure.expressions import Reference, Resolve
 
 MARK = "\ufdd0"
 """Stands for a value while words are told apart; it is no character that may stand in a file."""
@@ -27,22 +27,9 @@ def words(text: str, resolve: Resolve) -> list[str]:
         For quotes that do not close.
 
     """
-    values: list[str] = []
-
-    def marked(one: Reference) -> str | None:
-        value = resolve(one)
-        if value is None:
-            return None
-        values.append(value)
-        return f"{MARK}{len(values) - 1}{MARK}"
-
-    found = shlex.split(filled_in(parsed(text), marked))
-    return [_unmarked(word, values) for word in found]
-
-
-def _unmarked(word: str, values: list[str]) -> str:
-    pieces = word.split(MARK)
-    return "".join(values[int(piece)] if at % 2 else piece for at, piece in enumerate(pieces))
+    values: list[tuple[Reference, str]] = []
+    found = shlex.split(_marked(text, resolve, values))
+    return ["".join(_pieces(word, values)) for word in found]
 
 
 def command_line(text: str, resolve: Resolve, is_path: Callable[[Reference], bool]) -> str:
@@ -56,28 +43,34 @@ def command_line(text: str, resolve: Resolve, is_path: Callable[[Reference], boo
         For an expression that cannot be filled in.
 
     """
-    inside = _inside_quotes(text)
+    values: list[tuple[Reference, str]] = []
+    line, quote = "", ""
+    for at, piece in enumerate(_marked(text, resolve, values).split(MARK)):
+        if at % 2 == 0:
+            quote = _quote_after(piece, quote)
+            line += piece
+            continue
+        one, value = values[int(piece)]
+        line += shlex.quote(value) if is_path(one) and not quote else value
+    return line
 
-    def quoted(one: Reference) -> str | None:
+
+def _marked(text: str, resolve: Resolve, values: list[tuple[Reference, str]]) -> str:
+    """Return a text with the numbers of values instead of them; they are appended."""
+
+    def number(one: Reference) -> str | None:
         value = resolve(one)
-        if value is None or not is_path(one):
-            return value
-        return value if shlex.quote(value) == value or one in inside else shlex.quote(value)
+        if value is None:
+            return None
+        values.append((one, value))
+        return f"{MARK}{len(values) - 1}{MARK}"
 
-    return filled_in(parsed(text), quoted)
+    return filled_in(parsed(text), number)
 
 
-def _inside_quotes(text: str) -> set[Reference]:
-    """Return the references that stand between quotes."""
-    found: set[Reference] = set()
-    quote = ""
-    for part in parsed(text):
-        for piece in part.parts if isinstance(part, Optional) else (part,):
-            if isinstance(piece, str):
-                quote = _quote_after(piece, quote)
-            elif isinstance(piece, Reference) and quote:
-                found.add(piece)
-    return found
+def _pieces(word: str, values: list[tuple[Reference, str]]) -> Iterator[str]:
+    for at, piece in enumerate(word.split(MARK)):
+        yield values[int(piece)][1] if at % 2 else piece
 
 
 def _quote_after(text: str, quote: str) -> str:

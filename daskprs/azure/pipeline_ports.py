@@ -91,7 +91,8 @@ class PipelinePorts:
                 self._values.mistakes.append(Mistake(self._source.place(), f"{flag} {name}", told))
 
     def _input(self, name: str, port: Any, given: str | None) -> Bound:
-        values, source, way = self._values, self._source, ("inputs", name)
+        values, source = self._values, self._source
+        way: tuple[str, ...] = ("inputs", name)
         form = port if isinstance(port, InputForm) else None
         kind = as_type(form.type) if form else None
         is_path = takes_path(kind) or (
@@ -105,6 +106,7 @@ class PipelinePorts:
         if form is None:
             return Bound(port)
         if form.place is not None:
+            way = (*way, "path") if form.path is not None else way
             return values.existing(values.path(form.place, kind, source, *way), source, *way)
         if form.default is None and not form.optional:
             values.wrong(f"it has no value: give it by --input {name}=…", source, *way)

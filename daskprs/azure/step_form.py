@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import field_validator
+
 from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
 from daskprs.yaml_files.form import Form, refused, without_effect, works
 
@@ -41,6 +43,16 @@ class StepForm(Form):
     services: Any = without_effect("nothing listens for it")
     queue_settings: Any = without_effect(HERE)
     is_deterministic: bool | None = without_effect("a step runs whenever its pipeline does")
+
+    @field_validator("environment_variables", mode="before")
+    @classmethod
+    def _words(cls, given: Any) -> Any:
+        """Take switches for the words that they are in an environment."""
+        if not isinstance(given, dict):
+            return given
+        return {
+            name: str(value) if isinstance(value, bool) else value for name, value in given.items()
+        }
 
 
 class ResourcesForm(Form):

@@ -1,0 +1,364 @@
+"""Pipeline files: everything that is wrong is told before anything starts, each with its place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskprs.azure.assets import Assets
+from daskprs.azure.command_step import Command
+from daskprs.azure.pipeline_file import Given, Pipeline, read_pipeline
+from daskprs.azure.task import Task
+from daskprs.errors import YamlError
+from daskprs.pipeline_folder import PipelineFolder
+
+SCORE = """\
+type: pipeline
+inputs:
+  nodes: 2
+  data: {type: uri_folder, path: ./data}
+outputs:
+  rows: {type: uri_file}
+settings: {default_datastore: azureml:blobs}
+jobs:
+  score:
+    type: parallel
+    inputs:
+      data: ${{parent.inputs.data}}
+      model: {type: uri_folder, path: ./model}
+      words: a b
+    outputs:
+      rows: ${{parent.outputs.rows}}
+      more: {path: "azureml://datastores/${{default_datastore}}/paths/${{name}}/more"}
+    mini_batch_size: "5"
+    resources: {instance_count: "${{parent.inputs.nodes}}"}
+    input_data: ${{inputs.data}}
+    task:
+      type: run_function
+      code: ./src
+      entry_script: score.py
+      program_arguments: >-
+        --model ${{inputs.model}}/m.txt --words ${{inputs.words}} --allowed_failed_percent 30
+        --more "${{outputs.more}}"
+      append_row_to: ${{outputs.rows}}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with a script, data and a model, and work in it."""
+    for folder in ("src", "data", "model"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "src/score.py").write_text("def run(mini_batch):\n    return mini_batch\n")
+    (tmp_path / "data/1.txt").write_text("1")
+    (tmp_path / "model/m.txt").write_text("m")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(text: str, assets: Assets | None = None, **given: Any) -> Pipeline:
+    """Read a pipeline file with this text."""
+    Path("p.yml").write_text(text)
+    return read_pipeline("p.yml", PipelineFolder("run"), Given(assets or Assets(), **given))
+
+
+def refused(text: str, assets: Assets | None = None, **given: Any) -> str:
+    """Return why a pipeline file is refused."""
+    with pytest.raises(YamlError) as caught:
+        read(text, assets, **given)
+    return str(caught.value)
+
+
+def task(pipeline: Pipeline, step: str = "score") -> Task:
+    """Return what a parallel step runs."""
+    work = pipeline.steps[step].work
+    assert isinstance(work, Task)
+    return work
+
+
+def command(pipeline: Pipeline, step: str) -> Command:
+    """Return what a command step runs."""
+    work = pipeline.steps[step].work
+    assert isinstance(work, Command)
+    return work
+
+
+def test_a_parallel_step_becomes_a_task_with_its_surface_s_defaults(home: Path) -> None:
+    """What is not said is as it is documented for parallel jobs."""
+    made = task(read(SCORE))
+    more = home / "run/pipeline.datastores/blobs/run.score/more"
+    assert made.options == {
+        "input_type": "files",
+        "mini_batch_size": "5",
+        "node_count": 2,
+        "logging_level": "INFO",
+        "allowed_failed_count": -1,
+        "allowed_failed_percent": 30,
+        "run_max_try": 3,
+        "run_invocation_timeout": 60,
+        "arguments": ["--model", f"{home}/model/m.txt", "--words", "a b", "--more", str(more)],
+        "environment_variables": {},
+        "side_inputs": {"model": str(home / "model")},
+        "output_action": "append_row",
+        "append_row_file_name": "rows",
+    }
+    assert made.data == str(home / "data")
+    assert made.output_dir == home / "run/pipeline.outputs"
+    assert made.job_dir == home / "run/score"
+
+
+def test_overrides_inputs_and_outputs_change_a_file(home: Path) -> None:
+    """Whatever is in it; paths that are given are relative to the working directory."""
+    (home / "other").mkdir()
+    (home / "other/2.txt").write_text("2")
+    pipeline = read(
+        SCORE,
+        overrides=("jobs.score.mini_batch_size=7", "jobs.score.retry_settings.max_retries=0"),
+        inputs={"nodes": "1", "data": "other"},
+        outputs={"rows": "scored.txt", "score.more": "here"},
+    )
+    made = task(pipeline)
+    assert (made.options["mini_batch_size"], made.options["run_max_try"]) == ("7", 1)
+    assert made.options["node_count"] == 1
+    assert made.data == str(home / "other")
+    assert (made.output_dir, made.options["append_row_file_name"]) == (home, "scored.txt")
+    assert made.options["arguments"][-1] == str(home / "here")
+
+
+@pytest.mark.usefixtures("home")
+def test_every_mistake_is_told_in_one_go() -> None:
+    """With file, line, column, the rule, the value, and the nearest known name."""
+    text = SCORE.replace("mini_batch_size: ", "mini_batch_sise: ").replace("data: ./", "")
+    text = (
+        text.replace("./data", "./dat") + "  two: {command: x, inputs: {a: '${{parent.inputs.b}}'}}"
+    )
+    told = refused(text, inputs={"nods": "3"}, outputs={"row": "x"}).splitlines()
+    missing = f"there is no file or folder {Path.cwd()}/dat."
+    sise = "there is no key 'mini_batch_sise'; did you mean 'mini_batch_size'?"
+    unknown = "${{parent.inputs.b}}: there is no input 'b'; known are nodes, data"
+    assert told == [
+        "p.yml:1:1: --input nods: there is no input 'nods'; did you mean 'nodes'?",
+        "p.yml:1:1: --output row: there is no output 'row'; did you mean 'rows'?",
+        f"p.yml:4:34: inputs.data.path: {missing} Did you mean '{Path.cwd()}/data'?",
+        f"p.yml:18:5: jobs.score.mini_batch_sise: {sise}",
+        f"p.yml:28:34: jobs.two.inputs.a: {unknown}",
+    ]
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ('"5"', '"5kbmb"', "jobs.score.mini_batch_size: mini_batch_size='5kbmb': must be"),
+        ("type: parallel", "type: spark", "a step of type 'spark' cannot be run here"),
+        ("  score:", "  ../score:", "'../score' is no name"),
+        ("      more:", "      ../more:", "'../more' is no name"),
+        ('/more"', '/../../more"', "the path climbs out of the datastore 'blobs'"),
+        ("score.py", "scor.py", "there is no entry script"),
+        ("entry_script: score.py", "x: 1", "jobs.score.task.x: there is no key 'x'"),
+        ("      entry_script: score.py\n", "", "jobs.score.task.entry_script: it is missing"),
+        ("    input_data: ${{inputs.data}}\n", "", "jobs.score.input_data: it is missing"),
+        ("input_data: ${{inputs.data}}", "input_data: ./data", "has to be one expression"),
+        ("input_data: ${{inputs.data}}", "input_data: ${{inputs.dat}}", "did you mean 'data'?"),
+        ("input_data: ${{inputs.data}}", "input_data: ${{inputs.words}}", "no folder or mltable"),
+        ("{type: uri_folder, path: ./data}", "{type: uri_file, path: ./data/1.txt}", "uri_file"),
+        (
+            "append_row_to: ${{outputs.rows}}",
+            "append_row_to: ${{outputs.row}}",
+            "did you mean 'rows'",
+        ),
+        ("program_arguments: >-", "program_arguments: >-\n        'open", "No closing quotation"),
+        ("percent 30", "percent 300", "--allowed_failed_percent 300: must be a number from 0 to"),
+        ("./src", "./sources", "there is no folder"),
+        ("nodes: 2", "nodes: 0", "resources.instance_count: input should be greater than or"),
+        ("parent.inputs.nodes", "parent.inputs.node", "cannot stand here; inputs of the pipeline"),
+        ("words: a b", "words: ${{parent.jobs.prep.outputs.o}}", "there is no step 'prep'"),
+        ("words: a b", "words: ${{parent.jobs.score.outputs.rows}}", "score → score"),
+        ("words: a b", "words: ${{parent.jobs.score.inputs.words}}", "depend on themselves"),
+        ("words: a b", "words: ${{input.words}}", "there is no such expression; inputs.<name>"),
+        ("words: a b", "words: ${{inputs.words", "}} is missing"),
+        ("path: ./model", "path: azureml:m:1", "--asset m:1=PATH, or in a mapping file"),
+        ("path: ./model", "path: https://x.org/m.zip", "--asset https://x.org/m.zip=PATH"),
+        ("path: ./model", "path: azureml://datastores/x/paths/m", "--datastore x=FOLDER, or"),
+        ("path: ./model", "path: ./model, type: mltable", "this key is in line"),
+        ("uri_folder, path: ./model", "mltable, path: ./model", "no file MLTable in it"),
+        ("./model}", "./model, mode: mount}", "it has to be one of ro_mount"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(old: str, new: str, told: str) -> None:
+    """The sentence says what would be right."""
+    assert old in SCORE
+    assert told in refused(SCORE.replace(old, new, 1))
+
+
+@pytest.mark.usefixtures("home")
+def test_a_circle_of_steps_is_shown() -> None:
+    """However long it is."""
+    step = "{{command: x, inputs: {{i: '${{{{parent.jobs.{0}.outputs.o}}}}'}}, outputs: {{o: }}}}"
+    steps = {"a": "c", "b": "a", "c": "b", "d": "a"}
+    text = "jobs:\n" + "".join(f"  {one}: {step.format(two)}\n" for one, two in steps.items())
+    assert "the steps wait for each other: " in (told := refused(text))
+    assert "a → c → b → a" in told or "c → b → a → c" in told or "b → a → c → b" in told
+
+
+COMPONENT = """\
+type: command
+name: c
+inputs:
+  n: {type: integer, min: 1, default: 3}
+  kind: {type: string, enum: [one, two], optional: true}
+  data: {type: uri_folder}
+outputs:
+  out: {type: uri_folder}
+code: ../src
+command: >-
+  echo ${{inputs.n}} $[[--kind ${{inputs.kind}}]] ${{inputs.data}} "${{inputs.data}}"
+  ${{outputs.out}}
+"""
+USES = "jobs: {{a: {{component: file:./parts/c.yml, inputs: {{data: {{path: ./data}}{0}}}}}}}"
+
+
+@pytest.fixture
+def parts(home: Path) -> Path:
+    """Return a folder with a component."""
+    (home / "parts").mkdir()
+    (home / "parts/c.yml").write_text(COMPONENT)
+    return home / "parts"
+
+
+def test_a_component_brings_defaults_and_its_own_paths(parts: Path) -> None:
+    """Those of its code are relative to it; a path is quoted where nothing quotes it."""
+    home = parts.parent
+    (home / "my data").mkdir()
+    made = command(read(USES.format("").replace("./data", "./my data")), "a")
+    place = home / "my data"
+    assert made.line == f"echo 3  '{place}' \"{place}\" {home}/run/a/named-outputs/out"
+    assert made.code is not None
+    assert made.code.resolve() == home / "src"
+    assert made.variables["AZURE_ML_INPUT_n"] == "3"
+    assert "--kind two" in command(read(USES.format(", kind: two")), "a").line
+
+
+@pytest.mark.usefixtures("parts")
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (", m: 1", "jobs.a.inputs.m: its component has no input 'm'; "),
+        (", n: many", "jobs.a.inputs.n: it has to be of type integer, not 'many'"),
+        (", n: 0", "jobs.a.inputs.n: it has to be at least 1, not 0"),
+        (", kind: three", "it has to be one of one, two, not 'three'"),
+    ],
+)
+def test_a_component_says_what_it_takes(more: str, told: str) -> None:
+    """By type, range and choice."""
+    assert told in refused(USES.format(more))
+
+
+@pytest.mark.usefixtures("parts")
+def test_mistakes_in_a_component_have_its_name_and_line() -> None:
+    """They are told with those of the pipeline."""
+    text = COMPONENT.replace("command: >", "comand: >").replace("min: 1", "minn: 1")
+    Path("parts/c.yml").write_text(text)
+    told = refused(USES.format(""))
+    assert f"{Path.cwd()}/parts/c.yml:10:1: comand: there is no key 'comand'" in told
+    assert f"{Path.cwd()}/parts/c.yml:4:22: inputs.n.minn: there is no key 'minn'" in told
+    Path("parts/c.yml").unlink()
+    assert "parts/c.yml: it cannot be read" in refused(USES.format(""))
+    assert "is missing" in refused(
+        "jobs: {a: {component: {command: x, inputs: {d: {type: string}}}}}"
+    )
+
+
+def test_what_a_step_says_wins_over_its_component(home: Path) -> None:
+    """Key by key, also inside of retry settings, environment variables and the task."""
+    component = """\
+type: parallel
+inputs: {data: {type: uri_folder}}
+outputs: {rows: {type: uri_file}}
+input_data: ${{inputs.data}}
+mini_batch_error_threshold: 5
+retry_settings: {max_retries: 2, timeout: 50}
+environment_variables: {A: 1, B: 2}
+task: {code: ./src, entry_script: score.py, append_row_to: "${{outputs.rows}}"}
+"""
+    (home / "c.yml").write_text(component)
+    text = """\
+jobs:
+  score:
+    component: ./c.yml
+    inputs: {data: {path: ./data}}
+    mini_batch_error_threshold: 10
+    retry_settings: {max_retries: 5}
+    environment_variables: {B: true}
+"""
+    options = task(read(text)).options
+    assert options["allowed_failed_count"] == 10
+    assert (options["run_max_try"], options["run_invocation_timeout"]) == (6, 50)
+    assert options["environment_variables"] == {"A": "1", "B": "True"}
+    assert options["mini_batch_size"] == 1
+
+
+def test_references_resolve_by_asset_datastore_and_mapping_file(home: Path) -> None:
+    """The version first, then the name; what is given on top of the file wins."""
+    (home / "places").mkdir()
+    (home / "places/here.yml").write_text(
+        "assets: {m: ../model, 'https://x.org/a=b': ../data}\ndatastores: {x: ..}\n"
+    )
+    assets = Assets.read("places/here.yml").and_also({"n:2": "data", "azureml:o": "src"}, {})
+    ways = {
+        "azureml:m:1": "model",
+        "azureml:m@latest": "model",
+        "azureml:n:2": "data",
+        "azureml:o:7": "src",
+        "azureml://registries/r/models/m/versions/3": "model",
+        "azureml://datastores/x/paths/data/": "data",
+        "azureml://subscriptions/s/resourcegroups/g/workspaces/w/datastores/x/paths/model": "model",
+        "https://x.org/a=b": "data",
+        f"file://{home}/model": "model",
+    }
+    for reference, folder in ways.items():
+        text = SCORE.replace("path: ./model", f"path: '{reference}'")
+        made = task(read(text, assets))
+        assert Path(made.options["side_inputs"]["model"]).resolve() == home / folder, reference
+    told = refused(SCORE.replace("./model", "azureml:n:1"), assets)
+    assert "azureml:n:1: nobody has told where this asset is." in told
+
+
+@pytest.mark.usefixtures("home")
+def test_what_has_no_effect_is_said_once_by_reason() -> None:
+    """And a misspelt system flag is a warning with its place."""
+    text = SCORE.replace("type: pipeline", "type: pipeline\ncompute: azureml:cpu\ntags: {a: b}")
+    text = text.replace("percent 30", "percent 30 --resource_monitor_interva 20")
+    notices = read(
+        text.replace("type: parallel", "type: parallel\n    compute: azureml:cpu")
+    ).notices
+    assert (
+        sum(
+            "compute, jobs.score.compute (everything runs on this machine" in one for one in notices
+        )
+        == 1
+    )
+    assert any(one.startswith("Without effect here: tags (") for one in notices)
+    assert any(
+        "warning: jobs.score.task.program_arguments: --resource_monitor" in one for one in notices
+    )
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "text", ["", "[]", "jobs: {}", "jobs: 3", "a", "jobs: {a: }", "type: command"]
+)
+def test_what_is_no_pipeline_is_refused(text: str) -> None:
+    """With a place."""
+    assert refused(text).startswith("p.yml:1:")
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    "word", ["jobs", "jobs.score.inputs.words.x=1", "=3", "jobs.score=[", "a=b: c: d"]
+)
+def test_an_override_that_leads_nowhere_is_refused(word: str) -> None:
+    """It is repeated as it was written."""
+    assert refused(SCORE, overrides=(word,)).startswith(f"--set {word}: ")

@@ -143,7 +143,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
         "p.yml:1:1: --output row: there is no output 'row'; did you mean 'rows'?",
         f"p.yml:4:34: inputs.data.path: {missing} Did you mean '{Path.cwd()}/data'?",
         f"p.yml:18:5: jobs.score.mini_batch_sise: {sise}",
-        f"p.yml:28:34: jobs.two.inputs.a: {unknown}",
+        f"p.yml:29:33: jobs.two.inputs.a: {unknown}",
     ]
 
 

@@ -11,13 +11,14 @@ from daskprs.inputs.delimited_misfit import Misfit
 from daskprs.inputs.delimited_parse import REFUSALS, DelimitedParser, Dialect
 from daskprs.inputs.delimited_sample import Sampler
 from daskprs.inputs.record_scan import RecordScan
+from daskprs.inputs.text_column import TEXT
 from daskprs.inputs.text_file import encoding_of_bytes
 from daskprs.inputs.text_records import Records
 from daskprs.inputs.text_schema import Schema, kept_as_text, schema_of
 from daskprs.inputs.text_source import OpenText, TextFiles, TextSource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -53,10 +54,18 @@ class DelimitedSource(TextSource):
         begins = [header.begin for header in headers]
         text = TextFiles(list(files), begins, reading.encoding, dialect.new_scan)
         super().__init__(files, reading, text)
-        told = kept_as_text(reading.dtypes)
+        names = [name for header in headers for name in header.names]
+        dtypes = _dtypes(names, reading)
+        told = kept_as_text(dtypes)
         sample = Sampler(files, headers, dialect, reading.encoding, told).sample()
         in_all = set[str].intersection(*(set(header.names) for header in headers))
-        schema = schema_of(sample.rows, reading.dtypes, complete=sample.is_complete, in_all=in_all)
+        schema = schema_of(
+            sample.rows,
+            dtypes,
+            complete=sample.is_complete,
+            in_all=in_all,
+            empty_as_string=reading.empty_as_string,
+        )
         check_columns(reading.columns or (), list(schema), "columns")
         self._rows = Rows(
             [header.names for header in headers],
@@ -85,7 +94,16 @@ def _dialect(files: Sequence[InputFile], reading: Reading) -> Dialect:
     delimiter = reading.delimiter or ("\t" if ".tsv" in files[0].name.lower() else ",")
     if not delimiter.isascii() or delimiter == "\0":
         raise OptionError(Option("delimiter", delimiter), ": must be a single ASCII character.")
-    return Dialect(delimiter, encoding_of_bytes(reading.encoding), reading.support_multi_line)
+    encoding = encoding_of_bytes(reading.encoding)
+    return Dialect(delimiter, encoding, reading.support_multi_line, reading.empty_as_string)
+
+
+def _dtypes(names: Sequence[str], reading: Reading) -> Mapping[str, Any]:
+    """Return the types that are given, those of columns that are read as they are written too."""
+    if reading.infer_types and not reading.as_written:
+        return reading.dtypes
+    kept = [name for name in names if not reading.infer_types or name in reading.as_written]
+    return {**dict.fromkeys(kept, TEXT), **reading.dtypes}
 
 
 class Rows(NamedTuple):
@@ -131,6 +149,19 @@ class DelimitedReader:
     def close(self) -> None:
         """Close the file."""
         self._open.close()
+
+    def keep_places(self) -> None:
+        """Make ready for `offsets` after each mini-batch."""
+        self._open.keeps = True
+
+    def offsets(self, mini_batch: MiniBatch) -> list[int]:
+        """Return where in its file each row of a mini-batch begins."""
+        records = self._open.load(mini_batch.piece)
+        return [records.start + one for one in self._rows.dialect.starts_of_rows(records.body)]
+
+    def place(self, mini_batch: MiniBatch, row: int) -> str:
+        """Return the file and line of a row, for people."""
+        return self._open.line_at(mini_batch.piece[0], self.offsets(mini_batch)[row])
 
     def _parsed(self, records: Records, place: int) -> pd.DataFrame:
         names = self._rows.names[place]

@@ -42,10 +42,13 @@ class ArrowParser:
     ----------
     delimiter, encoding
         Of the text.
+    text_is_null
+        Whether a word for null is null in a column of text, too.
 
     """
 
-    def __init__(self, delimiter: str, encoding: str) -> None:
+    def __init__(self, delimiter: str, encoding: str, *, text_is_null: bool = True) -> None:
+        self._text_is_null = text_is_null
         self._quoted = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
         self._unquoted = csv.ParseOptions(delimiter=delimiter, quote_char=False)
         self._decode = None if codecs.lookup(encoding).name in ("utf-8", "ascii") else encoding
@@ -88,7 +91,7 @@ class ArrowParser:
                 null_values=NULLS if may_hold_nulls(body) else EMPTY,
                 true_values=BOOLEANS[True],
                 false_values=BOOLEANS[False],
-                strings_can_be_null=True,
+                strings_can_be_null=self._text_is_null,
             ),
         )
 

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from pandas.errors import ParserError
 
-from daskprs.inputs.delimited_arrow import ArrowParser
+from daskprs.inputs.delimited_arrow import NULLS, ArrowParser
 from daskprs.inputs.record_scan import CR, LF, RecordScan
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from daskprs.inputs.record_scan import Positions
     from daskprs.inputs.text_column import TextColumn
@@ -33,6 +33,8 @@ class Dialect(NamedTuple):
     delimiter: str
     encoding: str
     multi_line: bool
+    empty_as_string: bool = False
+    """Whether cells of text are what is written, and never null."""
 
     def new_scan(self) -> RecordScan:
         """Return a scan that finds record ends, from a record start."""
@@ -40,9 +42,20 @@ class Dialect(NamedTuple):
 
     def rows_in(self, body: bytes) -> int:
         """Return how many rows records are, whether or not they fit."""
+        return len(self.starts_of_rows(body))
+
+    def starts_of_rows(self, body: bytes) -> list[int]:
+        """Return where in records each row begins."""
         ends = self.new_scan().ends(body).tolist()
         bounds = pairwise([0, *ends, len(body)])
-        return sum(not self.is_blank(body[start:stop]) for start, stop in bounds)
+        return [start for start, stop in bounds if not self.is_blank(body[start:stop])]
+
+    def nulls(self, columns: Iterable[TextColumn]) -> dict[str, Any]:
+        """Return what pandas is told of nulls, where it is not to take its own words for them."""
+        if not self.empty_as_string:
+            return {}
+        words = {one.name: list(NULLS) for one in columns if not one.is_text}
+        return {"keep_default_na": False, "na_values": words}
 
     def is_blank(self, record: bytes) -> bool:
         """Say whether a line is one that pandas leaves out."""
@@ -67,7 +80,9 @@ class DelimitedParser:
         self.dialect = dialect
         self.schema = schema
         self.selected = frozenset(selected)
-        self._arrow = ArrowParser(dialect.delimiter, dialect.encoding)
+        self._arrow = ArrowParser(
+            dialect.delimiter, dialect.encoding, text_is_null=not dialect.empty_as_string
+        )
 
     def parse(self, body: bytes, names: Sequence[str], *, is_open: bool = False) -> pd.DataFrame:
         """Return a frame with the wanted ones of the columns that these records have.
@@ -93,10 +108,11 @@ class DelimitedParser:
     ) -> pd.DataFrame:
         """Return the same, whatever Arrow may make of it."""
         told = {column.name: column.told for column in wanted if column.told is not None}
-        frame = read_records(body, names, self.dialect, dtype=told)
+        nulls = self.dialect.nulls(wanted)
+        frame = read_records(body, names, self.dialect, dtype=told, **nulls)
         huge = {column.name: column.parsed for column in wanted if _is_huge(column, frame)}
         if huge:
-            frame = read_records(body, names, self.dialect, dtype=told | huge)
+            frame = read_records(body, names, self.dialect, dtype=told | huge, **nulls)
         fitted = {column.name: column.fit(frame[column.name]) for column in wanted}
         return pd.DataFrame(fitted, index=frame.index)
 

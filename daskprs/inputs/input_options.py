@@ -20,6 +20,8 @@ UNFIT: Mapping[str, tuple[str, ...]] = {
     "parquet": _TEXT,
     "json_lines": _DELIMITED,
     "delimited": (),
+    "mltable": (*_TEXT, "partition_format", "include_path_column"),
+    "mltable_files": (*_TEXT, *_TABLE, "partition_format"),
 }
 _CALLED = {
     "frame": "a frame, which is a table with types of its own",
@@ -27,6 +29,8 @@ _CALLED = {
     "files": "lists of files",
     "parquet": "Parquet, which has types of its own",
     "json_lines": "JSON lines",
+    "mltable": "an MLTable, which says it itself",
+    "mltable_files": "an MLTable that is a list of files",
 }
 
 

@@ -16,7 +16,7 @@ from daskprs.inputs.text_records import LineScan, TextRecords
 from daskprs.inputs.text_source import OpenText, TextFiles, TextSource
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from daskprs.core.mini_batch import MiniBatch
@@ -70,6 +70,7 @@ class JsonLinesSource(TextSource):
             [self._paths.of_file(file.path) for file in files],
             dtypes,
             list(reading.columns or names),
+            reading.drop_invalid_lines,
         )
         self.columns = self._paths.names_with(self._rows.selected)
 
@@ -94,6 +95,8 @@ class Rows(NamedTuple):
     """What the path of each file carries."""
     dtypes: dict[str, Any]
     selected: list[str]
+    drops: bool = False
+    """Whether lines that are no JSON are left out."""
 
 
 class JsonLinesReader:
@@ -102,7 +105,7 @@ class JsonLinesReader:
     def __init__(self, text: TextFiles, rows: Rows) -> None:
         self._open = OpenText(text)
         self._encoding = encoding_of_bytes(text.encoding)
-        self._values, self._dtypes, self._selected = rows
+        self._values, self._dtypes, self._selected, self._drops = rows
         self._place = 0
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
@@ -127,6 +130,19 @@ class JsonLinesReader:
         """Close the file."""
         self._open.close()
 
+    def keep_places(self) -> None:
+        """Make ready for `offsets` after each mini-batch."""
+        self._open.keeps = True
+
+    def offsets(self, mini_batch: MiniBatch) -> list[int]:
+        """Return where in its file each row of a mini-batch begins."""
+        records = self._open.load(mini_batch.piece)
+        return [at for at, line in self._lines(records) if self._is_row(line)]
+
+    def place(self, mini_batch: MiniBatch, row: int) -> str:
+        """Return the file and line of a row, for people."""
+        return self._open.line_at(mini_batch.piece[0], self.offsets(mini_batch)[row])
+
     def _frame(self, records: Records) -> pd.DataFrame:
         rows = clean_rows(records.body, self._encoding, self._dtypes.keys())
         if rows is None:
@@ -137,13 +153,19 @@ class JsonLinesReader:
             raise self._misfit(records, error) from None
 
     def _rows_one_by_one(self, records: Records) -> list[dict[str, Any]]:
-        rows = []
+        return [self._row(line, at) for at, line in self._lines(records) if self._is_row(line)]
+
+    def _lines(self, records: Records) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines that are not blank, and where they begin."""
         at = records.start
         for line in records.body.split(b"\n"):
             if line.strip():
-                rows.append(self._row(line, at))
+                yield at, line
             at += len(line) + 1
-        return rows
+
+    def _is_row(self, line: bytes) -> bool:
+        """Say whether a line is a row, or one that is left out."""
+        return not self._drops or isinstance(parsed(line, self._encoding), dict)
 
     def _row(self, line: bytes, at: int) -> dict[str, Any]:
         row = parsed(line, self._encoding)
@@ -161,16 +183,14 @@ class JsonLinesReader:
         return row
 
     def _misfit(self, records: Records, cause: Exception) -> LoadError:
-        at = records.start
-        for line in records.body.split(b"\n"):
-            row = parsed(line, self._encoding) if line.strip() else ""
+        for at, line in self._lines(records):
+            row = parsed(line, self._encoding)
             name = self._first_misfit(row) if isinstance(row, dict) else None
             if name is not None and isinstance(row, dict):
                 return LoadError(
                     f"{self._where(at)}: column {name!r} holds {row.get(name)!r}, which is no "
                     f"{self._dtypes[name]}. Say dtypes={{{name!r}: ...}} if it is another type."
                 )
-            at += len(line) + 1
         return LoadError(f"{self._where(records.start)} or after it: {cause}")
 
     def _first_misfit(self, row: dict[str, Any]) -> str | None:

@@ -12,8 +12,10 @@ from daskprs.inputs.discover import discover, visible
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.input_options import check_options
+from daskprs.inputs.mltable.place import mltable_at
 from daskprs.inputs.sizes import bytes_per_mini_batch, files_per_mini_batch
 from daskprs.inputs.suffixes import Kind, kind_of_all
+from daskprs.inputs.tables import open_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,6 +110,9 @@ def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Sou
 
 
 def _open_paths(data: Any, reading: Reading) -> Source:
+    mltable = mltable_at(data)
+    if mltable is not None:
+        return _open_mltable(mltable, reading)
     inputs = discover(data)
     if not any(inputs):
         msg = f"{data!r}: there is no file in it."
@@ -121,8 +126,16 @@ def _open_paths(data: Any, reading: Reading) -> Source:
     if not files:
         msg = f"{data!r}: no file in it is a table (hidden files are skipped)."
         raise InputError(msg)
-    source, columns = _open_table(kind, files, reading)
-    return _keyed(source, columns, reading)
+    source = open_table(kind, files, reading)
+    return _keyed(source, source.columns, reading)
+
+
+def _open_mltable(path: str, reading: Reading) -> Source:
+    # What reads YAML is needed by nobody else.
+    from daskprs.inputs.mltable.opening import open_mltable
+
+    source, columns = open_mltable(path, reading)
+    return source if columns is None else _keyed(source, columns, reading)
 
 
 def _kind(inputs: list[FileList], reading: Reading) -> Kind | None:
@@ -138,22 +151,3 @@ def _kind(inputs: list[FileList], reading: Reading) -> Kind | None:
 
 def _visible(inputs: list[FileList]) -> Iterator[InputFile]:
     return (file for one in inputs for file in visible(one))
-
-
-def _open_table(kind: Kind, files: FileList, reading: Reading) -> tuple[TableSource, Sequence[str]]:
-    match kind:
-        case Kind.PARQUET:
-            from daskprs.inputs.parquet import ParquetSource
-
-            parquet = ParquetSource(files, reading)
-            return parquet, parquet.columns
-        case Kind.DELIMITED:
-            from daskprs.inputs.delimited import DelimitedSource
-
-            delimited = DelimitedSource(files, reading)
-            return delimited, delimited.columns
-        case Kind.JSON_LINES:
-            from daskprs.inputs.json_lines import JsonLinesSource
-
-            lines = JsonLinesSource(files, reading)
-            return lines, lines.columns

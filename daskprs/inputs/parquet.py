@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from daskprs.inputs.source import Unit
 
 
+MOST_ROWS_OF_GROUP = 1 << 40
+
+
 class RowGroup(NamedTuple):
     """One row group, as the footer describes it."""
 
@@ -69,6 +72,10 @@ class ParquetSource:
             for number in range(metadata.num_row_groups):
                 group = metadata.row_group(number)
                 self._groups.append(RowGroup(place, number, group.num_rows, group.total_byte_size))
+        if reading.partitions is not None:
+            reading.partitions.check(len(self._groups))
+            wanted = set(reading.partitions.wanted)
+            self._groups = [one for at, one in enumerate(self._groups) if at in wanted]
         self._types = of_all.result()
         self.columns = self._paths.names_with(self._types.schema.names)
 
@@ -162,6 +169,19 @@ class ParquetReader:
     def close(self) -> None:
         """Let go of the row group."""
         self._table = None
+
+    def keep_places(self) -> None:
+        """Do nothing: a slice says where its rows are."""
+
+    def offsets(self, mini_batch: MiniBatch) -> list[int]:
+        """Return a number for each row of a mini-batch that no other row of its file has."""
+        _, group, start, count = mini_batch.piece
+        return [group * MOST_ROWS_OF_GROUP + row for row in range(start, start + count)]
+
+    def place(self, mini_batch: MiniBatch, row: int) -> str:
+        """Return the file, row group and row, for people."""
+        file, group, start, _ = mini_batch.piece
+        return f"{self._paths[file]}, row group {group}, row {start + row}"
 
     @cached_property
     def _to_pandas(self) -> ToPandas:

@@ -14,7 +14,7 @@ from daskprs.inputs.columns import check_columns
 from daskprs.inputs.input_file import open_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from daskprs.inputs.input_file import InputFile
 
@@ -72,7 +72,7 @@ class SchemaOfAll:
             _compare_names(self._first, self._schemas[0], file.path, schema)
         if not any(schema.equals(known, check_metadata=True) for known in self._schemas):
             self._schemas.append(schema)
-        self._note_nulls(metadata, schema)
+        self._with_nulls |= nulls_of(metadata, schema, known=self._with_nulls)
 
     def result(self) -> OneType:
         """Return the one schema, in which integers that are null anywhere are floats.
@@ -95,23 +95,29 @@ class SchemaOfAll:
             msg = f"{file.path} lacks columns that {self._first} has: {', '.join(missing)}."
             raise InputError(msg)
 
-    def _note_nulls(self, metadata: pq.FileMetaData, schema: pa.Schema) -> None:
-        """Note integers and booleans with nulls; without statistics there may be some."""
-        leaves = _leaves(metadata.schema.to_arrow_schema())
-        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-        groups = [group for group in groups if group.num_rows > 0]
-        for field in schema:
-            if field.name in self._with_nulls or not groups:
-                continue
-            if pa.types.is_null(field.type):
-                self._with_nulls.add(field.name)
-            if not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
-                continue
-            place = leaves[field.name]
-            if metadata.schema.column(place).max_definition_level == 0:
-                continue
-            if any(_may_have_nulls(group.column(place).statistics) for group in groups):
-                self._with_nulls.add(field.name)
+
+def nulls_of(metadata: pq.FileMetaData, schema: pa.Schema, known: Collection[str] = ()) -> set[str]:
+    """Return the integers and booleans with nulls; without statistics there may be some.
+
+    Columns that are `known` to have some are not looked at.
+    """
+    leaves = _leaves(metadata.schema.to_arrow_schema())
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    groups = [group for group in groups if group.num_rows > 0]
+    found = set()
+    for field in schema:
+        if field.name in known or not groups:
+            continue
+        if pa.types.is_null(field.type):
+            found.add(field.name)
+        if not (pa.types.is_integer(field.type) or pa.types.is_boolean(field.type)):
+            continue
+        place = leaves[field.name]
+        if metadata.schema.column(place).max_definition_level == 0:
+            continue
+        if any(_may_have_nulls(group.column(place).statistics) for group in groups):
+            found.add(field.name)
+    return found
 
 
 def _may_have_nulls(statistics: pq.Statistics | None) -> bool:

@@ -24,13 +24,16 @@ _DATE_PARTS = {
     "mm": ("%M", r"\d{2}"),
     "ss": ("%S", r"\d{2}"),
 }
+_WILDCARD = re.compile(r"(\*\*|\*)")
+_WILDCARDS = {"**": ".*", "*": "[^/]*"}
 _DATE_TOKEN = re.compile("|".join(_DATE_PARTS))
 
 
 class PartitionFormat:
     """A pattern that each path must end with.
 
-    ``{name}`` stands for text without a slash, ``{name:yyyy/MM/dd}`` for a date.
+    ``{name}`` stands for text without a slash, ``{name:yyyy/MM/dd}`` for a date, ``*`` for any
+    text without a slash and ``**`` for any text.
 
     Raises
     ------
@@ -45,12 +48,12 @@ class PartitionFormat:
         self.names: list[str] = []
         expression, at = "", 0
         for field in _FIELD.finditer(pattern):
-            expression += re.escape(pattern[at : field.start()]) + self._group(field)
+            expression += _plain(pattern[at : field.start()]) + self._group(field)
             at = field.end()
         if not self.names or len(set(self.names)) != len(self.names):
             shown = Option("partition_format", pattern)
             raise OptionError(shown, ": must hold fields such as {user}, each once.")
-        rest = re.escape(pattern[at:])
+        rest = _plain(pattern[at:])
         self._expression = re.compile(f"(?:.*/)?{expression.lstrip('/')}{rest}", re.DOTALL)
 
     def values(self, file: InputFile) -> Values:
@@ -93,6 +96,12 @@ class PartitionFormat:
         except ValueError as error:
             msg = f"{file.path}: {text!r} is no date for {name} of {self.pattern!r}: {error}."
             raise InputError(msg) from error
+
+
+def _plain(text: str) -> str:
+    """Return the expression for what stands between fields."""
+    parts = (part for part in _WILDCARD.split(text) if part)
+    return "".join(_WILDCARDS.get(part) or re.escape(part) for part in parts)
 
 
 def hive_values(file: InputFile) -> Values:

@@ -54,7 +54,9 @@ class PathColumns:
             if self._path_first or values:
                 _refuse_other_bytes(file)
         self._types = {
-            name: _type_of([values[place][1] for values in given])
+            name: _type_of(
+                [values[place][1] for values in given], typed=reading.path_values == "typed"
+            )
             for place, name in enumerate(self.names)
         }
         self._values = {
@@ -129,7 +131,7 @@ def _repeated(value: Any, type_: pa.DataType, count: int) -> pa.Array:
 def _values(file: InputFile, reading: Reading) -> Values:
     if reading.partition_format is not None:
         return PartitionFormat(reading.partition_format).values(file)
-    return hive_values(file)
+    return hive_values(file) if reading.path_values == "typed" else ()
 
 
 def _refuse_other_bytes(file: InputFile) -> None:
@@ -140,12 +142,12 @@ def _refuse_other_bytes(file: InputFile) -> None:
         raise InputError(msg) from None
 
 
-def _type_of(values: list[Any]) -> pa.DataType:
+def _type_of(values: list[Any], *, typed: bool) -> pa.DataType:
     """Return the one type of a column: integers are floats where one of them is null."""
     present = [value for value in values if value != HIVE_NULL]
     if present and all(not isinstance(value, str) for value in present):
         return pa.timestamp("us", tz="UTC")
-    if present and all(_is_int(value) for value in present):
+    if typed and present and all(_is_int(value) for value in present):
         return pa.int64() if len(present) == len(values) else pa.float64()
     return pa.string()
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from daskprs.inputs.partitions import Partitions
+
 InputType = Literal["auto", "files", "table"]
 Header = Literal[
     "no_header", "from_first_file", "all_files_different_headers", "all_files_same_headers"
@@ -32,3 +34,16 @@ class Reading:
     """None: ``all_files_same_headers``."""
     encoding: str = "utf-8"
     support_multi_line: bool = True
+
+    # What only an MLTable says.
+    path_values: Literal["typed", "text"] = "typed"
+    """What paths carry. In an MLTable it is text, and nothing but what a format names."""
+    as_written: frozenset[str] = frozenset()
+    """Columns of delimited text whose cells are kept as they are written."""
+    infer_types: bool = True
+    """Whether the types of delimited text come from samples; else all is text."""
+    empty_as_string: bool = False
+    """Whether no cell of a column of text is null."""
+    drop_invalid_lines: bool = False
+    """Whether lines that are no JSON are left out."""
+    partitions: Partitions | None = None

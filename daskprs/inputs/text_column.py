@@ -37,6 +37,12 @@ class TextColumn(NamedTuple):
         return isinstance(self.parsed, np.dtype) and self.parsed.kind in INTO
 
     @property
+    def is_text(self) -> bool:
+        """Whether it holds text."""
+        is_text = isinstance(self.parsed, str) and self.parsed == TEXT
+        return is_text and self.final is None
+
+    @property
     def is_bool_or_null(self) -> bool:
         """Whether it holds booleans among nulls, as Python objects."""
         return isinstance(self.parsed, str) and self.parsed == BOOL_OR_NULL

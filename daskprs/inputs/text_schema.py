@@ -34,6 +34,7 @@ def schema_of(
     *,
     complete: bool,
     in_all: Container[str],
+    empty_as_string: bool = False,
 ) -> Schema:
     """Return the types that a sample suggests, and those that were given.
 
@@ -47,6 +48,8 @@ def schema_of(
         The sample is the whole input: its types are what pandas makes of it.
     in_all
         Columns that every file has; the others are null in some.
+    empty_as_string
+        A column of nothing is one of text, not of nulls.
 
     Raises
     ------
@@ -60,7 +63,8 @@ def schema_of(
         if name in given:
             schema[name] = _given(name, given[name], sample[name])
         else:
-            suggested = _suggested(sample[name], complete=complete)
+            known = complete and not (empty_as_string and sample[name].isna().all())
+            suggested = _suggested(sample[name], complete=known)
             schema[name] = TextColumn(name, suggested if name in in_all else _or_null(suggested))
         if name not in in_all and not schema[name].takes_null:
             told = f": some files have no column {name!r}, and {schema[name].kind} holds no null. "

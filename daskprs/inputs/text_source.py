@@ -67,6 +67,8 @@ class TextSource:
         self._size = bytes_per_mini_batch(reading.mini_batch_size)
         self._paths = PathColumns(files, reading)
         self._text = text
+        self._partitions = reading.partitions
+        self._firsts = self._number_partitions()
 
     def prepare(self, scratch: Path) -> None:
         """Do nothing: the files are where they are."""
@@ -87,9 +89,11 @@ class TextSource:
 
     def count(self) -> int | None:
         """Return how many ranges there are; None where a stream has to be read for it."""
-        sizes = [size_of(file, self._encoding) for file in self._files]
-        known = [size for size in sizes if size is not None]
-        return sum(-(-size // self._size) for size in known) if len(known) == len(sizes) else None
+        wholes = [self._wholes(place) for place in range(len(self._files))]
+        if any(whole is None for whole in wholes):
+            return None
+        known = [one for whole in wholes for one in whole or ()]
+        return sum(-(-(stop - start) // self._size) for start, stop in known)
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, and which of its bytes."""
@@ -115,16 +119,37 @@ class TextSource:
         }
 
     def _ranges(self, place: int) -> Iterator[tuple[int, int]]:
-        size = size_of(self._files[place], self._encoding)
-        if size is not None:
-            for start in range(0, size, self._size):
-                yield start, min(start + self._size, size)
+        wholes = self._wholes(place)
+        if wholes is not None:
+            for first, end in wholes:
+                for start in range(first, end, self._size):
+                    yield start, min(start + self._size, end)
             return
         opened = self._text.open(place)
         try:
             yield from opened.records.cut(self._size)
         finally:
             opened.file.close()
+
+    def _wholes(self, place: int) -> list[tuple[int, int]] | None:
+        """Return the byte ranges of a file that are cut; None of a stream that is wanted."""
+        size = size_of(self._files[place], self._encoding)
+        if self._partitions is None:
+            return None if size is None else [(0, size)]
+        if size is None:
+            return None if self._firsts[place] in self._partitions.wanted else []
+        return self._partitions.ranges(size, self._firsts[place])
+
+    def _number_partitions(self) -> list[int]:
+        """Return the number of the first partition of each file."""
+        if self._partitions is None:
+            return []
+        firsts, count = [], 0
+        for file in self._files:
+            firsts.append(count)
+            count += self._partitions.count(size_of(file, self._encoding))
+        self._partitions.check(count)
+        return firsts
 
 
 class OpenText:
@@ -134,14 +159,22 @@ class OpenText:
         self._text = text
         self._place = -1
         self._opened: OpenFile | None = None
+        self._last: tuple[tuple[int, int, int], Records] | None = None
+        self.keeps = False
+        """Whether the records of the last mini-batch are kept: somebody will ask where they lie."""
 
     def load(self, piece: tuple[int, int, int]) -> Records:
         """Return the records of a mini-batch; a file that was open before is closed."""
+        if self._last is not None and self._last[0] == piece:
+            return self._last[1]
         place, start, stop = piece
         opened = self._open(place)
         if opened.file.is_stream:
-            return opened.records.between(start, stop)
-        return opened.records.starting_in(start, stop)
+            records = opened.records.between(start, stop)
+        else:
+            records = opened.records.starting_in(start, stop)
+        self._last = (piece, records) if self.keeps else None
+        return records
 
     def line_at(self, place: int, offset: int) -> str:
         """Return the file and line of a byte, for people; the file is read up to it."""
@@ -155,6 +188,7 @@ class OpenText:
 
     def close(self) -> None:
         """Close the file."""
+        self._last = None
         if self._opened is not None:
             self._opened.file.close()
             self._opened = None

@@ -1,0 +1,265 @@
+"""Delta Lake: the Parquet files of one version of a table, as its log describes them."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from daskprs.core.mini_batch import MiniBatch, Where
+from daskprs.errors import InputError, LoadError
+from daskprs.inputs.arrow_pandas import OneType, ToPandas, cast, one_type
+from daskprs.inputs.parquet import MOST_ROWS_OF_GROUP
+from daskprs.inputs.parquet_schema import nulls_of
+from daskprs.inputs.sizes import bytes_per_mini_batch
+from daskprs.yaml_files.mistakes import refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pandas as pd
+
+    from daskprs.inputs.mltable.read import Written
+    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source import Unit
+
+
+class Group(NamedTuple):
+    """One row group of a version."""
+
+    file: int
+    number: int
+    rows: int
+    size_bytes: int
+
+
+def open_delta(written: Written, reading: Reading) -> DeltaSource:
+    """Return the source of a version of a Delta table.
+
+    Raises
+    ------
+    YamlError
+        When there is no such table or version, or the MLTable names several.
+    InputError
+        Where the package `deltalake` is missing, or cannot read what the table asks for.
+
+    """
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ImportError as error:
+        msg = (
+            f'{written.document.name}: read_delta_lake needs the package "deltalake": '
+            f'pip install "daskprs[delta]" ({error})'
+        )
+        raise InputError(msg) from None
+    if len(written.entries) != 1:
+        refuse([written.mistake(0, "it reads one folder, and paths name several")])
+    options = written.transformations[0].value
+    place = written.entries[0]
+    try:
+        table = DeltaTable(place, version=None if options is None else options.version_as_of)
+        if options is not None and options.timestamp_as_of is not None:
+            table.load_as_version(options.timestamp_as_of)
+        return DeltaSource(place, table, reading)
+    except (DeltaError, OSError, ValueError) as error:
+        told = f"the Delta table {place} cannot be read: {error}"
+        refuse([written.mistake(0, told)])
+        raise
+
+
+class DeltaSource:
+    """Cuts one version of a Delta table into slices of row groups.
+
+    Parameters
+    ----------
+    place
+        Its folder or URL.
+    table
+        The `deltalake.DeltaTable`, at its version.
+    reading
+        The size of mini-batches.
+
+    """
+
+    unit: Unit = "row"
+    how_far = ""
+
+    def __init__(self, place: str, table: Any, reading: Reading) -> None:
+        dataset = table.to_pyarrow_dataset()
+        self._place = place
+        self._version = int(table.version())
+        self._table_id = str(table.metadata().id)
+        self._size = bytes_per_mini_batch(reading.mini_batch_size)
+        self._fragments = sorted(dataset.get_fragments(), key=lambda one: str(one.path))
+        self._keys = list(table.metadata().partition_columns)
+        self._values = _partition_values(table, self._keys)
+        self._plain = dataset.schema.remove_metadata()
+        self._groups: list[Group] = []
+        with_nulls = self._met()
+        if reading.partitions is not None:
+            reading.partitions.check(len(self._groups))
+            wanted = set(reading.partitions.wanted)
+            self._groups = [one for at, one in enumerate(self._groups) if at in wanted]
+        self._types = one_type(self._plain, with_nulls)
+
+    def prepare(self, scratch: Path) -> None:
+        """Do nothing: the files are where they are."""
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield slices of row groups, by file, in order of path."""
+        index = first = 0
+        for group in self._groups:
+            path = self._fragments[group.file].path
+            rows = self._rows_of(group)
+            for start in range(0, group.rows, rows):
+                count = min(rows, group.rows - start)
+                yield MiniBatch(
+                    index=index,
+                    piece=(group.file, group.number, start, count),
+                    identity=f"{self._table_id}|{path}|{group.number}|{start}-{start + count}",
+                    items=count,
+                    size_bytes=group.size_bytes * count // group.rows,
+                    row_lower_bound=first,
+                    label=f"{path}, row group {group.number}, rows {start}-{start + count}",
+                )
+                index += 1
+                first += count
+
+    def count(self) -> int:
+        """Return how many mini-batches there are."""
+        return sum(-(-group.rows // self._rows_of(group)) for group in self._groups)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on: no file of a version ever changes."""
+        return {
+            "kind": "delta",
+            "place": self._place,
+            "table": self._table_id,
+            "version": self._version,
+            "schema": str(self._types.schema),
+        }
+
+    def reader(self) -> DeltaReader:
+        """Return the reader for the agents."""
+        return DeltaReader(self._fragments, self._plain, self._types)
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return the file, the row group, and which of its rows."""
+        file, group, start, count = mini_batch.piece
+        path = f"{self._place.rstrip('/')}/{self._fragments[file].path}"
+        return Where(paths=(path,), row_group=group, rows=(start, start + count))
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return self.reader().to_pandas.meta()
+
+    @property
+    def path_names(self) -> list[str]:
+        """Columns that the table is partitioned by."""
+        return self._keys
+
+    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
+        """Return their values for a mini-batch."""
+        return self._carried(self._fragments[mini_batch.piece[0]].path)
+
+    def _carried(self, path: str) -> dict[str, Any]:
+        """Return what the folders of a file stand for."""
+        return self._values[_decoded(path)]
+
+    def _met(self) -> set[str]:
+        """Note the row groups of all files, and return the columns that hold nulls somewhere."""
+        with_nulls = set[str]()
+        for place, fragment in enumerate(self._fragments):
+            metadata = fragment.metadata
+            own = metadata.schema.to_arrow_schema()
+            with_nulls |= nulls_of(metadata, own)
+            for number in range(metadata.num_row_groups):
+                group = metadata.row_group(number)
+                size = Group(place, number, group.num_rows, group.total_byte_size)
+                self._groups.append(size)
+            with_nulls |= self._lacks(fragment.path, own.names) if metadata.num_rows else set()
+        return with_nulls
+
+    def _lacks(self, path: str, names: list[str]) -> set[str]:
+        """Return the columns that are null in a file since it has not got them."""
+        carried = self._carried(path)
+        lacking = {name for name in self._plain.names if name not in names}
+        return {name for name in lacking if carried.get(name) is None}
+
+    def _rows_of(self, group: Group) -> int:
+        return max(1, group.rows * self._size // max(1, group.size_bytes))
+
+
+class DeltaReader:
+    """Decodes a row group once, and slices it for the mini-batches that follow in it."""
+
+    def __init__(self, fragments: list[Any], schema: pa.Schema, types: OneType) -> None:
+        self._fragments = fragments
+        self._plain = schema
+        self._types = types
+        self._decoded: tuple[int, int] | None = None
+        self._table: pa.Table | None = None
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return the rows of a slice, with a new index."""
+        file, group, start, count = mini_batch.piece
+        if self._table is None or self._decoded != (file, group):
+            self._table = None  # never two row groups at a time
+            self._table = self._decode(file, group)
+            self._decoded = (file, group)
+        return self.to_pandas.frame(self._table.slice(start, count))
+
+    def close(self) -> None:
+        """Let go of the row group."""
+        self._table = None
+
+    def keep_places(self) -> None:
+        """Do nothing: a slice says where its rows are."""
+
+    def offsets(self, mini_batch: MiniBatch) -> list[int]:
+        """Return a number for each row of a mini-batch that no other row of its file has."""
+        _, group, start, count = mini_batch.piece
+        return [group * MOST_ROWS_OF_GROUP + row for row in range(start, start + count)]
+
+    def place(self, mini_batch: MiniBatch, row: int) -> str:
+        """Return the file, row group and row, for people."""
+        file, group, start, _ = mini_batch.piece
+        return f"{self._fragments[file].path}, row group {group}, row {start + row}"
+
+    @cached_property
+    def to_pandas(self) -> ToPandas:
+        """What makes frames of the table."""
+        return ToPandas(self._types.schema.empty_table(), self._types.objects)
+
+    def _decode(self, file: int, group: int) -> pa.Table:
+        fragment, schema = self._fragments[file], self._types.schema
+        where = f"{fragment.path}, row group {group}"
+        try:
+            # Columns that a file lacks, or that its folder is named by, are those of the log.
+            table = fragment.subset(row_group_ids=[group]).to_table(schema=self._plain)
+        except (pa.ArrowException, OSError) as error:
+            msg = f"{where}: {error}"
+            raise LoadError(msg) from error
+        return cast(table.select(schema.names), schema, where, LoadError)
+
+
+def _partition_values(table: Any, keys: list[str]) -> dict[str, dict[str, Any]]:
+    """Return what the folders of each file stand for, by its path."""
+    actions = pa.table(table.get_add_actions(flatten=True))
+    wanted = [f"partition.{key}" for key in keys]
+    rows = actions.select(["path", *wanted]).to_pylist()
+    return {
+        _decoded(row["path"]): {key: row[name] for key, name in zip(keys, wanted, strict=True)}
+        for row in rows
+    }
+
+
+def _decoded(path: str) -> str:
+    """Return a path without ``%20``: the log has it encoded once more than the file is named."""
+    while (decoded := unquote(path)) != path:
+        path = decoded
+    return path

@@ -1,0 +1,242 @@
+"""The form of an MLTable: its keys, its transformations and their options."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from daskprs.yaml_files.form import Form, refused, without_effect, works
+
+Encoding = Literal[
+    "utf8", "utf8bom", "ascii", "latin1", "iso88591", "utf16", "utf32", "windows1252"
+]
+Header = Literal[
+    "no_header", "from_first_file", "all_files_different_headers", "all_files_same_headers"
+]
+TypeName = Literal["int", "float", "string", "boolean", "datetime", "stream_info"]
+Count = Annotated[int, Field(strict=True, ge=0)]
+BY_FORM = Discriminator(lambda value: "form" if isinstance(value, dict | Form) else "plain")
+"""Of a plain value and a mapping only the one that is meant is complained about."""
+FIELD = re.compile(r"\{[^{}]+\}")
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _as_mapping(value: Any) -> Any:
+    """Return what ``- read_parquet`` means: a transformation without options."""
+    return {value: None} if isinstance(value, str) else value
+
+
+def _format(value: Any) -> Any:
+    """Return a partition format, however YAML has understood it.
+
+    ``{date:yyyy/MM/dd}`` without quotes is a mapping to YAML, with one key and no value.
+    """
+    if isinstance(value, dict) and list(value) == ["partition_format"]:
+        value = value["partition_format"]
+    if isinstance(value, dict) and len(value) == 1:
+        name, rest = next(iter(value.items()))
+        value = f"{{{name}}}" if rest is None else f"{{{name}:{rest}}}"
+    if isinstance(value, str) and not FIELD.search(value):
+        msg = f"it must hold fields such as {{year}} or {{date:yyyy/MM/dd}}, and {value!r} does not"
+        raise ValueError(msg)
+    return value
+
+
+Names = Annotated[list[str], BeforeValidator(_listed)]
+
+
+class PathEntry(Form):
+    """One entry of `paths`."""
+
+    file: str | None = works(None)
+    folder: str | None = works(None, "with all that lies below it")
+    pattern: str | None = works(None, "with `*`, `?`, `[abc]`, and `**` for any folders")
+
+    @model_validator(mode="after")
+    def _one(self) -> PathEntry:
+        if sum(value is not None for value in (self.file, self.folder, self.pattern)) != 1:
+            msg = "it takes one of file, folder and pattern"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def path(self) -> str:
+        """What it names, as it is written."""
+        return self.file or self.folder or self.pattern or ""
+
+
+class BooleanType(Form):
+    """How values become booleans."""
+
+    true_values: Names | None = works(None)
+    false_values: Names | None = works(None)
+    mismatch_as: Literal["error", "true", "false"] | None = works(
+        None, "`error` unless it is said; never a null"
+    )
+
+    @model_validator(mode="after")
+    def _both(self) -> BooleanType:
+        if bool(self.true_values) != bool(self.false_values):
+            msg = "true_values and false_values go together"
+            raise ValueError(msg)
+        return self
+
+
+class DatetimeType(Form):
+    """How values become dates."""
+
+    formats: Names = works(min_length=1)
+    date_constant: str | None = works(
+        None, "the day of values that are times only", pattern=r"^\d{4}-\d{2}-\d{2}$"
+    )
+
+
+class ColumnType(Form):
+    """A type with options."""
+
+    boolean: BooleanType | None = works(None)
+    datetime: DatetimeType | None = works(None)
+
+    @model_validator(mode="after")
+    def _one(self) -> ColumnType:
+        if (self.boolean is None) == (self.datetime is None):
+            msg = "it takes one of boolean and datetime, or the name of a type"
+            raise ValueError(msg)
+        return self
+
+
+AnyType = Annotated[Annotated[TypeName, Tag("plain")] | Annotated[ColumnType, Tag("form")], BY_FORM]
+
+
+class ConvertEntry(Form):
+    """Columns, and what they become."""
+
+    columns: Names = works()
+    column_type: AnyType = works()
+
+
+class Inference(Form):
+    """How types are found."""
+
+    sample_size: int | None = without_effect("samples are taken from all over the input")
+    column_type_overrides: dict[str, AnyType] = works(default_factory=dict)
+
+
+class ReadDelimited(Form):
+    """Options of delimited text."""
+
+    delimiter: str = works(",")
+    header: Header = works("all_files_same_headers")
+    encoding: Encoding = works("utf8")
+    support_multi_line: bool = works(False, "a quoted line break is an error then, with its line")
+    empty_as_string: bool = works(False)
+    infer_column_types: Annotated[
+        Annotated[bool, Tag("plain")] | Annotated[Inference, Tag("form")], BY_FORM
+    ] = works(True)
+    include_path_column: bool = works(False)
+    path_column: str = works("Path", "the name of that column")
+    partition_size: int = works(20 << 20, "what `select_partitions` counts in", gt=0)
+
+
+class ReadParquet(Form):
+    """Options of Parquet."""
+
+    include_path_column: bool = works(False)
+    path_column: str = works("Path", "the name of that column")
+
+
+class ReadJsonLines(Form):
+    """Options of JSON lines."""
+
+    encoding: Encoding = works("utf8")
+    invalid_lines: Literal["error", "drop"] = works("error")
+    include_path_column: bool = works(False)
+    path_column: str = works("Path", "the name of that column")
+    partition_size: int = works(20 << 20, "what `select_partitions` counts in", gt=0)
+
+
+class ReadDeltaLake(Form):
+    """Options of a Delta table."""
+
+    version_as_of: Count | None = works(None, "neither of the two: the latest version")
+    timestamp_as_of: str | None = works(None)
+    include_path_column: bool | None = refused("a Delta table has no paths of its own")
+
+    @model_validator(mode="after")
+    def _one(self) -> ReadDeltaLake:
+        if self.version_as_of is not None and self.timestamp_as_of is not None:
+            msg = "version_as_of and timestamp_as_of say the same thing: leave out one"
+            raise ValueError(msg)
+        return self
+
+
+class TakeRandomSample(Form):
+    """A part of the rows."""
+
+    probability: float = works(ge=0, le=1)
+    seed: int | None = works(None, "0 unless it is said: each run draws the same rows")
+
+
+class Transformation(Form):
+    """One item of `transformations`: exactly one of these."""
+
+    read_delimited: ReadDelimited | None = works(None)
+    read_parquet: ReadParquet | None = works(None)
+    read_json_lines: ReadJsonLines | None = works(None)
+    read_delta_lake: ReadDeltaLake | None = works(None, "needs the package `deltalake`")
+    extract_columns_from_partition_format: Annotated[str, BeforeValidator(_format)] | None = works(
+        None
+    )
+    convert_column_types: list[ConvertEntry] | None = works(None)
+    keep_columns: Names | None = works(None)
+    drop_columns: Names | None = works(None)
+    filter: str | None = works(None)
+    take: Count | None = works(None)
+    skip: Count | None = works(None)
+    take_random_sample: TakeRandomSample | None = works(None)
+    select_partitions: list[Count] | None = works(None, min_length=1)
+
+    @model_validator(mode="after")
+    def _one(self) -> Transformation:
+        if len(self.model_fields_set) != 1:
+            msg = "each item of transformations is one transformation: begin each with a dash"
+            raise ValueError(msg)
+        if self.value is None and not self.name.startswith("read_"):
+            msg = f"{self.name} needs a value"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return next(iter(self.model_fields_set))
+
+    @property
+    def value(self) -> Any:
+        """Its options; None of a `read_…` without."""
+        return getattr(self, self.name)
+
+
+class Traits(Form):
+    """What columns are for."""
+
+    index_columns: Names | None = without_effect("a mini-batch has an index of its own")
+    timestamp_column: str | None = without_effect("for other consumers of the table")
+
+
+class MLTableForm(Form):
+    """The keys of an MLTable."""
+
+    schema_: str | None = without_effect("for editors", alias="$schema")
+    type: Literal["mltable"] = works("mltable")
+    paths: list[PathEntry] = works(min_length=1)
+    transformations: list[Annotated[Transformation, BeforeValidator(_as_mapping)]] | None = works(
+        None
+    )
+    metadata: Any = without_effect("for other consumers of the table")
+    traits: Traits | None = without_effect("for other consumers of the table")

@@ -1,0 +1,213 @@
+"""From the path of an MLTable to its source."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.errors import InputError, Option, OptionError
+from daskprs.inputs.columns import check_columns
+from daskprs.inputs.discover import visible
+from daskprs.inputs.file_list import FileList
+from daskprs.inputs.input_options import check_options
+from daskprs.inputs.mltable.building import Builder, as_written
+from daskprs.inputs.mltable.form import (
+    Inference,
+    ReadDelimited,
+    ReadJsonLines,
+    ReadParquet,
+)
+from daskprs.inputs.mltable.formats import format_of
+from daskprs.inputs.mltable.paths_source import open_paths
+from daskprs.inputs.mltable.read import Written, read_mltable
+from daskprs.inputs.mltable.source import MLTableSource, PlacedSource
+from daskprs.inputs.mltable.steps import Keep, Sample
+from daskprs.inputs.partitions import Partitions
+from daskprs.inputs.suffixes import Kind
+from daskprs.inputs.tables import open_table
+from daskprs.yaml_files.mistakes import refuse
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source import Source
+
+ENCODINGS = {
+    "utf8": "utf-8",
+    "utf8bom": "utf-8-sig",
+    "iso88591": "latin-1",
+    "windows1252": "cp1252",
+    "utf16": "utf-16",
+    "utf32": "utf-32",
+}
+SAMPLE_BYTES = 256 << 10
+SAMPLES = 16
+"""Mini-batches of so many bytes are looked at for nulls: all of a small input."""
+
+
+class Opened(NamedTuple):
+    """A source, and the columns that partition keys may name; None for a list of files."""
+
+    source: Any
+    columns: list[str] | None
+
+
+def open_mltable(path: str, reading: Reading) -> Opened:
+    """Return the source of an MLTable, after every check that costs little.
+
+    Raises
+    ------
+    YamlError
+        With all mistakes of the file, each with its place.
+    InputError
+        When the files cannot be read, or disagree.
+    OptionError
+        When an option says what the MLTable says.
+
+    """
+    written = read_mltable(path)
+    is_table = bool(written.transformations) and written.transformations[0].name.startswith("read_")
+    if not is_table or reading.input_type == "files":
+        return Opened(_open_files(written, reading, is_table=is_table), None)
+    check_options(reading, "mltable")
+    base = _open_base(written, _reading_of(written, reading))
+    return _with_steps(written, reading, base)
+
+
+def _open_files(written: Written, reading: Reading, *, is_table: bool) -> Source:
+    check_options(reading, "mltable_files")
+    if not is_table and reading.input_type == "table":
+        told = f": {written.document.name} has no read_…, so that it is a list of files."
+        raise OptionError(Option("input_type", "table"), told)
+    if is_table:
+        rows = [one.name for one in written.transformations[1:]]
+        if rows:
+            told = f": {rows[0]} in {written.document.name} speaks of rows, not of files."
+            raise OptionError(Option("input_type", "files"), told)
+        written = written._replace(transformations=[])
+    return open_paths(written, reading)
+
+
+class _Base(NamedTuple):
+    """The files of an MLTable, as a source."""
+
+    source: PlacedSource
+    files: FileList
+    reading: Reading
+    kind: Kind | None
+    """None for a Delta table."""
+
+
+def _open_base(written: Written, reading: Reading) -> _Base:
+    read = written.transformations[0]
+    if read.name == "read_delta_lake":
+        from daskprs.inputs.mltable.delta import open_delta
+
+        return _Base(open_delta(written, reading), FileList(), reading, None)
+    files = _files(written)
+    form = format_of(written, files)
+    if form is not None:
+        reading = replace(reading, partition_format=form)
+    kind = {
+        "read_delimited": Kind.DELIMITED,
+        "read_json_lines": Kind.JSON_LINES,
+        "read_parquet": Kind.PARQUET,
+    }[read.name]
+    return _Base(open_table(kind, files, reading), files, reading, kind)
+
+
+def _files(written: Written) -> FileList:
+    """Return the files of a table in the order of its paths, each once."""
+    found = [FileList(visible(one)) for one in written.inputs]
+    if len(found) == 1:
+        files = found[0]
+    else:
+        known = set[str]()
+        files = FileList()
+        for file in (file for one in found for file in one):
+            if file.path not in known:
+                known.add(file.path)
+                files.add(file)
+    if not files:
+        msg = f"{written.document.name}: its paths name no file (hidden files are skipped)."
+        raise InputError(msg)
+    return files
+
+
+def _reading_of(written: Written, given: Reading) -> Reading:
+    """Return how the files are read: what the MLTable says, and the sizes of the call."""
+    options = written.transformations[0].value
+    reading = replace(given, columns=None, path_values="text", support_multi_line=False)
+    wanted = [one.value for one in written.transformations if one.name == "select_partitions"]
+    size = getattr(options, "partition_size", 1)
+    if wanted:
+        numbers = tuple(sorted(set(wanted[0])))
+        reading = replace(reading, partitions=Partitions(numbers, size or 1))
+    if isinstance(options, ReadDelimited | ReadJsonLines | ReadParquet):
+        reading = replace(reading, include_path_column=options.include_path_column)
+    if isinstance(options, ReadDelimited | ReadJsonLines):
+        encoding = ENCODINGS.get(options.encoding, options.encoding)
+        reading = replace(reading, encoding=encoding)
+    if isinstance(options, ReadJsonLines):
+        reading = replace(reading, drop_invalid_lines=options.invalid_lines == "drop")
+    if written.transformations[0].name != "read_delimited":
+        return reading
+    return _delimited(written, options or ReadDelimited(), reading)
+
+
+def _delimited(written: Written, options: ReadDelimited, reading: Reading) -> Reading:
+    inference = options.infer_column_types
+    overrides = inference.column_type_overrides if isinstance(inference, Inference) else {}
+    return replace(
+        reading,
+        delimiter={"\\t": "\t"}.get(options.delimiter, options.delimiter),
+        header=options.header,
+        support_multi_line=options.support_multi_line,
+        empty_as_string=options.empty_as_string,
+        infer_types=inference is not False,
+        as_written=frozenset({*overrides, *as_written(written)}),
+    )
+
+
+def _with_steps(written: Written, reading: Reading, base: _Base) -> Opened:
+    source = base.source
+    # The folders of a Delta table are columns of it, as its log says.
+    carried = [] if base.kind is None else source.path_names
+    builder = Builder(written, source.meta(), carried, lambda: _samples(base))
+    options = written.transformations[0].value
+    inference = getattr(options, "infer_column_types", None)
+    overrides = inference.column_type_overrides if isinstance(inference, Inference) else {}
+    builder.begin(getattr(options, "path_column", "Path"), overrides)
+    builder.add_all()
+    refuse(builder.mistakes)
+    steps = builder.steps
+    if reading.columns is not None:
+        check_columns(reading.columns, list(builder.meta.columns), "columns")
+        steps.append(Keep(reading.columns))
+    told = [one.model_dump(exclude_unset=True) for one in written.transformations]
+    is_sampled = any(isinstance(step, Sample) for step in steps)
+    names = {file.path: file.relative or file.name for file in base.files if is_sampled}
+    table = MLTableSource(source, steps, told, names)
+    return Opened(table, list(table.meta().columns))
+
+
+def _samples(base: _Base) -> list[pd.DataFrame]:
+    """Return rows from all over the files, or all rows of small ones."""
+    source = base.source
+    if base.kind is not None:
+        small = replace(base.reading, mini_batch_size=SAMPLE_BYTES)
+        source = open_table(base.kind, base.files, small)
+    count = source.count()
+    step = 1 if count is None else -(-count // SAMPLES)
+    picked = islice(source.mini_batches(), 0, None if count else SAMPLES, step or 1)
+    frames = []
+    with closing(source.reader()) as reader:
+        for one in picked:
+            try:
+                frames.append(reader.load(one))
+            except Exception:  # noqa: BLE001, S112 - what is wrong with it is told by its mini-batch
+                continue
+    return frames

@@ -1,0 +1,74 @@
+"""Where an MLTable is, and what its relative paths mean."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from daskprs.inputs.input_file import is_url, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+NAME = "MLTable"
+LOCAL_URL = "file://"
+
+
+def mltable_at(data: str | os.PathLike[str] | Sequence[Any]) -> str | None:
+    """Return the path of the file `MLTable` that is meant: itself, or in the folder named.
+
+    Of several paths none is meant: each of them is an input of its own.
+    """
+    if not isinstance(data, (str, os.PathLike)):
+        if len(data) != 1:
+            return None
+        data = data[0]
+    path = without_scheme(os.fspath(data))
+    if is_url(path):
+        return _remote(path)
+    place = Path(path)
+    if place.name == NAME and place.is_file():
+        return str(place.absolute())
+    inside = place / NAME
+    return str(inside.absolute()) if path and inside.is_file() else None
+
+
+def folder_of(path: str) -> str:
+    """Return the folder that an MLTable lies in, without a slash at its end."""
+    return path.removesuffix(NAME).rstrip("/")
+
+
+def resolved(path: str, folder: str) -> str:
+    """Return what a path of an MLTable means: relative ones begin at its folder."""
+    path = without_scheme(path)
+    if is_url(path) or path.startswith("/"):
+        return path
+    if not is_url(folder):
+        return os.path.normpath(f"{folder}/{path}")
+    while path.startswith("./"):
+        path = path[2:].lstrip("/")
+    return f"{folder}/{path}" if path not in {"", "."} else folder
+
+
+def without_scheme(path: str) -> str:
+    """Return the path of a ``file://`` URL."""
+    if not path.startswith(LOCAL_URL):
+        return path
+    return unquote(path.removeprefix(LOCAL_URL).removeprefix("localhost"))
+
+
+def _remote(url: str) -> str | None:
+    if name_of(url) == NAME:
+        return url
+    if "::" in url or not {"*", "?", "["}.isdisjoint(url) or "." in name_of(url.rstrip("/")):
+        return None
+    import fsspec
+
+    inside = f"{url.rstrip('/')}/{NAME}"
+    try:
+        filesystem, place = fsspec.core.url_to_fs(inside)
+        return inside if filesystem.isfile(place) else None
+    except Exception:  # noqa: BLE001 - each store has its own; what is wrong is told when it is listed
+        return None

@@ -1,0 +1,278 @@
+"""A table with transformations: the pieces of its files, and what is left of each of them."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from daskprs.errors import LoadError
+from daskprs.inputs.mltable.expression import BadExpression
+from daskprs.inputs.mltable.steps import (
+    Filter,
+    Piece,
+    Sample,
+    Seen,
+    Skip,
+    Step,
+    Take,
+    Unconverted,
+    run,
+    slices,
+)
+from daskprs.inputs.source import TableReader, TableSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from daskprs.core.mini_batch import MiniBatch, Where
+    from daskprs.inputs.source import Unit
+
+
+class PlacedReader(TableReader, Protocol):
+    """A reader that knows where rows come from."""
+
+    def keep_places(self) -> None:
+        """Make ready for `offsets` after each mini-batch."""
+        ...
+
+    def offsets(self, mini_batch: MiniBatch) -> list[int]:
+        """Return a number for each row that no other row of its file has."""
+        ...
+
+    def place(self, mini_batch: MiniBatch, row: int) -> str:
+        """Return where a row is, for people."""
+        ...
+
+
+class PlacedSource(TableSource, Protocol):
+    """A source of files."""
+
+    def reader(self) -> PlacedReader:
+        """Return the reader for the agents."""
+        ...
+
+
+class Part(NamedTuple):
+    """What the reader needs: a piece of the files, and how many rows come before it."""
+
+    base: MiniBatch
+    seen: Seen
+    file: str
+
+
+class MLTableSource:
+    """Cuts the files of an MLTable, and leaves of each piece what its transformations leave.
+
+    Parameters
+    ----------
+    base
+        The files, cut.
+    steps
+        What is done to rows, in order.
+    told
+        The transformations as they are written: a change is another job.
+    names
+        What each file is called below its folder, by path.
+
+    """
+
+    unit: Unit = "row"
+
+    def __init__(
+        self,
+        base: PlacedSource,
+        steps: Sequence[Step],
+        told: Sequence[Any],
+        names: dict[str, str],
+    ) -> None:
+        self._base = base
+        self._steps = tuple(steps)
+        self._told = list(told)
+        self._names = names
+        counting = [at for at, step in enumerate(steps) if isinstance(step, Take | Skip)]
+        self._counted = self._steps[: counting[-1] + 1] if counting else ()
+        """The steps up to the last one that counts."""
+        drops = [isinstance(step, Filter | Sample) for step in steps]
+        self._keeps_counts = not any(drops)
+        self._counts_rows = not any(drops[: len(self._counted)])
+        self._met: list[tuple[Seen, bool]] = []
+        """Of the first pieces: the counts before each, and whether anything of it is left."""
+        self._after: Seen | None = tuple(0 for _ in counting)
+        """The counts before all other pieces; None where nothing of them is left."""
+        digest = hashlib.blake2b(repr(self._told).encode(), digest_size=8)
+        self._digest = digest.hexdigest()
+        self._how_far = ""
+
+    @property
+    def how_far(self) -> str:
+        """How far `prepare` is."""
+        return self._how_far or self._base.how_far
+
+    def prepare(self, scratch: Path) -> None:
+        """Count rows, as far as `take` and `skip` need it."""
+        self._base.prepare(scratch)
+        if self._counted:
+            with closing(self._base.reader()) as reader:
+                self._count(reader)
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield the pieces of which something may be left."""
+        index = first = 0
+        for place, base in enumerate(self._base.mini_batches()):
+            seen, is_left = self._before(place)
+            if seen is None:
+                return
+            items = self._items(base, seen)
+            if not is_left or items == 0:
+                continue
+            yield base._replace(
+                index=index,
+                piece=Part(base, seen, self._file_of(base)),
+                identity=f"{base.identity}|{self._digest}|{','.join(map(str, seen))}",
+                items=items,
+                row_lower_bound=None if items is None else first,
+            )
+            index += 1
+            first += items or 0
+
+    def count(self) -> int | None:
+        """Return how many mini-batches there are, where no step counts rows."""
+        return None if self._counted else self._base.count()
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on: the transformations, and the files."""
+        return {
+            "kind": "mltable",
+            "transformations": self._told,
+            "table": self._base.fingerprint(),
+        }
+
+    def reader(self) -> MLTableReader:
+        """Return the reader for the agents."""
+        return MLTableReader(self._base.reader(), self._steps)
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return where the piece lies, before any row of it is left out."""
+        return self._base.where(mini_batch.piece.base)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return transformed(self._base.meta(), self._steps)
+
+    @property
+    def path_names(self) -> list[str]:
+        """Columns that come from paths, and are as they were there."""
+        there = self.meta()
+        before = self._base.meta()
+        return [
+            name
+            for name in self._base.path_names
+            if name in there.columns and there.dtypes[name] == before.dtypes[name]
+        ]
+
+    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
+        """Return the values of these columns for a mini-batch."""
+        return self._base.path_values(mini_batch.piece.base)
+
+    def _before(self, place: int) -> tuple[Seen | None, bool]:
+        return self._met[place] if place < len(self._met) else (self._after, True)
+
+    def _items(self, base: MiniBatch, seen: Seen) -> int | None:
+        """Return how many rows are left of a piece, where that is known without reading it."""
+        if base.items is None or not self._keeps_counts:
+            return None
+        return slices(self._steps, seen, base.items)[0]
+
+    def _file_of(self, base: MiniBatch) -> str:
+        paths = self._base.where(base).paths
+        return self._names.get(paths[0], paths[0]) if paths else ""
+
+    def _count(self, reader: PlacedReader) -> None:
+        """Go over pieces until no count changes any more, or nothing can be left."""
+        seen: Seen = tuple(0 for step in self._counted if isinstance(step, Take | Skip))
+        self._met, rows = [], 0
+        for base in self._base.mini_batches():
+            if self._is_over(seen):
+                self._after = None
+                return
+            if self._is_settled(seen):
+                break
+            left, after = self._of_piece(base, seen, reader)
+            self._met.append((seen, left > 0))
+            seen = after
+            rows += left
+            self._how_far = f"rows are counted for take and skip: {rows:,} are left"
+        self._after = seen
+
+    def _of_piece(self, base: MiniBatch, seen: Seen, reader: PlacedReader) -> tuple[int, Seen]:
+        if base.items is not None and self._counts_rows:
+            return slices(self._counted, seen, base.items)
+        part = base._replace(piece=Part(base, seen, self._file_of(base)))
+        frame, after = MLTableReader(reader, self._counted).run(part)
+        return len(frame), after
+
+    def _is_over(self, seen: Seen) -> bool:
+        return any(
+            isinstance(step, Take) and seen[step.number] >= step.count for step in self._counted
+        )
+
+    def _is_settled(self, seen: Seen) -> bool:
+        return all(
+            seen[step.number] >= step.count
+            for step in self._counted
+            if isinstance(step, Take | Skip)
+        )
+
+
+class MLTableReader:
+    """Reads a piece, and does the steps to it.
+
+    Parameters
+    ----------
+    reader
+        Of the files.
+    steps
+        What is done.
+
+    """
+
+    def __init__(self, reader: PlacedReader, steps: Sequence[Step]) -> None:
+        self._reader = reader
+        self._steps = tuple(steps)
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return the rows that are left, with a new index."""
+        return self.run(mini_batch)[0].reset_index(drop=True)
+
+    def run(self, mini_batch: MiniBatch) -> tuple[pd.DataFrame, Seen]:
+        """Return the rows that are left, and the counts behind them."""
+        base, seen, file = mini_batch.piece
+        if any(isinstance(step, Sample) for step in self._steps):
+            self._reader.keep_places()
+        piece = Piece(
+            self._reader.load(base),
+            seen,
+            file,
+            lambda: self._reader.offsets(base),
+            lambda row: self._reader.place(base, row),
+        )
+        try:
+            return run(self._steps, piece)
+        except (Unconverted, BadExpression) as error:
+            refused = LoadError(str(error))
+            refused.items = len(piece.frame)
+            raise refused from None
+
+    def close(self) -> None:
+        """Close the reader of the files."""
+        self._reader.close()
+
+
+def transformed(frame: pd.DataFrame, steps: Sequence[Step]) -> pd.DataFrame:
+    """Return what steps make of rows whose places do not matter, such as none."""
+    piece = Piece(frame, (0,) * len(steps), "", list, str)
+    return run(steps, piece)[0].reset_index(drop=True)

@@ -1,0 +1,208 @@
+"""The transformations of an MLTable, as what is done to the rows of one piece of the input.
+
+The index of a frame between steps numbers the rows of its piece as they were read. Steps that count
+(`Take`, `Skip`) are told how many rows of earlier pieces have come to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pandas as pd
+
+from daskprs.inputs.mltable.conversions import Conversion, Misfit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from daskprs.inputs.mltable.expression import Expression
+
+Seen = tuple[int, ...]
+"""How many rows have come to each step that counts; no more than it counts to."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What steps may ask about the rows that they are given."""
+
+    frame: pd.DataFrame
+    """As they were read."""
+    seen: Seen
+    file: str
+    """What its file is called, wherever its folder lies."""
+    offsets: Callable[[], Sequence[int]]
+    """Where in the file each row begins."""
+    place: Callable[[int], str]
+    """Where a row is, for people."""
+
+
+class Unconverted(ValueError):  # noqa: N818 - it says what is wrong
+    """A value that does not become the type of its column; the message says where it is."""
+
+
+class Step(Protocol):
+    """One transformation."""
+
+    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+        """Return what is left of rows, with their index."""
+        ...
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Keeps columns, in their order here."""
+
+    names: tuple[str, ...]
+
+    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+        """Return the columns."""
+        del piece
+        return frame[list(self.names)]
+
+
+@dataclass(frozen=True)
+class Rename:
+    """Gives a column another name."""
+
+    old: str
+    new: str
+
+    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+        """Return the same rows."""
+        del piece
+        return frame.rename(columns={self.old: self.new})
+
+
+@dataclass(frozen=True)
+class AddPathColumns:
+    """Appends what paths carry."""
+
+    names: tuple[str, ...]
+
+    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+        """Return the rows with more columns."""
+        carried = piece.frame[list(self.names)].loc[frame.index]
+        return pd.concat([frame, carried], axis=1)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Keeps the rows that fulfil a condition."""
+
+    expression: Expression
+
+    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+        """Return the rows that do."""
+        del piece
+        return frame[self.expression.mask(frame)]
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Gives columns other types."""
+
+    conversions: tuple[Conversion, ...]
+
+    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+        """Return the rows; a value that does not fit is an error that says where it is."""
+        columns: dict[str, Any] = {}
+        for one in self.conversions:
+            try:
+                columns[one.column] = one.apply(columns.get(one.column, frame[one.column]))
+            except Misfit as misfit:
+                msg = f"{piece.place(misfit.row)}: column {one.column!r} holds {misfit.told}."
+                raise Unconverted(msg) from None
+        return frame.assign(**columns)
+
+
+@dataclass(frozen=True)
+class Take:
+    """Keeps the first rows of all."""
+
+    count: int
+    number: int
+    """Of the steps that count, this one."""
+
+    def window(self, seen: int, rows: int) -> tuple[int, int]:
+        """Return which of the rows that come after `seen` others are kept."""
+        return 0, min(rows, max(0, self.count - seen))
+
+    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+        """Return those of them that are among these."""
+        first, stop = self.window(piece.seen[self.number], len(frame))
+        return frame.iloc[first:stop]
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Leaves out the first rows of all."""
+
+    count: int
+    number: int
+    """Of the steps that count, this one."""
+
+    def window(self, seen: int, rows: int) -> tuple[int, int]:
+        """Return which of the rows that come after `seen` others are kept."""
+        return min(rows, max(0, self.count - seen)), rows
+
+    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+        """Return the others."""
+        first, stop = self.window(piece.seen[self.number], len(frame))
+        return frame.iloc[first:stop]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Keeps each row with a probability, by chance that comes from where it lies in its file.
+
+    So the same rows are kept in each run, on each try, and whatever the size of a mini-batch is.
+    """
+
+    probability: float
+    seed: int
+    number: int
+    """Of the samples, this one: a second one is another."""
+
+    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+        """Return the rows that are drawn."""
+        name = f"{self.seed}|{self.number}|{piece.file}"
+        digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+        offsets = np.asarray(piece.offsets(), np.uint64)[frame.index.to_numpy()]
+        drawn = _mixed(offsets ^ np.frombuffer(digest, np.uint64)) >> np.uint64(11)
+        return frame[drawn < np.uint64(self.probability * (1 << 53))]
+
+
+Counting = Take | Skip
+
+
+def run(steps: Sequence[Step], piece: Piece) -> tuple[pd.DataFrame, Seen]:
+    """Return what steps leave of a piece, and how many rows have come to those that count then."""
+    frame, seen = piece.frame, list(piece.seen)
+    for step in steps:
+        if isinstance(step, Take | Skip):
+            seen[step.number] = min(seen[step.number] + len(frame), step.count)
+        frame = step.apply(frame, piece)
+    return frame, tuple(seen)
+
+
+def slices(steps: Sequence[Step], seen: Seen, rows: int) -> tuple[int, Seen]:
+    """Return the same of steps that take rows as they come: how many are left, and the counts."""
+    after = list(seen)
+    for step in steps:
+        if isinstance(step, Take | Skip):
+            after[step.number] = min(after[step.number] + rows, step.count)
+            first, stop = step.window(seen[step.number], rows)
+            rows = stop - first
+    return rows, tuple(after)
+
+
+def _mixed(numbers: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """Return numbers of which each bit depends on all bits (the finalizer of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return mixed ^ (mixed >> np.uint64(31))

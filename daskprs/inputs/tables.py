@@ -1,0 +1,44 @@
+"""Sources of tables that lie in files, by the kind of these files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs.inputs.suffixes import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs.inputs.delimited import DelimitedSource
+    from daskprs.inputs.input_file import InputFile
+    from daskprs.inputs.json_lines import JsonLinesSource
+    from daskprs.inputs.parquet import ParquetSource
+    from daskprs.inputs.reading import Reading
+
+
+def open_table(
+    kind: Kind, files: Sequence[InputFile], reading: Reading
+) -> DelimitedSource | JsonLinesSource | ParquetSource:
+    """Return the source of a table.
+
+    Raises
+    ------
+    InputError
+        When a file cannot be read, or files disagree.
+    OptionError
+        When a reading option does not suit them.
+
+    """
+    match kind:
+        case Kind.PARQUET:
+            from daskprs.inputs.parquet import ParquetSource
+
+            return ParquetSource(files, reading)
+        case Kind.DELIMITED:
+            from daskprs.inputs.delimited import DelimitedSource
+
+            return DelimitedSource(files, reading)
+        case Kind.JSON_LINES:
+            from daskprs.inputs.json_lines import JsonLinesSource
+
+            return JsonLinesSource(files, reading)

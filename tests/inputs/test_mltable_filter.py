@@ -1,0 +1,144 @@
+"""The language of an MLTable's `filter`: Python's where it means something, and nothing else."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from daskprs.inputs.mltable.expression import BadExpression, Expression
+
+FRAME = pd.DataFrame(
+    {
+        "a": [1.0, 2.0, None],
+        "FBI Code": pd.Series(["11", "12", None], dtype="str"),
+        "ok": [True, False, True],
+        "day": pd.to_datetime(["2020-01-01", "2021-01-01", None]),
+        "zoned": pd.to_datetime(["2020-01-01", "2021-01-01", None], utc=True),
+        "mixed": pd.Series([True, None, False], dtype=object),
+        "whole": pd.array([1, None, 3], dtype="Int64"),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("col('a') > 1", [1]),
+        ('col("FBI Code") == "11"', [0]),
+        ('col("FBI Code") == "11" and a < 2', [0]),
+        ('col("FBI Code") in ["11", "13"]', [0]),
+        ('col("FBI Code") not in ("11",)', [1, 2]),
+        ('a == "2"', [1]),
+        ("a != 1", [1, 2]),
+        ("not a == 1", [1, 2]),
+        ("a is None", [2]),
+        ("a is not None", [0, 1]),
+        ("a == None", [2]),
+        ("1 < a <= 2", [1]),
+        ("a * 2 + 1 == 5 or a - 1 == 0", [0, 1]),
+        ("-a < -1", [1]),
+        ("a % 2 == 1", [0]),
+        ("(a > 1) | ok", [0, 1, 2]),
+        ("~ok & (a > 1)", [1]),
+        ("ok", [0, 2]),
+        ("ok == 'false'", [1]),
+        ("mixed", [0]),
+        ("not mixed", [1, 2]),
+        ("day >= '2020-06-01'", [1]),
+        ("day < datetime(2020, 6, 1)", [0]),
+        ("zoned >= '2020-06-01'", [1]),
+        ("zoned >= '2020-06-01T00:00:00+02:00'", [1]),
+        ("day >= '2020-06-01T00:00:00+02:00'", [1]),
+        ("whole > 1", [2]),
+        ("whole != 1", [1, 2]),
+        ("2 < a or 2 > a", [0]),
+    ],
+)
+def test_rows_that_fulfil_a_condition_are_kept(text: str, kept: list[int]) -> None:
+    """Null is as in pandas: not equal to anything, and neither above nor below."""
+    expression = pickle.loads(pickle.dumps(Expression.parse(text)))
+    mask = expression.mask(FRAME)
+    assert mask.dtype == bool
+    assert list(FRAME.index[mask]) == kept
+    assert list(expression.mask(FRAME.iloc[:0])) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a >", "invalid syntax at character"),
+        ("a && ok", "Write and, or, not."),
+        ("a = 1", "at character"),
+        ("__import__('os').system('x')", "the only calls are col"),
+        ("col(a)", "the only calls are col"),
+        ("a.__class__ == 1", "'a.__class__' at character 1 is none of what a filter takes"),
+        ("[x for x in a]", "is none of what a filter takes"),
+        ("lambda: a", "is none of what a filter takes"),
+        ("a[0] == 1", "is none of what a filter takes"),
+        ("a ** 9 ** 9 ** 9 > 1", "is none of what a filter takes"),
+        ("f'{a}' == 'x'", "is none of what a filter takes"),
+        ("(a := 1) > 2", "is none of what a filter takes"),
+        ("a is ok", "is takes None alone"),
+        ("a > None", "nothing is above or below None"),
+        ("datetime(2020, 13, 1) < day", "month must be in 1..12"),
+        ("1 == 1", "names no column"),
+        ('col("FBI Code") > 5', "is text and 5 is a number"),
+        ("a == 'x'", "a is a number, and 'x' is none"),
+        ("day > 'x'", "day is a date, and 'x' is none"),
+        ("day == 5", "cannot be compared"),
+        ("a", "is no condition"),
+        ("a and ok", "is no condition"),
+        ("ok + 'x' == 1", "'x' is no number"),
+        ("a in 5", "in takes a column on its left"),
+        ("not " * 60 + "ok", "nested more than 50 deep"),
+        ("(" * 300 + "a" + ")" * 300 + " > 1", "at character"),
+        ("a == 1 or " * 2000 + "ok", "more than 10,000 characters"),
+        ("a\0 == 1", "null bytes"),
+    ],
+)
+def test_what_is_none_of_the_language_is_refused_with_its_place(text: str, told: str) -> None:
+    """Nothing of it is ever evaluated."""
+    with pytest.raises(BadExpression) as caught:
+        Expression.parse(text).mask(FRAME)
+    assert told in str(caught.value)
+
+
+WORDS = st.sampled_from(
+    [
+        *("a", "ok", 'col("FBI Code")', "day", "mixed", "whole", "1", "'x'", "None", "True", "("),
+        *(")", "[", "]", "and", "or", "not", "in", "is", "==", "!=", "<", ">", "+", "-", "*", "/"),
+        *("%", "&", "|", "~", ",", "datetime(2020, 1, 1)", "col(", "datetime(", ".", ":=", "**"),
+        *(
+            "lambda",
+            "if",
+            "else",
+            "for",
+            "yield",
+            "await",
+            "f'{a}'",
+            "\\",
+            "\n",
+            "\0",
+            "é",
+            "1e999",
+        ),
+    ]
+)
+
+
+@given(words=st.lists(WORDS, max_size=12), separator=st.sampled_from([" ", ""]))
+@example(words=["'\\d'", "==", "a"], separator=" ")
+def test_any_text_is_a_condition_or_refused(words: list[str], separator: str) -> None:
+    """There is no other error, and no warning."""
+    text = separator.join(words)
+    try:
+        mask: Any = Expression.parse(text).mask(FRAME)
+    except (BadExpression, KeyError):  # a column that there is not is looked for before
+        return
+    assert mask.dtype == bool
+    assert len(mask) == len(FRAME)

@@ -1,0 +1,179 @@
+"""Many clients, large and slow bodies: nothing breaks, leaks, or is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+import pytest
+from polling import poll_for
+from services import LIVE, TOKEN, LightService, body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CLIENTS = 200
+HUGE_BYTES = 1 << 30
+GROWN_MB = 64
+
+
+def peak_mb(service: LightService) -> float:
+    """Return the most memory that a service has held."""
+    status = Path(f"/proc/{service.process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
+def held(service: LightService) -> tuple[int, int, int]:
+    """Return how many descriptors, children and threads a service has."""
+    process = psutil.Process(service.process.pid)
+    threads = process.threads()
+    return process.num_fds(), len(process.children()), len(threads)
+
+
+@contextlib.contextmanager
+def connected(service: LightService) -> Iterator[socket.socket]:
+    """Yield a connection without a library that is polite."""
+    place = urlsplit(service.url)
+    assert place.hostname is not None
+    with socket.create_connection((place.hostname, place.port or 0), timeout=60) as connection:
+        yield connection
+
+
+def head(*more: str, token: str = TOKEN) -> bytes:
+    """Return the head of an invocation."""
+    lines = ["POST /jobs HTTP/1.1", "Host: it", f"Authorization: Bearer {token}"]
+    return "\r\n".join([*lines, "Content-Type: application/json", *more, "", ""]).encode()
+
+
+def answer_of(connection: socket.socket) -> bytes:
+    """Return the first bytes of an answer."""
+    return connection.recv(4096).split(b"\r\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("token", "status"), [(TOKEN, b"413"), ("an-unknown-token", b"401")], ids=["known", "unknown"]
+)
+def test_a_body_that_says_it_is_large_is_refused_before_it_is_sent(
+    service: LightService, token: str, status: bytes
+) -> None:
+    """So a client that waits for the answer sends nothing."""
+    with connected(service) as connection:
+        head_of_it = head(f"Content-Length: {HUGE_BYTES}", "Expect: 100-continue", token=token)
+        connection.sendall(head_of_it)
+        assert status in answer_of(connection)
+
+
+@pytest.mark.parametrize("told", [f"Content-Length: {HUGE_BYTES}", "Transfer-Encoding: chunked"])
+def test_a_gigabyte_that_is_sent_all_the_same_is_not_held(service: LightService, told: str) -> None:
+    """The client hears 413, and the service drops what comes."""
+    service.client.get("/jobs")
+    before = peak_mb(service)
+    chunk = bytes(1 << 20)
+    framed = b"100000\r\n" + chunk + b"\r\n" if "chunked" in told else chunk
+    with connected(service) as connection:
+        connection.sendall(head(told))
+        with contextlib.suppress(ConnectionError):
+            for _ in range(HUGE_BYTES // len(chunk)):
+                connection.sendall(framed)
+        assert b"413" in answer_of(connection)
+    assert peak_mb(service) - before < GROWN_MB
+    assert service.client.get("/jobs").status_code == 200
+
+
+@pytest.mark.parametrize("length", ["-1", "1e3", "0x10", "9" * 30, "10, 11", ""])
+def test_a_length_that_is_none_is_a_bad_request(service: LightService, length: str) -> None:
+    """Or a large one."""
+    with connected(service) as connection:
+        connection.sendall(head(f"Content-Length: {length}"))
+        assert answer_of(connection).split()[1] in {b"400", b"413"}
+
+
+def test_clients_that_vanish_leave_nothing(service: LightService) -> None:
+    """In the middle of a head, of a body, and while they follow a job."""
+    gate = service.home / "gate"
+    name = service.invoke(service.data("wait", "say begun", f"wait {gate}")).json()["name"]
+    assert poll_for(lambda: service.status(name) == "Running")
+    before = held(service)[0]
+    for _ in range(20):
+        with connected(service) as connection:
+            connection.sendall(head("Content-Length: 100")[:40])
+        with connected(service) as connection:
+            connection.sendall(head("Content-Length: 100") + b"{")
+        with service.client.stream("GET", f"/jobs/{name}/stream") as stream:
+            assert next(stream.iter_lines()) == "begun"
+    assert poll_for(lambda: held(service)[0] <= before), (before, held(service))
+    gate.touch()
+    assert service.ended(name) == "Completed"
+    gate.unlink()
+
+
+def test_a_disk_that_takes_nothing_is_told(service: LightService) -> None:
+    """No job is accepted that could be lost, and the service goes on."""
+    jobs, away = service.home / "jobs", service.home / "away"
+    data = service.data("empty")
+    jobs.rename(away)
+    jobs.touch()
+    answer = service.invoke(data)
+    jobs.unlink()
+    away.rename(jobs)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "StorageUnavailable")
+    name = service.invoke(data).json()["name"]
+    assert service.ended(name) == "Completed"
+
+
+async def _one(client: httpx.AsyncClient, data: str) -> tuple[str, set[int]]:
+    """Do what a client does, at once with all others; return its job, and all statuses."""
+    wrong = {"Authorization": "Bearer an-unknown-token"}
+    first = await client.post("/jobs", json=body(data))
+    name = first.json()["name"]
+    answers = await asyncio.gather(
+        client.get(f"/jobs/{name}"),
+        client.get("/jobs?$top=5"),
+        client.get("/jobs", headers=wrong),
+        client.post("/jobs", json=body("/etc/passwd")),
+        client.get(f"/jobs/{name}/outputs/none"),
+        client.get(f"/jobs/{name}/stream"),
+    )
+    expected = [200, 200, 401, 403, 404, 200]
+    return name, {
+        first.status_code,
+        *(one.status_code for one, status in zip(answers, expected, strict=True)
+          if one.status_code != status),
+    }  # fmt: skip
+
+
+async def _all(service: LightService, places: list[str]) -> list[tuple[str, set[int]]]:
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with httpx.AsyncClient(
+        base_url=service.url, headers=headers, limits=limits, timeout=150
+    ) as client:
+        return await asyncio.gather(*(_one(client, data) for data in places))
+
+
+def test_two_hundred_clients_at_once_are_served(tmp_path: Path) -> None:
+    """Each has its job, and each job its end; afterwards the service holds what it held."""
+    with LightService(tmp_path, running=4) as service:
+        service.ended(service.invoke(service.data("first")).json()["name"])
+        before = held(service)
+        places = [service.data(f"of-{number}", f"say {number}") for number in range(CLIENTS)]
+        found = asyncio.run(_all(service, places))
+        assert {status for _, statuses in found for status in statuses} == {202}
+        names = [name for name, _ in found]
+        assert len(set(names)) == CLIENTS
+        assert {service.ended(name) for name in names} == {"Completed"}
+        for name, data in zip(names, places, strict=True):
+            output = tmp_path / "jobs" / name / "output" / "done.txt"
+            assert output.read_text() == data
+        listed = service.client.get(f"/jobs?$top={CLIENTS + 10}").json()["value"]
+        assert {job["name"] for job in listed} > set(names)
+        assert not LIVE & {job["properties"]["status"] for job in listed}
+        assert poll_for(lambda: held(service)[:2] <= before[:2]), (before, held(service))
+        assert held(service)[2] < before[2] + 60  # the threads of its two pools
+    assert "Traceback" not in tmp_path.joinpath("service.txt").read_text()

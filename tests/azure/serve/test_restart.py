@@ -1,0 +1,163 @@
+"""Jobs outlive the service, and one that is started again knows them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from polling import poll_for
+from services import PROGRAMS, LightService
+
+from daskprs.azure.serve.registry import Limits, Registry
+from daskprs.azure.serve.served_job import Asked, ServedJob
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def test_jobs_and_the_queue_survive_the_death_of_the_service(tmp_path: Path) -> None:
+    """What runs goes on meanwhile, what waits keeps its place, what has ended is known."""
+    gate = tmp_path / "gate"
+    with LightService(tmp_path, running=1) as service:
+        done = service.invoke(service.data("quick")).json()["name"]
+        service.ended(done)
+        data = service.data("wait", "say begun", f"wait {gate}")
+        names = [service.invoke(data).json()["name"] for _ in range(3)]
+        assert poll_for(lambda: service.status(names[0]) == "Running")
+        service.killed()
+    running = ServedJob.read(tmp_path / "jobs" / names[0])
+    assert running is not None
+    assert running.is_alive()
+    with LightService(tmp_path, running=1) as service:
+        listed = service.client.get("/jobs").json()["value"]
+        assert [job["name"] for job in listed] == [*names[::-1], done]
+        statuses = [service.status(name) for name in (done, *names)]
+        assert statuses == ["Completed", "Running", "Queued", "Queued"]
+        gate.touch()
+        assert [service.ended(name) for name in names] == ["Completed"] * 3
+        ends = [tmp_path / "jobs" / name / "output" / "done.txt" for name in names]
+        times = [path.stat().st_mtime_ns for path in ends]
+        assert times == sorted(times)
+        assert service.client.get(f"/jobs/{names[0]}/stream").text == "begun\n"
+
+
+def test_a_job_that_ends_while_there_is_no_service_has_its_status(tmp_path: Path) -> None:
+    """Its folder tells: one is done, one has died."""
+    gate = tmp_path / "gate"
+    with LightService(tmp_path, running=2) as service:
+        data = service.data("wait", f"wait {gate}")
+        good, killed = (service.invoke(data).json()["name"] for _ in range(2))
+        assert poll_for(lambda: service.status(killed) == service.status(good) == "Running")
+        service.killed()
+    jobs = [ServedJob.read(tmp_path / "jobs" / name) for name in (good, killed)]
+    os.kill(int((tmp_path / "jobs" / killed / "process.1").read_text()), signal.SIGKILL)
+    gate.touch()
+    assert poll_for(lambda: not any(job.is_alive() for job in jobs if job))
+    with LightService(tmp_path) as service:
+        assert service.status(good) == "Completed"
+        properties = service.job(killed)["properties"]
+        assert (properties["status"], properties["error"]["code"]) == ("Failed", "JobDied")
+        assert "/resume" in properties["error"]["message"]
+        service.client.post(f"/jobs/{killed}/resume")
+        assert service.ended(killed) == "Completed"
+
+
+def test_a_service_that_is_told_to_end_leaves_jobs_and_those_who_follow_go(tmp_path: Path) -> None:
+    """The stream of a job that runs ends with the service; the job does not."""
+    gate = tmp_path / "gate"
+    with LightService(tmp_path) as service:
+        name = service.invoke(service.data("wait", "say begun", f"wait {gate}")).json()["name"]
+        with service.client.stream("GET", f"/jobs/{name}/stream") as stream:
+            lines = stream.iter_lines()
+            assert next(lines) == "begun"
+            service.process.terminate()
+            assert list(lines) == []
+        service.process.wait(60)
+    gate.touch()
+    with LightService(tmp_path) as service:
+        assert service.ended(name) == "Completed"
+
+
+def test_one_service_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
+    """The second one says who the first is."""
+    with LightService(tmp_path) as service:
+        words = [sys.executable, str(PROGRAMS / "light_service.py"), str(tmp_path)]
+        second = subprocess.run(
+            [*words, "only", "", "1", "1"], capture_output=True, text=True, check=False
+        )
+        assert second.returncode != 0
+        assert f"process {service.process.pid}" in second.stderr
+
+
+# ---- the folder of a job ----
+
+
+@pytest.fixture
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """Yield a registry that was not opened yet, of one job at a time."""
+    paths = [str(PROGRAMS), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    one = Registry(tmp_path / "jobs", Limits(running=1))
+    yield one
+    one.close()
+
+
+def asked(name: str, created: str, folder: Path) -> Asked:
+    """Return what makes a light job."""
+    words = ["light_job", os.devnull, str(folder / "output")]
+    return Asked(name, "first", created, "ours", {}, {}, {}, words, str(folder / "output"), {})
+
+
+def test_a_process_that_never_came_to_be_is_started_by_the_next_service(
+    registry: Registry, tmp_path: Path
+) -> None:
+    """The service died between the lock and the process."""
+    folder = tmp_path / "jobs" / "batchjob-1"
+    job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
+    folder.joinpath("process.1").touch()
+    assert job.status().status == "Queued"
+    registry.open()
+    assert poll_for(lambda: registry.status(registry.get("batchjob-1")).status == "Completed")
+
+
+def test_what_was_never_accepted_is_no_job(registry: Registry, tmp_path: Path) -> None:
+    """Half a folder, or half a file, is passed over."""
+    for name, content in [("a", None), ("b", ""), ("c", "{}"), ("d", "[]"), ("e", '{"name": 1}')]:
+        folder = tmp_path / "jobs" / f"batchjob-{name}"
+        folder.mkdir(parents=True)
+        if content is not None:
+            folder.joinpath("request.json").write_text(content)
+    registry.open()
+    assert registry.listed(10, None) == ([], None)
+
+
+def test_a_wish_to_end_that_comes_before_the_process_is_heeded(
+    registry: Registry, tmp_path: Path
+) -> None:
+    """It finds the wish when it says who it is."""
+    folder = tmp_path / "jobs" / "batchjob-1"
+    job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
+    folder.joinpath("cancel.1").touch()
+    os.waitpid(job.start(dict(os.environ)), 0)
+    assert job.status() == ("Canceled", False)
+    assert not folder.joinpath("output").exists()
+    registry.open()
+
+
+def test_a_process_that_cannot_be_started_fails_its_job(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the reason, and the next one is started."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    registry.open()
+    job = registry.submit(asked)
+    assert poll_for(lambda: registry.status(job).status == "Failed")
+    assert "cannot be started" in job.last_words()
+    monkeypatch.undo()
+    following = registry.submit(lambda *given: asked(*given)._replace(words=["this"]))
+    assert poll_for(lambda: registry.status(following).status == "Completed")

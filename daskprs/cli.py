@@ -16,6 +16,7 @@ from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, given, options, p
 from daskprs.cli_pipeline import is_pipeline, run_pipeline_file
 from daskprs.cli_serve import serve
 from daskprs.cli_surface import CommandLine
+from daskprs.cli_validate import validate
 from daskprs.option_help import HELP
 from daskprs.options import RunOptions
 
@@ -196,7 +197,7 @@ def _data(inputs: tuple[str, ...]) -> Any:
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
-for command in (invoke, serve, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
+for command in (invoke, serve, validate, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
     main.add_command(command)
 
 

@@ -61,6 +61,8 @@ def every_end() -> Iterator[None]:
         _exit(EXIT_FAILED, f"daskprs: {error.worded(flagged)}")
     except OSError as error:
         _exit(EXIT_FAILED, f"daskprs: {error}")
+    except click.ClickException:  # of words that do not fit together: click tells it
+        raise
     except Exception:  # noqa: BLE001 - it is shown whole, and has an exit code too
         traceback.print_exc()
         _exit(EXIT_FAILED, "daskprs: this is an error of daskprs itself, not of your script.")

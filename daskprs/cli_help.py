@@ -94,6 +94,7 @@ Examples:
   daskprs invoke deployment.yml --input pictures/
   daskprs invoke deployment.yml --input 'data/*.csv' --mini-batch-size 20 --output-path scored
   daskprs invoke deployment.yml --input data/ --asset heart-classifier=models/heart
+  daskprs invoke pipeline-deployment.yml --input unlabeled=data/ --input mode=append
 
 \b
 Exit codes:

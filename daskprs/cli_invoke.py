@@ -1,4 +1,4 @@
-"""The command ``invoke``: a batch deployment, and the files that it is to score."""
+"""The command ``invoke``: a batch deployment, and what it is to score."""
 
 from __future__ import annotations
 
@@ -14,17 +14,25 @@ from daskprs.cli_surface import CommandLine
 from daskprs.option_help import HELP
 
 if TYPE_CHECKING:
-    from daskprs.azure.batch_deployment import BatchDeployment
+    from collections.abc import Iterable
+
+    from daskprs.azure.assets import Assets
+    from daskprs.azure.invocation_file import Invocation
+    from daskprs.yaml_files.document import Document
+
+OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
+"""Options that a deployment of a pipeline does not have."""
 
 
 @click.command("invoke", context_settings=CONTEXT, epilog=AFTER_INVOKE)
-@click.argument("file")
+@click.argument("deployment", metavar="FILE")
 @click.option(
     "--input",
-    "data",
-    required=True,
+    "inputs",
+    multiple=True,
     metavar="DATA",
-    help="A file, a folder (searched recursively), a glob, a URL, or a reference to an asset.",
+    help="A file, a folder (searched recursively), a glob, a URL, or a reference to an asset; "
+    "for each input of a pipeline NAME=VALUE.",
 )
 @click.option(
     "--input-type",
@@ -36,6 +44,14 @@ if TYPE_CHECKING:
     metavar="FOLDER",
     help="The output folder, or its URL. Default: <job folder>/output.",
 )
+@click.option(
+    "--output",
+    "outputs",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="Where an output of a pipeline goes.",
+)
+@click.option("--file", metavar="FILE", help="A YAML file with the inputs and outputs, by name.")
 @click.option("--mini-batch-size", metavar="N", help="Files for one call of run.")
 @click.option("--instance-count", "-c", metavar="N", help="Nodes.")
 @click.option(
@@ -60,29 +76,85 @@ if TYPE_CHECKING:
 @click.option("--overwrite", is_flag=True, help=HELP["overwrite"])
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.pass_context
-def invoke(ctx: click.Context, /, file: str, data: str, **values: Any) -> None:
+def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
     """Score DATA by the batch deployment that the YAML file FILE describes."""
-    changes = pairs("--set", values.pop("changes"))
     with every_end():
-        from daskprs.azure.batch_deployment import BatchDeployment
+        from daskprs.azure.invocation_file import Invocation, read_invocation
+        from daskprs.azure.pipeline_deployment import is_of_pipeline
+        from daskprs.yaml_files.document import Document
 
-        quiet = values.pop("quiet")
-        deployment = BatchDeployment.load(file, assets=assets_of(values))
-        _say_once(deployment, file)
-        given = {name: value for name, value in values.items() if value is not None}
-        show(
-            deployment.invoke(
-                data,
-                **given,
-                changes=changes,
-                progress=False if quiet else None,
-                surface=CommandLine(ctx),
-            )
+        assets, file = assets_of(values), values.pop("file")
+        given = Invocation({}, {}) if file is None else read_invocation(file)
+        document = Document.read(deployment)
+        if is_of_pipeline(document.content):
+            _invoke_pipeline(document, assets, given, values)
+        else:
+            _invoke_model(ctx, deployment, assets, given, values)
+
+
+def _invoke_model(
+    ctx: click.Context, file: str, assets: Assets, given: Invocation, values: dict[str, Any]
+) -> None:
+    from daskprs.azure.batch_deployment import BatchDeployment
+
+    inputs = [*values.pop("inputs"), *given.inputs.values()]
+    outputs = [*pairs("--output", values.pop("outputs")).values(), *given.outputs.values()]
+    if len(inputs) != 1 or len(outputs) > 1:
+        message = "a deployment of a model has one --input, and one output, by --output-path"
+        raise click.UsageError(message)
+    quiet, changes = values.pop("quiet"), pairs("--set", values.pop("changes"))
+    values["output_path"] = values["output_path"] or next(iter(outputs), None)
+    deployment = BatchDeployment.load(file, assets=assets)
+    _say_once(file, deployment.without_effect)
+    show(
+        deployment.invoke(
+            inputs[0],
+            **values,
+            changes=changes,
+            progress=False if quiet else None,
+            surface=CommandLine(ctx),
         )
+    )
 
 
-def _say_once(deployment: BatchDeployment, file: str) -> None:
+def _invoke_pipeline(
+    document: Document, assets: Assets, given: Invocation, values: dict[str, Any]
+) -> None:
+    from daskprs.azure.pipeline import run_with
+    from daskprs.azure.pipeline_deployment import pipeline_deployment_of
+
+    unfit = [f"--{name.replace('_', '-')}" for name in OF_A_MODEL if values.pop(name) is not None]
+    if unfit:
+        message = f"{', '.join(unfit)}: only for a deployment of a model; this one is of a pipeline"
+        raise click.UsageError(message)
+    deployed = pipeline_deployment_of(document, assets)
+    _say_once(document.name, deployed.without_effect)
+    quiet = values.pop("quiet")
+    show(
+        run_with(
+            deployed.path,
+            assets,
+            overrides=(*deployed.overrides, *values.pop("changes")),
+            inputs={**given.inputs, **pairs("--input", values.pop("inputs"))},
+            outputs={**given.outputs, **pairs("--output", values.pop("outputs"))},
+            resume=False,
+            accept_changes=(),
+            show=_nothing if quiet else _to_stderr,
+            **values,
+        )
+    )
+
+
+def _say_once(file: str, keys: Iterable[str]) -> None:
     """Say which keys mean nothing here."""
-    keys = ", ".join(deployment.without_effect)
-    if keys:
-        click.echo(f"daskprs: {file}: without effect here: {keys}.", err=True)
+    names = ", ".join(keys)
+    if names:
+        _to_stderr(f"daskprs: {file}: without effect here: {names}.")
+
+
+def _to_stderr(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _nothing(line: str) -> None:
+    """Show nothing."""

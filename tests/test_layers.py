@@ -31,7 +31,7 @@ LAYERS = [
     {"cli_assets", "cli_ends", "cli_surface"},
     {
         *("carried", "cli_detached", "cli_folder", "cli_invoke", "cli_pipeline", "cli_serve"),
-        "cli_task",
+        *("cli_task", "cli_validate"),
     },
     {"cli"},
     {"__main__"},

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.assets import Assets
 from daskprs.azure.deployment import deployment_of
 from daskprs.azure.deployment_changes import changed
+from daskprs.azure.pipeline_deployment import is_of_pipeline
 from daskprs.azure.scoring import Places, scored
 from daskprs.errors import OptionError
 from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.mistakes import refuse
+from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from daskprs.azure.deployment import Deployment
     from daskprs.result import ParallelRunResult
     from daskprs.surface import Surface
-    from daskprs.yaml_files.mistakes import Mistake
 
 
 class BatchDeployment:
@@ -149,6 +149,10 @@ class BatchDeployment:
         """
         self = cls.__new__(cls)
         document = Document.read(path)
+        if is_of_pipeline(document.content):
+            told = "it is a deployment of a pipeline: run it by daskprs invoke, or its pipeline by "
+            place = document.place(("type",))
+            refuse([Mistake(place, "type", f"{told}daskprs.azure.run_pipeline")])
         document.content = changed(document.content, changes or {})
         self._fill(document, Path(path).absolute().parent, assets, is_file=True)
         return self

@@ -83,11 +83,16 @@ def deployment_of(
 
     """
     form, mistakes = filled(ModelDeployment, {} if content is None else content, document)
+    wrong: set[str] = set()
+    if form is None and isinstance(content, dict):  # what the others lead to is looked at, too
+        wrong = {one.key.partition(".")[0].partition("[")[0] for one in mistakes}
+        rest = {key: value for key, value in content.items() if key not in wrong}
+        form, _ = filled(ModelDeployment, rest, document)
     if form is None:
         return None, mistakes
-    reading = _Reading(form, document, folder, assets, mistakes)
+    reading = _Reading(form, document, folder, assets, mistakes, frozenset(wrong))
     found = reading.deployment()
-    return (None if any(not one.is_warning for one in mistakes) else found), mistakes
+    return (None if mistakes else found), mistakes
 
 
 class _Reading:
@@ -100,12 +105,14 @@ class _Reading:
         folder: Path,
         assets: Assets,
         mistakes: list[Mistake],
+        wrong: frozenset[str],
     ) -> None:
         self._form = form
         self._document = document
         self._folder = folder
         self._assets = assets
         self._mistakes = mistakes
+        self._left_out = wrong
 
     def deployment(self) -> Deployment:
         form = self._form
@@ -156,6 +163,8 @@ class _Reading:
 
     def _script(self, model: Path | None) -> tuple[str, Path]:
         code = self._form.code_configuration
+        if code is None and not self._left_out.isdisjoint(("model", "code_configuration")):
+            return "", self._folder
         if code is None:
             if self._form.model is None:
                 self._wrong((), "it has neither a code_configuration nor a model")

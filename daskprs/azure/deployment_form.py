@@ -133,7 +133,9 @@ class ModelDeployment(Settings):
         None, "not needed for an MLflow model: it is served through MLflow"
     )
     environment: Any = without_effect(PYTHON)
-    compute: Annotated[Text | Annotated[Compute, MAPPING], SHAPE] | None = without_effect(HERE)
+    compute: Annotated[Text | Annotated[Compute, MAPPING], SHAPE] | None = without_effect(
+        f"{HERE}; an `instance_count` in it, as the oldest files have it, counts"
+    )
     resources: Resources | None = works(None)
     settings: Settings | None = works(None)
 
@@ -144,7 +146,7 @@ class PipelineSettings(Form):
     default_compute: str | None = without_effect(HERE)
     default_datastore: str | None = works(None)
     continue_on_step_failure: bool | None = works(None)
-    force_rerun: bool | None = works(None)
+    force_rerun: bool | None = without_effect("a step runs whenever its pipeline does")
 
 
 class PipelineDeployment(Form):

@@ -52,7 +52,7 @@ def refuse_unservable(model: Path, files: Iterator[str]) -> None:
         Naming the packages that are missing, or the files that are no input for it.
 
     """
-    missing = [name for name in _needed(model) if importlib.util.find_spec(name) is None]
+    missing = missing_packages(model)
     suffixes = {Path(path).suffix.lower(): path for path in files}
     if not suffixes.keys().isdisjoint(IMAGES) and importlib.util.find_spec("PIL") is None:
         missing.append("pillow")
@@ -70,6 +70,18 @@ def refuse_unservable(model: Path, files: Iterator[str]) -> None:
             f"{', '.join(sorted(wrong)[:SHOWN])}. It takes {', '.join((*TABLES, *IMAGES))}."
         )
         raise ScriptError(msg)
+
+
+def missing_packages(model: Path) -> list[str]:
+    """Return what it takes to load a model of MLflow's, and this Python does not have.
+
+    Raises
+    ------
+    ScriptError
+        When MLflow could serve it nowhere.
+
+    """
+    return [name for name in _needed(model) if importlib.util.find_spec(name) is None]
 
 
 def _needed(model: Path) -> Iterator[str]:

@@ -8,8 +8,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import PydanticUndefined
 
+from daskprs.azure.assets import AssetFile
 from daskprs.azure.batch_deployment import BatchDeployment
+from daskprs.azure.command_form import CommandForm
 from daskprs.azure.deployment_form import ModelDeployment, PipelineDeployment
+from daskprs.azure.invocation_file import InvocationForm
+from daskprs.azure.parallel_form import ParallelForm
+from daskprs.azure.pipeline_form import PipelineForm
+from daskprs.azure.port_form import InputForm, OutputForm
+from daskprs.azure.system_flags import SYSTEM_FLAGS
+from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
+from daskprs.azure.v1.config_form import ConfigForm
+from daskprs.azure.v1.config_yaml import ConfigFileForm
 from daskprs.yaml_files.form import Effect, Form, keys_of
 
 if TYPE_CHECKING:
@@ -18,10 +28,24 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "azure-files.md"
 BEGIN, END = "<!-- begin: {} -->", "<!-- end: {} -->"
 FILES: dict[str, type[Form]] = {
+    "pipeline": PipelineForm,
+    "parallel": ParallelForm,
+    "command": CommandForm,
+    "input": InputForm,
+    "output": OutputForm,
     "batch deployment of a model": ModelDeployment,
     "batch deployment of a pipeline": PipelineDeployment,
+    "invocation": InvocationForm,
+    "assets": AssetFile,
+    "parallel_run_config": ConfigFileForm,
 }
-CLASSES: dict[str, Any] = {"BatchDeployment": BatchDeployment}
+CLASSES: dict[str, tuple[Any, type[Form] | None]] = {
+    "BatchDeployment": (BatchDeployment, ModelDeployment),
+    "ParallelRunConfig": (ParallelRunConfig, ConfigForm),
+    "ParallelRunStep": (ParallelRunStep, None),
+}
+PORTS = (InputForm, OutputForm)
+"""Forms with tables of their own: they stand wherever something has inputs and outputs."""
 NO_NOTE = "&nbsp;"
 
 
@@ -41,7 +65,8 @@ class Row(NamedTuple):
 def tables() -> dict[str, str]:
     """Return each table by its name."""
     found = {name: _table("key", rows_of(form)) for name, form in FILES.items()}
-    return found | {name: _table("parameter", of_class(one)) for name, one in CLASSES.items()}
+    found["flags"] = _table("flag", of_flags())
+    return found | {name: _table("parameter", of_class(*one)) for name, one in CLASSES.items()}
 
 
 def rows_of(form: type[Form], prefix: str = "") -> Iterator[Row]:
@@ -52,18 +77,49 @@ def rows_of(form: type[Form], prefix: str = "") -> Iterator[Row]:
             default = "required"
         yield Row(prefix + key.name, default, key.effect.value, key.note)
         for inside in _forms_in(field.annotation):
+            if inside in PORTS or key.effect is not Effect.WORKS:
+                continue
             yield from rows_of(inside, f"{prefix}{key.name}.")
 
 
-def of_class(one: Any) -> Iterator[Row]:
-    """Yield the parameters of a class; what becomes of each is what becomes of the key."""
-    effects = {key.name: key for key in keys_of(ModelDeployment)}
+def of_flags() -> Iterator[Row]:
+    """Yield the system flags."""
+    for flag in SYSTEM_FLAGS:
+        effect = Effect.NONE if flag.note.startswith(Effect.NONE.value) else Effect.WORKS
+        note = flag.note.removeprefix(Effect.NONE.value).removeprefix(": ")
+        note = f"the option `{flag.option}`" if flag.option is not None else note
+        yield Row(f"--{flag.name}", "", effect.value, note)
+
+
+def of_class(one: Any, form: type[Form] | None) -> Iterator[Row]:
+    """Yield the parameters of a class; what becomes of each is what becomes of the key.
+
+    Of a class without a form it stands in its documentation, behind the name.
+    """
+    effects = {} if form is None else {key.name: key for key in keys_of(form)}
     for name, parameter in inspect.signature(one).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
         known = effects.get(name)
-        effect = known.effect if known is not None else Effect.WORKS
-        default = parameter.default
-        shown = "" if default is None else "required" if default is parameter.empty else default
-        yield Row(name, f"{shown}", effect.value, "" if known is None else known.note)
+        effect, note = Effect.WORKS, _told(one, name)
+        if known is not None:
+            effect, note = known.effect, known.note
+        elif note.startswith("Without effect"):
+            effect, note = Effect.NONE, note.partition(": ")[2]
+        default = "" if parameter.default is None else f"`{parameter.default}`"
+        default = "required" if parameter.default is parameter.empty else default
+        yield Row(name, default, effect.value, note.rstrip("."))
+
+
+def _told(one: Any, name: str) -> str:
+    """Return the sentence that the documentation of a class has for a parameter."""
+    lines = [line.strip() for line in inspect.cleandoc(one.__doc__).splitlines()]
+    for at, line in enumerate(lines):
+        names = line.partition(" : ")[0].split(", ")
+        if name in names and at + 1 < len(lines):
+            text = " ".join(lines[at + 1 : at + 5])
+            return text.partition(". ")[0].replace("|", "or")
+    return ""
 
 
 def written(page: str) -> str:

@@ -249,13 +249,15 @@ settings:
 
 
 def test_every_mistake_is_told_before_anything_starts(home: Path) -> None:
-    """Those in values first: what they lead to is looked at when they are right."""
+    """In values, and in what they lead to."""
     file = home / "scoring" / "wrong.yml"
     file.write_text(MISTAKES)
     done = invoke("scoring/wrong.yml", "--input", "data")
     assert done.exit_code == 2
     told = [line.removeprefix("daskprs: ") for line in done.stderr.splitlines()]
     assert [line.split(": ")[:2] for line in told] == [
+        ["scoring/wrong.yml:4:8", "model"],
+        ["scoring/wrong.yml:7:19", "code_configuration.scoring_script"],
         ["scoring/wrong.yml:8:29", "resources.instance_count"],
         ["scoring/wrong.yml:12:29", "settings.retry_settings.timeout"],
         ["scoring/wrong.yml:12:32", "settings.retry_settings.max_retry"],
@@ -300,3 +302,65 @@ def test_what_is_refused_leaves_nothing(home: Path, words: tuple[str, ...], said
     assert done.exit_code == 2
     assert pd.Series([done.stderr.replace("\n", " ")]).str.contains(said).all(), done.stderr
     assert sorted(home.rglob("*")) == before
+
+
+PIPELINE = """
+type: pipeline
+inputs:
+  letters: {type: uri_folder}
+  mark: {type: string, default: "?"}
+outputs:
+  scores: {type: uri_folder}
+jobs:
+  mark:
+    type: command
+    command: >-
+      for f in ${{inputs.data}}/*.txt; do echo $(cat $f)${{inputs.mark}}; done
+      > ${{outputs.out}}/all
+    inputs: {data: "${{parent.inputs.letters}}", mark: "${{parent.inputs.mark}}"}
+    outputs: {out: "${{parent.outputs.scores}}"}
+"""
+OF_A_PIPELINE = """
+name: marking
+endpoint_name: marks
+type: pipeline
+component: pipeline.yml
+settings: {continue_on_step_failure: false, default_compute: batch-cluster}
+"""
+INPUTS = """
+inputs:
+  letters: {type: uri_folder, path: data}
+  mark: {type: string, default: "!"}
+outputs:
+  scores: {type: uri_folder, path: from_file, mode: upload}
+"""
+
+
+def test_a_deployment_of_a_pipeline_runs_it(home: Path) -> None:
+    """Its inputs are given by name, on the command line or in a file."""
+    (home / "scoring" / "pipeline.yml").write_text(PIPELINE)
+    (home / "scoring" / "deployment.yml").write_text(OF_A_PIPELINE)
+    (home / "inputs.yml").write_text(INPUTS)
+    words = ("--input", "letters=data", "--output", "scores=told")
+    done = invoke("scoring/deployment.yml", *words)
+    assert done.exit_code == 0, done.output
+    assert (home / "told" / "all").read_text() == "a?\nb?\n"
+    done = invoke("scoring/deployment.yml", "--file", "inputs.yml")
+    assert done.exit_code == 0, done.output
+    assert (home / "from_file" / "all").read_text() == "a!\nb!\n"
+    done = invoke("scoring/deployment.yml", "--input", "letters=data", "--mini-batch-size", "3")
+    assert done.exit_code == 2
+    assert "--mini-batch-size: only for a deployment of a model" in done.stderr
+    with pytest.raises(daskprs.UsageError, match="run it by daskprs invoke"):
+        BatchDeployment.load("scoring/deployment.yml")
+
+
+def test_a_deployment_of_a_model_is_given_one_input(home: Path) -> None:
+    """Whatever it is called in a file."""
+    (home / "inputs.yml").write_text(INPUTS.replace('  mark: {type: string, default: "!"}\n', ""))
+    done = invoke("scoring/deployment.yml", "--file", "inputs.yml")
+    assert done.exit_code == 0, done.output
+    assert (home / "from_file" / "predictions.csv").read_text() == SCORED
+    done = invoke("scoring/deployment.yml", "--input", "data", "--input", "more")
+    assert done.exit_code == 2
+    assert "a deployment of a model has one --input" in done.stderr

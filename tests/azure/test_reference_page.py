@@ -13,4 +13,4 @@ from reference_page import PAGE, written
 def test_the_tables_are_those_of_the_forms() -> None:
     """Run tests/azure/reference_page.py after a form has changed: it writes them anew."""
     page = PAGE.read_text()
-    assert page == written(page)
+    assert page == written(page), "run tests/azure/reference_page.py"

@@ -1,0 +1,83 @@
+"""A batch deployment of a pipeline: the file of its pipeline, which runs as any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.deployment_form import PipelineDeployment
+from daskprs.errors import UsageError
+from daskprs.inputs.nearest import nearest
+from daskprs.yaml_files.form import filled, ineffective
+from daskprs.yaml_files.mistakes import Mistake, refuse
+
+if TYPE_CHECKING:
+    from daskprs.azure.assets import Assets
+    from daskprs.yaml_files.document import Document
+
+OF_A_PIPELINE = ("component", "job_definition")
+
+
+@dataclass(frozen=True)
+class DeployedPipeline:
+    """What a deployment of a pipeline runs."""
+
+    name: str
+    endpoint_name: str | None
+    path: Path
+    """The file of the pipeline."""
+    overrides: tuple[str, ...]
+    """What the deployment sets in it."""
+    without_effect: tuple[str, ...]
+    """Keys of the deployment."""
+
+
+def is_of_pipeline(content: Any) -> bool:
+    """Say whether the content of a deployment's file is one of a pipeline."""
+    if not isinstance(content, dict):
+        return False
+    return content.get("type") == "pipeline" or any(key in content for key in OF_A_PIPELINE)
+
+
+def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeline:
+    """Return the pipeline that a document deploys.
+
+    Parameters
+    ----------
+    document
+        The file; what it names is relative to its folder.
+    assets
+        What is known of the places of assets.
+
+    Raises
+    ------
+    YamlError
+        With every mistake in it.
+
+    """
+    form, mistakes = filled(PipelineDeployment, document.content, document)
+    path = Path()
+    given = {key: document.content.get(key) for key in OF_A_PIPELINE}
+    named = {key: value for key, value in given.items() if isinstance(value, str)}
+    if not named and form is not None:
+        told = "it is missing: the file of the pipeline that is deployed"
+        mistakes.append(Mistake(document.place(()), "component", told))
+    for key, reference in named.items():
+        try:
+            path = assets.place(reference, Path(document.name).absolute().parent)
+            told = "" if path.is_file() else f"there is no file {str(path)!r}.{nearest(path)}"
+        except UsageError as error:
+            told = str(error)
+        if told:
+            mistakes.append(Mistake(document.place((key,)), key, told))
+    refuse(mistakes)
+    settings = form.settings.model_dump(exclude_none=True) if form and form.settings else {}
+    settings.pop("default_compute", None)
+    return DeployedPipeline(
+        (form.name if form else None) or Path(document.name).stem,
+        form.endpoint_name if form else None,
+        path,
+        tuple(f"settings.{key}={value}" for key, value in settings.items()),
+        tuple(key.name for key in ineffective(form) if key.name != "$schema") if form else (),
+    )

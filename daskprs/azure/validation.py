@@ -1,0 +1,189 @@
+"""What is wrong with one of Azure's files, whatever it describes, without running anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.azure.component_check import check_component
+from daskprs.azure.deployment import deployment_of
+from daskprs.azure.model_folder import missing_packages
+from daskprs.azure.pipeline_deployment import is_of_pipeline, pipeline_deployment_of
+from daskprs.azure.pipeline_file import Given, read_pipeline
+from daskprs.errors import UsageError, YamlError
+from daskprs.pipeline_folder import PipelineFolder
+from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.mistakes import Mistake, Place, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from os import PathLike
+
+    from daskprs.azure.assets import Assets
+
+
+class Verdict(NamedTuple):
+    """What became of the check of a file."""
+
+    kind: str
+    """What the file describes; empty where nobody can tell."""
+    wrong: list[str]
+    """A line for each mistake: file, line, column, key, rule and value."""
+    warnings: list[str]
+    """What runs all the same."""
+
+
+class Check(NamedTuple):
+    """A file that is to be checked."""
+
+    document: Document
+    path: Path
+    assets: Assets
+    inputs: Mapping[str, str]
+    warnings: list[str]
+
+
+class Kind(NamedTuple):
+    """A kind of file."""
+
+    name: str
+    fits: Callable[[Check], bool]
+    check: Callable[[Check], None]
+    """Raises what is wrong; warnings are added to those of the check."""
+
+
+def validate(
+    path: str | PathLike[str], assets: Assets, inputs: Mapping[str, str] | None = None
+) -> Verdict:
+    """Check one of Azure's YAML files whole: nothing is run.
+
+    Parameters
+    ----------
+    path
+        The file; of an MLTable the folder will do.
+    assets
+        Where assets are.
+    inputs
+        Of a pipeline: values of its inputs.
+
+    """
+    place = Path(path)
+    place = place / "MLTable" if place.is_dir() else place
+    name, warnings = "", list[str]()
+    try:
+        check = Check(Document.read(place), place, assets, inputs or {}, warnings)
+        if not isinstance(check.document.content, dict):
+            told = "it is no mapping of keys"
+            refuse([Mistake(check.document.place(()), "", told)])
+        kind = _kind_of(check)
+        name = kind.name
+        kind.check(check)
+    except UsageError as error:
+        return Verdict(name, str(error).splitlines(), warnings)
+    return Verdict(name, [], warnings)
+
+
+def _kind_of(check: Check) -> Kind:
+    for kind in KINDS:
+        if kind.fits(check):
+            return kind
+    place = Place(check.document.name, 1, 1)
+    keys = ", ".join(map(repr, check.document.content))
+    told = (
+        f"nobody can tell what this file describes: its keys are {keys}. A pipeline has jobs, a "
+        "parallel or command component a type, a batch deployment a model or a "
+        "code_configuration, an MLTable paths, a config of SDK v1 the key parallel_run_config."
+    )
+    raise YamlError(str(Mistake(place, "", told)))
+
+
+def _has(*keys: str, **values: str) -> Callable[[Check], bool]:
+    """Return a rule: one of these keys is there, or one with that value."""
+
+    def fits(check: Check) -> bool:
+        content: dict[str, Any] = check.document.content
+        told = any(content.get(key) == value for key, value in values.items())
+        return told or any(key in content for key in keys)
+
+    return fits
+
+
+# ---- each kind ----
+
+
+def _check_deployment(check: Check) -> None:
+    document, folder = check.document, check.path.absolute().parent
+    found, mistakes = deployment_of(document, document.content, folder, check.assets)
+    refuse(mistakes)
+    if found is None:
+        return
+    if found.by_mlflow and found.model is not None:
+        missing = missing_packages(found.model)
+        if missing:
+            told = f"to serve it takes what this Python does not have: {', '.join(missing)}"
+            warning = Mistake(document.place(("model",)), "model", told, is_warning=True)
+            check.warnings.append(str(warning))
+    _say(check, [key.name for key in found.without_effect])
+
+
+def _check_pipeline_deployment(check: Check) -> None:
+    found = pipeline_deployment_of(check.document, check.assets)
+    _say(check, found.without_effect)
+    _check_pipeline_at(found.path, check, found.overrides)
+
+
+def _check_pipeline(check: Check) -> None:
+    _check_pipeline_at(check.path, check)
+
+
+def _check_pipeline_at(path: Path, check: Check, overrides: tuple[str, ...] = ()) -> None:
+    nowhere = PipelineFolder(path.absolute().with_name(f".{path.name}.validated"))
+    given = Given(check.assets, overrides, inputs=check.inputs)
+    check.warnings.extend(read_pipeline(path, nowhere, given).notices)
+
+
+def _check_component(check: Check) -> None:
+    mistakes, without_effect = check_component(check.document, check.assets)
+    check.warnings.extend(str(one) for one in mistakes if one.is_warning)
+    refuse(mistakes)
+    _say(check, without_effect)
+
+
+def _check_config(check: Check) -> None:
+    from daskprs.azure.config_check import check_config
+
+    mistakes, without_effect = check_config(check.document)
+    refuse(mistakes)
+    _say(check, without_effect)
+
+
+def _check_endpoint(check: Check) -> None:
+    told = "an endpoint has nothing to run: its deployments have; see daskprs serve"
+    warning = Mistake(check.document.place(()), "", told, is_warning=True)
+    check.warnings.append(str(warning))
+
+
+def _say(check: Check, keys: Iterable[str]) -> None:
+    """Say what is set without effect."""
+    names = ", ".join(dict.fromkeys(keys))
+    if names:
+        check.warnings.append(f"{check.document.name}: without effect here: {names}.")
+
+
+KINDS = (
+    Kind("config of SDK v1", _has("parallel_run_config"), _check_config),
+    Kind("pipeline", _has("jobs"), _check_pipeline),
+    Kind(
+        "batch deployment of a pipeline",
+        lambda check: is_of_pipeline(check.document.content),
+        _check_pipeline_deployment,
+    ),
+    Kind("component", _has("task", "command", type="parallel"), _check_component),
+    Kind(
+        "batch deployment of a model",
+        _has("model", "code_configuration", "settings", "mini_batch_size", type="model"),
+        _check_deployment,
+    ),
+    Kind("batch endpoint", _has("auth_mode", "endpoint_name", "defaults"), _check_endpoint),
+)
+"""In the order in which they are tried."""

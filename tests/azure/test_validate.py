@@ -1,0 +1,212 @@
+"""`daskprs validate`: every mistake in a file, in one go."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from daskprs.cli import main
+
+SCRIPT = "def run(mini_batch):\n    return mini_batch\n"
+PIPELINE = """
+type: pipeline
+inputs:
+  data: {type: uri_folder, path: data}
+jobs:
+  idle:
+    type: parallel
+    mini_batch_size: 10 tb
+    max_concurrency_per_instance: 0
+    retry_settings: {timeout: 0}
+    resources: {instance_count: 0}
+    inputs: {files: {type: uri_folder, path: data}}
+    input_data: ${{inputs.files}}
+    task: {type: run_function, code: src, entry_script: score.py}
+  lacking:
+    type: parallel
+    inputs: {files: {type: uri_folder, path: data}}
+    task: {type: run_function, code: src, entry_script: score.py}
+  of_a_file:
+    type: parallel
+    input_data: ${{inputs.files}}
+    inputs: {files: {type: uri_file, path: data/a.txt}}
+    task: {type: run_function, code: src, entry_script: score.py}
+    mini_batch_sise: 3
+"""
+GOOD_PIPELINE = """
+type: pipeline
+inputs:
+  data: {type: uri_folder}
+jobs:
+  score:
+    type: parallel
+    input_data: ${{inputs.files}}
+    inputs: {files: "${{parent.inputs.data}}"}
+    compute: azureml:cluster
+    task:
+      type: run_function
+      code: src
+      entry_script: score.py
+      program_arguments: --resource_monitor_interva 3
+"""
+COMPONENT = """
+$schema: https://azuremlschemas.azureedge.net/latest/parallelComponent.schema.json
+type: parallel
+inputs:
+  one: {type: uri_file}
+outputs:
+  scores: {type: uri_folder}
+input_data: ${{inputs.one}}
+task:
+  type: run_function
+  code: src
+  entry_script: scor.py
+  append_row_to: ${{outputs.score}}
+  program_arguments: --model ${{inputs.modle}}
+"""
+COMMAND = """
+type: command
+inputs: {data: {type: uri_folder}}
+code: src
+command: python prepare.py --data ${{inputs.dta}}
+"""
+CONFIG = """
+parallel_run_config:
+  environment: env
+  entry_script: scor.py
+  source_directory: src
+  error_threshold: -2
+  output_action: append_rows
+  compute_target: cluster
+  node_count: 0
+  mini_batch: 3
+"""
+DEPLOYMENT = """
+type: model
+model: {pth: model}
+code_configuration: {code: src, scoring_script: score.py}
+settings: {max_concurrency_per_instance: 0, retry_settings: {timeout: 0}}
+"""
+OF_A_PIPELINE = "type: pipeline\ncomponent: {}\nsettings: {{default_compute: cluster}}\n"
+FILES = {
+    "src/score.py": SCRIPT,
+    "src/prepare.py": "",
+    "data/a.txt": "a",
+    "pipeline.yml": PIPELINE,
+    "good.yml": GOOD_PIPELINE,
+    "component.yml": COMPONENT,
+    "command.yml": COMMAND,
+    "config.yml": CONFIG,
+    "deployment.yml": DEPLOYMENT,
+    "deployed.yml": OF_A_PIPELINE.format("good.yml"),
+    "undeployed.yml": OF_A_PIPELINE.format("god.yml"),
+    "strange.yml": "colour: red\n",
+    "list.yml": "- a\n",
+    "endpoint.yml": "name: letters\nauth_mode: aad_token\n",
+}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working directory with all files."""
+    monkeypatch.chdir(tmp_path)
+    for file, text in FILES.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text.lstrip("\n"))
+    return tmp_path
+
+
+def validate(*words: str) -> Result:
+    """Call ``daskprs validate`` as a shell would."""
+    return CliRunner().invoke(main, ("validate", *words), prog_name="daskprs")
+
+
+@pytest.mark.parametrize(
+    ("file", "places"),
+    [
+        (
+            "pipeline.yml",
+            [
+                "7:22: jobs.idle.mini_batch_size",
+                "8:35: jobs.idle.max_concurrency_per_instance",
+                "9:31: jobs.idle.retry_settings.timeout",
+                "10:33: jobs.idle.resources.instance_count",
+                "15:5: jobs.lacking.input_data",
+                "23:5: jobs.of_a_file.mini_batch_sise",
+            ],
+        ),
+        (
+            "component.yml",
+            [
+                "7:13: input_data",
+                "11:17: task.entry_script",
+                "12:18: task.append_row_to",
+                "13:22: task.program_arguments",
+            ],
+        ),
+        ("command.yml", ["4:10: command"]),
+        (
+            "config.yml",
+            [
+                "3:17: parallel_run_config.entry_script",
+                "5:20: parallel_run_config.error_threshold",
+                "6:18: parallel_run_config.output_action",
+                "8:15: parallel_run_config.node_count",
+                "9:3: parallel_run_config.mini_batch",
+            ],
+        ),
+        (
+            "deployment.yml",
+            [
+                "2:9: model.pth",
+                "4:42: settings.max_concurrency_per_instance",
+                "4:71: settings.retry_settings.timeout",
+            ],
+        ),
+        ("undeployed.yml", ["2:12: component"]),
+        ("strange.yml", ["1:1: nobody can tell"]),
+        ("list.yml", ["1:1: it is no mapping of keys"]),
+    ],
+)
+def test_every_mistake_has_its_place(file: str, places: list[str]) -> None:
+    """In the order of the file."""
+    done = validate(file)
+    assert done.exit_code == 2, done.output
+    found = [re.sub(r"^\S*?([\w.]+yml:)", r"\1", line) for line in done.stdout.splitlines()]
+    expected = [f"{file}:{place}" for place in places]
+    assert [line[: len(begin)] for line, begin in zip(found, expected, strict=True)] == expected
+
+
+def test_what_azures_client_lets_pass_is_a_mistake() -> None:
+    """A step without input_data, one that cuts a file: found when the keys themselves are right."""
+    text = PIPELINE.replace("10 tb", "10").replace("instance: 0", "instance: 1")
+    text = text.replace("timeout: 0", "timeout: 1").replace("count: 0", "count: 1")
+    Path("pipeline.yml").write_text(text.replace("    mini_batch_sise: 3\n", ""))
+    done = validate("pipeline.yml")
+    assert done.exit_code == 2
+    assert "jobs.lacking.input_data: it is missing" in done.stdout
+    assert "jobs.of_a_file.input_data: ${{inputs.files}} is a uri_file" in done.stdout
+
+
+@pytest.mark.parametrize("file", ["good.yml", "deployed.yml"])
+def test_warnings_are_no_mistakes(home: Path, file: str) -> None:
+    """A misspelt system flag goes to the script, and keys without effect are named."""
+    before = sorted(home.rglob("*"))
+    done = validate(file, "--input", "data=data")
+    assert done.exit_code == 0, done.output
+    assert "resource_monitor_interval" in done.stdout
+    assert "ompute" in done.stdout
+    assert f"{file}: nothing is wrong with this " in done.stdout
+    assert sorted(home.rglob("*")) == before
+
+
+def test_several_files_are_checked_in_one_go() -> None:
+    """One that is wrong decides."""
+    done = validate("endpoint.yml", "command.yml", "nowhere.yml")
+    assert done.exit_code == 2
+    assert "endpoint.yml: nothing is wrong with this batch endpoint" in done.stdout
+    assert "command.yml:4:10: command: " in done.stdout
+    assert "nowhere.yml: it cannot be read" in done.stdout

@@ -1,0 +1,322 @@
+"""Pipelines in the shapes of published ones, run from end to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from polling import poll_for
+
+from daskprs.azure import PipelineResult, run_pipeline
+from daskprs.errors import JobFolderError, PipelineFailed
+
+PREPARE = """\
+$schema: https://azuremlschemas.azureedge.net/latest/commandComponent.schema.json
+type: command
+name: prepare_numbers
+display_name: Prepare numbers
+version: 1
+inputs:
+  source: {type: uri_file}
+  most: {type: integer, default: 9}
+  label: {type: string, optional: true}
+outputs:
+  files: {type: uri_folder}
+code: ./
+environment:
+  image: some/image
+  conda_file: ./conda.yml
+command: >-
+  python prepare.py
+  --source ${{inputs.source}} --most ${{inputs.most}}
+  $[[--label ${{inputs.label}}]]
+  --files ${{outputs.files}}
+"""
+PREPARE_PY = """\
+import argparse
+import os
+
+import mltable
+from azureml.core import Model
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--source")
+parser.add_argument("--most", type=int)
+parser.add_argument("--label", default="none")
+parser.add_argument("--files")
+arguments = parser.parse_args()
+print("preparing, label", arguments.label)
+with open(arguments.source) as lines:
+    for number, line in enumerate(lines):
+        if number < arguments.most:
+            with open(os.path.join(arguments.files, f"{number:02}.txt"), "w") as file:
+                file.write(line)
+with open("outputs/done.txt", "w") as file:
+    file.write(os.environ["AZURE_ML_INPUT_most"])
+"""
+SCORE_PY = """\
+import argparse
+import logging
+import os
+
+
+def init():
+    global arguments, weight
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--model")
+    parser.add_argument("--words")
+    arguments, others = parser.parse_known_args()
+    assert "--resource_monitor_interva" in others
+    assert "--allowed_failed_percent" not in others
+    with open(os.path.join(arguments.model, "weight.txt")) as file:
+        weight = int(file.read())
+
+
+def run(mini_batch):
+    rows = []
+    for path in mini_batch:
+        with open(path) as file:
+            rows.append(f"{os.path.basename(path)}: {weight * int(file.read())}")
+    logging.getLogger(__name__).info("%s %s", arguments.words, os.environ["WHO"])
+    return rows
+"""
+PIPELINE = """\
+$schema: https://azuremlschemas.azureedge.net/latest/pipelineJob.schema.json
+type: pipeline
+display_name: score-numbers
+experiment_name: numbers
+tags: {owner: somebody}
+settings: {default_compute: azureml:cpu-cluster}
+inputs:
+  nodes: 2
+jobs:
+  prepare:
+    type: command
+    component: ./prepare/prepare.yml
+    compute: azureml:cpu-cluster
+    inputs:
+      source: {type: uri_file, path: ./numbers.txt}
+      most: 7
+  score:
+    type: parallel
+    compute: azureml:cpu-cluster
+    inputs:
+      files: {type: uri_folder, path: "${{parent.jobs.prepare.outputs.files}}", mode: ro_mount}
+      model: {type: uri_folder, path: ./model, mode: download}
+      words: "two words"
+    outputs:
+      rows:
+        type: uri_file
+        path: azureml://datastores/${{default_datastore}}/paths/${{name}}/aggregated_returns.csv
+        mode: rw_mount
+    mini_batch_size: "3"
+    resources: {instance_count: "${{parent.inputs.nodes}}"}
+    mini_batch_error_threshold: 5
+    logging_level: DEBUG
+    input_data: ${{inputs.files}}
+    max_concurrency_per_instance: 2
+    retry_settings: {max_retries: 2, timeout: 60}
+    environment_variables: {WHO: me}
+    task:
+      type: run_function
+      code: ./score
+      entry_script: score.py
+      environment: {image: some/image, conda_file: ./conda.yml}
+      program_arguments: >-
+        --model ${{inputs.model}} --words ${{inputs.words}}
+        --allowed_failed_percent 30 --task_overhead_timeout 1200
+        --resource_monitor_interva 20
+      append_row_to: ${{outputs.rows}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in an empty folder; what is started there finds what this process finds."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
+    return tmp_path
+
+
+def write(**files: str) -> None:
+    """Write files by their paths, in which two underscores stand for a slash and one for a dot."""
+    for name, text in files.items():
+        path = Path(name.replace("__", "/").replace("_", "."))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def run(text: str, **options: Any) -> PipelineResult:
+    """Run a pipeline with this text, and show nothing."""
+    Path("pipeline.yml").write_text(text)
+    return run_pipeline("pipeline.yml", **{"show": lambda _: None, **options})
+
+
+def is_gone(pid: int) -> bool:
+    """Say whether a process has ended; it may be waiting to be asked for its exit code."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.fixture
+def numbers() -> None:
+    """Write a pipeline that prepares data by a component, and scores it with a model."""
+    write(
+        prepare__prepare_yml=PREPARE,
+        prepare__prepare_py=PREPARE_PY,
+        score__score_py=SCORE_PY,
+        model__weight_txt="10",
+        numbers_txt="".join(f"{n}\n" for n in range(1, 10)),
+        pipeline_yml=PIPELINE,
+    )
+
+
+@pytest.mark.usefixtures("numbers")
+def test_a_preparing_component_and_a_parallel_step_run_by_one_command(home: Path) -> None:
+    """Nothing but the command is needed; logs and outputs are where each step's folder is."""
+    command = [sys.executable, "-m", "daskprs", "run", "pipeline.yml", "--job-dir", "job"]
+    command += ["--datastore", "workspaceblobstore=store", "--set", "jobs.score.mini_batch_size=2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    rows = "".join(f"{n:02}.txt: {10 * (n + 1)}\n" for n in range(7))
+    assert (home / "store/job.score/aggregated_returns.csv").read_text() == rows
+    assert (home / "job/prepare/outputs/done.txt").read_text() == "7"
+    assert "label none" in (home / "job/prepare/user_logs/std_log.txt").read_text()
+    agent = next((home / "job/score/logs/user/stdout").rglob("*.txt"))
+    assert "two words me" in agent.read_text()
+    assert "[prepare] preparing, label none\n" in done.stderr
+    assert "warning: jobs.score.task.program_arguments: --resource_monitor_interva" in done.stderr
+    assert done.stderr.count("settings.default_compute, jobs.prepare.compute, jobs.score") == 1
+    assert "<daskprs pipeline Completed>" in done.stdout
+    assert not (home / "prepare/outputs").exists()
+
+
+def test_independent_steps_run_side_by_side() -> None:
+    """Each of two waits for what the other writes."""
+    wait = "for i in $(seq 600); do test -e {0} && exit 0; sleep 0.05; done; exit 1"
+    steps = {"a": "b", "b": "a"}
+    text = "jobs:\n"
+    for one, other in steps.items():
+        met = wait.format(f"{Path.cwd()}/{other}")
+        text += f"  {one}:\n    command: touch {Path.cwd()}/{one}; {met}\n"
+    assert run(text).status == "Completed"
+
+
+FAILS = """\
+jobs:
+  good: {command: "echo once >> $PWD_OF_TEST/runs; echo 1 > ${{outputs.o}}/1.txt", outputs: {o: }}
+  bad:
+    command: echo about to fail; test -e $PWD_OF_TEST/mended || exit 7
+    inputs: {i: "${{parent.jobs.good.outputs.o}}"}
+  after:
+    type: parallel
+    inputs: {i: {type: uri_folder, path: "${{parent.jobs.good.outputs.o}}"}, b: {path: ./wait}}
+    outputs: {rows: {type: uri_file}}
+    input_data: ${{inputs.i}}
+    task: {code: ./src, entry_script: after.py, append_row_to: "${{outputs.rows}}"}
+  last:
+    command: echo ${{inputs.i}}
+    inputs: {i: "${{parent.jobs.bad.outputs.o}}"}
+"""
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a pipeline with a step that fails until a file is there."""
+    monkeypatch.setenv("PWD_OF_TEST", str(Path.cwd()))
+    write(src__after_py="def run(mini_batch):\n    return ['row'] * len(mini_batch)\n", wait="")
+    return FAILS.replace("|| exit 7\n", "|| exit 7\n    outputs: {o: }\n")
+
+
+def test_a_failure_is_told_and_a_resume_keeps_what_is_completed(failing: str, home: Path) -> None:
+    """The message has the exit code and the end of the log; what needs the step is not started."""
+    lines: list[str] = []
+    with pytest.raises(PipelineFailed) as caught:
+        run(failing + "settings: {continue_on_step_failure: true}\n", job_dir="job")
+    told, result = str(caught.value), caught.value.result
+    assert "The step 'bad' failed: it ended with exit code 7." in told
+    assert "\nabout to fail\n" in told
+    assert f"--resume --job-dir {home}/job" in told
+    assert result is not None
+    statuses = {name: step.status for name, step in result.steps.items()}
+    expected = {"good": "Completed", "bad": "Failed", "after": "Completed", "last": "NotStarted"}
+    assert statuses == expected
+    with pytest.raises(JobFolderError, match="holds a run of a pipeline already"):
+        run(failing, job_dir="job")
+    (home / "mended").touch()
+    again = run(failing, job_dir="job", resume=True, show=lines.append)
+    assert {step.status for step in again.steps.values()} == {"Completed"}
+    assert (home / "runs").read_text() == "once\n"
+    assert [line for line in lines if "kept" in line] == [
+        "good: kept, it is Completed",
+        "after: kept, it is Completed",
+    ]
+    assert again.steps["after"].outputs["rows"].read_text() == "row\n"
+
+
+def test_a_step_that_was_changed_is_run_again_with_what_needs_it(failing: str, home: Path) -> None:
+    """What does not need it is kept."""
+    (home / "mended").touch()
+    run(failing, job_dir="job")
+    lines: list[str] = []
+    changed = failing.replace("echo about to fail", "echo all is well")
+    run(changed, job_dir="job", resume=True, show=lines.append)
+    started = [line.partition(":")[0] for line in lines if line.endswith(": started")]
+    assert started == ["bad", "last"]
+
+
+def test_a_failure_ends_what_runs_unless_the_pipeline_goes_on() -> None:
+    """Also a process that a command has left in the background."""
+    text = """\
+jobs:
+  long: {command: "sleep 300 & echo $! > $PWD_OF_TEST; sleep 300"}
+  bad: {command: "while ! test -s $PWD_OF_TEST; do sleep 0.05; done; exit 1"}
+"""
+    place = Path.cwd() / "pid"
+    with pytest.raises(PipelineFailed) as caught:
+        run(text.replace("$PWD_OF_TEST", str(place)))
+    assert caught.value.result is not None
+    assert caught.value.result.steps["long"].status == "Canceled"
+    assert poll_for(lambda: is_gone(int(place.read_text())))
+
+
+def test_a_command_that_takes_too_long_is_ended() -> None:
+    """By the time limit of the file."""
+    with pytest.raises(PipelineFailed, match=r"it took longer than its limits\.timeout of 0\.2 s"):
+        run("jobs: {a: {command: sleep 300, limits: {timeout: 0.2}}}")
+
+
+def test_an_output_that_was_not_written_is_told_to_who_needs_it() -> None:
+    """By name of both steps, and the place."""
+    text = """\
+jobs:
+  a: {command: "true", outputs: {o: {type: uri_file}}}
+  b: {command: "cat ${{inputs.i}}", inputs: {i: "${{parent.jobs.a.outputs.o}}"}}
+"""
+    with pytest.raises(PipelineFailed) as caught:
+        run(text)
+    assert "The step 'b' failed: its input 'i' is not there: the step 'a' has not written" in str(
+        caught.value
+    )
+
+
+def test_ctrl_c_ends_all_steps_with_exit_code_130(home: Path) -> None:
+    """Nothing that they have started goes on."""
+    text = "jobs: {a: {command: echo $$ > %s/pid; sleep 300}, b: {command: sleep 300}}"
+    (home / "pipeline.yml").write_text(text % home)
+    command = [sys.executable, "-m", "daskprs", "run", "pipeline.yml"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert poll_for(lambda: (home / "pid").exists() and (home / "pid").read_text())
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "The pipeline is Canceled: it was interrupted. What is Completed is kept" in told
+    assert poll_for(lambda: is_gone(int((home / "pid").read_text())))

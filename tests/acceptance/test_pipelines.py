@@ -199,6 +199,54 @@ def test_a_preparing_component_and_a_parallel_step_run_by_one_command(home: Path
     assert not (home / "prepare/outputs").exists()
 
 
+MODELS = """\
+import os
+
+import pandas as pd
+from azureml_user.parallel_run import EntryScript
+
+
+def run(mini_batch, mini_batch_context):
+    keys = mini_batch_context.partition_key_value
+    place = os.path.join(os.environ["MODELS"], *map(str, keys.values()))
+    os.makedirs(place, exist_ok=True)
+    with open(os.path.join(place, "model.txt"), "w") as file:
+        file.write(f"{len(mini_batch)} {mini_batch['n'].sum()}")
+    assert EntryScript().output_dir == os.environ["AZUREML_BI_OUTPUT_PATH"]
+    return pd.DataFrame()
+"""
+BY_KEYS = """\
+jobs:
+  train:
+    type: parallel
+    inputs:
+      table: {type: mltable, path: ./table, mode: direct}
+    outputs:
+      models: {type: uri_folder}
+    input_data: ${{inputs.table}}
+    mini_batch_size: 10kb
+    partition_keys: [store, brand]
+    environment_variables: {MODELS: ./models}
+    task: {type: run_function, code: ., entry_script: train.py}
+"""
+
+
+def test_what_is_written_by_key_needs_no_rows(home: Path) -> None:
+    """Empty frames are returned with summary_only, and a model lies in the folder of its keys."""
+    write(
+        train_py=MODELS,
+        table__MLTable="paths: [{pattern: ./*.csv}]\ntransformations: [{read_delimited: {}}]\n",
+        table__1_csv="store,brand,n\n1,a,1\n2,a,2\n1,b,3\n",
+        table__2_csv="store,brand,n\n1,a,4\n",
+    )
+    models = home / "out"
+    text = BY_KEYS.replace("./models", str(models))
+    result = run(text, outputs={"train.models": models}, job_dir="job")
+    found = {str(one.relative_to(models)): one.read_text() for one in models.rglob("*.txt")}
+    assert found == {"1/a/model.txt": "2 5", "1/b/model.txt": "1 3", "2/a/model.txt": "1 2"}
+    assert result.steps["train"].outputs == {"models": models}
+
+
 def test_independent_steps_run_side_by_side() -> None:
     """Each of two waits for what the other writes."""
     wait = "for i in $(seq 600); do test -e {0} && exit 0; sleep 0.05; done; exit 1"

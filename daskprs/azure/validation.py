@@ -11,8 +11,10 @@ from daskprs.azure.model_folder import missing_packages
 from daskprs.azure.pipeline_deployment import is_of_pipeline, pipeline_deployment_of
 from daskprs.azure.pipeline_file import Given, read_pipeline
 from daskprs.errors import UsageError, YamlError
+from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.pipeline_folder import PipelineFolder
 from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.form import filled, ineffective
 from daskprs.yaml_files.mistakes import Mistake, Place, refuse
 
 if TYPE_CHECKING:
@@ -111,6 +113,15 @@ def _has(*keys: str, **values: str) -> Callable[[Check], bool]:
 # ---- each kind ----
 
 
+def _check_mltable(check: Check) -> None:
+    from daskprs.inputs.mltable.opening import open_mltable
+    from daskprs.inputs.reading import Reading
+
+    open_mltable(str(check.path.absolute()), Reading())
+    form, _ = filled(MLTableForm, check.document.content, check.document)
+    _say(check, [key.name for key in ineffective(form)] if form is not None else ())
+
+
 def _check_deployment(check: Check) -> None:
     document, folder = check.document, check.path.absolute().parent
     found, mistakes = deployment_of(document, document.content, folder, check.assets)
@@ -165,12 +176,17 @@ def _check_endpoint(check: Check) -> None:
 
 def _say(check: Check, keys: Iterable[str]) -> None:
     """Say what is set without effect."""
-    names = ", ".join(dict.fromkeys(keys))
+    names = ", ".join(dict.fromkeys(key for key in keys if key != "$schema"))
     if names:
         check.warnings.append(f"{check.document.name}: without effect here: {names}.")
 
 
+def _is_mltable(check: Check) -> bool:
+    return check.path.name == "MLTable" or _has("transformations", type="mltable")(check)
+
+
 KINDS = (
+    Kind("MLTable", _is_mltable, _check_mltable),
     Kind("config of SDK v1", _has("parallel_run_config"), _check_config),
     Kind("pipeline", _has("jobs"), _check_pipeline),
     Kind(
@@ -184,6 +200,7 @@ KINDS = (
         _has("model", "code_configuration", "settings", "mini_batch_size", type="model"),
         _check_deployment,
     ),
+    Kind("MLTable", _has("paths"), _check_mltable),
     Kind("batch endpoint", _has("auth_mode", "endpoint_name", "defaults"), _check_endpoint),
 )
 """In the order in which they are tried."""

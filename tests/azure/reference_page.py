@@ -20,6 +20,7 @@ from daskprs.azure.system_flags import SYSTEM_FLAGS
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
 from daskprs.azure.v1.config_form import ConfigForm
 from daskprs.azure.v1.config_yaml import ConfigFileForm
+from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.yaml_files.form import Effect, Form, keys_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ FILES: dict[str, type[Form]] = {
     "invocation": InvocationForm,
     "assets": AssetFile,
     "parallel_run_config": ConfigFileForm,
+    "mltable": MLTableForm,
 }
 CLASSES: dict[str, tuple[Any, type[Form] | None]] = {
     "BatchDeployment": (BatchDeployment, ModelDeployment),

@@ -90,6 +90,23 @@ model: {pth: model}
 code_configuration: {code: src, scoring_script: score.py}
 settings: {max_concurrency_per_instance: 0, retry_settings: {timeout: 0}}
 """
+MLTABLE = """
+type: mltable
+paths:
+  - file: ./a.csv
+  - file: ./b.csv
+transformations:
+  - read_delimited: {delimiter: ",", partition_size: 0}
+  - keep_colums: [a]
+"""
+GOOD_MLTABLE = """
+$schema: https://azuremlschemas.azureedge.net/latest/MLTable.schema.json
+paths:
+  - file: ./a.csv
+transformations:
+  - read_delimited: {delimiter: ","}
+metadata: {author: somebody}
+"""
 OF_A_PIPELINE = "type: pipeline\ncomponent: {}\nsettings: {{default_compute: cluster}}\n"
 FILES = {
     "src/score.py": SCRIPT,
@@ -103,6 +120,10 @@ FILES = {
     "deployment.yml": DEPLOYMENT,
     "deployed.yml": OF_A_PIPELINE.format("good.yml"),
     "undeployed.yml": OF_A_PIPELINE.format("god.yml"),
+    "table/MLTable": MLTABLE,
+    "table/a.csv": "a\n1\n",
+    "good_table/MLTable": GOOD_MLTABLE,
+    "good_table/a.csv": "a\n1\n",
     "strange.yml": "colour: red\n",
     "list.yml": "- a\n",
     "endpoint.yml": "name: letters\nauth_mode: aad_token\n",
@@ -201,6 +222,16 @@ def test_warnings_are_no_mistakes(home: Path, file: str) -> None:
     assert "ompute" in done.stdout
     assert f"{file}: nothing is wrong with this " in done.stdout
     assert sorted(home.rglob("*")) == before
+
+
+def test_an_mltable_is_named_by_its_folder() -> None:
+    """Or by the file in it."""
+    done = validate("table", "good_table/MLTable")
+    assert done.exit_code == 2
+    assert "table/MLTable:6:54: transformations[0].read_delimited.partition_size: " in done.stdout
+    assert "table/MLTable:7:5: transformations[1].keep_colums: there is no key" in done.stdout
+    assert "good_table/MLTable: nothing is wrong with this MLTable." in done.stdout
+    assert "without effect here: metadata." in done.stdout
 
 
 def test_several_files_are_checked_in_one_go() -> None:

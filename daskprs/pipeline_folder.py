@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from os import PathLike
 
+RESULTS = "daskprs-results"
 RECORD = "pipeline.json"
 """Like all names of ours it has a dot, which no step's name has."""
 
@@ -53,6 +54,20 @@ class PipelineFolder:
     def stand_ins(self) -> Path:
         """Modules that commands import and that are not installed."""
         return self.path / "pipeline.stand-ins"
+
+    @property
+    def results(self) -> Path:
+        """Where results of earlier runs are looked for: beside the folders of the runs."""
+        return self.path.parent / RESULTS
+
+    def logs(self, step: str) -> Path:
+        """Return the copy of the logs of a step that was told to give one."""
+        return self.path / "pipeline.logs" / step
+
+    @property
+    def metrics(self) -> Path:
+        """The counts of the steps that were told to give theirs."""
+        return self.path / "pipeline.logs" / "metrics.csv"
 
     def datastore(self, name: str) -> Path:
         """Return where outputs in a datastore without a root go."""

@@ -46,6 +46,8 @@ class Step:
     outputs: Mapping[str, Bound]
     others: Mapping[str, Any]
     """System flags that are no options of the job."""
+    may_reuse: bool
+    """Whether the result of an earlier run that did the same is as good."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class _Reading:
         self._folder = folder
         self._given = given
         self._mistakes: list[Mistake] = []
+        self._fresh = False
 
     def pipeline(self) -> Pipeline:
         form = self._form()
@@ -124,6 +127,7 @@ class _Reading:
         self._mistakes += values.mistakes
         order = self._order(declared_steps, wiring)
         notices = _without_effect(form, declared_steps.values())
+        self._fresh = bool(form.settings and form.settings.force_rerun)
         steps = {name: self._step(declared_steps[name], wiring, notices) for name in order}
         refuse(self._mistakes)
         settings = form.settings
@@ -208,7 +212,10 @@ class _Reading:
                 work = replace(parallel.task, options=options, client=self._given.client)
                 self._check(step, work, needs)
         inputs = wiring.inputs_of(step.name)
-        return None if work is None else Step(step.name, work, needs, inputs, outputs, others)
+        if work is None:
+            return None
+        may_reuse = step.form.is_deterministic is not False and not self._fresh
+        return Step(step.name, work, needs, inputs, outputs, others, may_reuse)
 
     def _check(self, step: Declared, task: Task, needs: frozenset[str]) -> None:
         """Check what can be checked before the steps that it needs are done."""

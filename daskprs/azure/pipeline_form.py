@@ -17,7 +17,7 @@ class SettingsForm(Form):
     continue_on_step_failure: bool | None = works(None, note="default: false")
     default_compute: Any = without_effect(HERE)
     compute: Any = without_effect(HERE)
-    force_rerun: bool | None = without_effect("a step runs whenever its pipeline does")
+    force_rerun: bool | None = works(None, note="run each step, whatever was done before")
     continue_run_on_step_failure: bool | None = works(None, note="as continue_on_step_failure")
     continue_run_on_failed_optional_input: bool | None = without_effect("no step goes on so")
 

@@ -20,7 +20,9 @@ from daskprs.azure.pipeline_result import (
     PipelineResult,
     StepResult,
 )
+from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.step_process import StepProcess
+from daskprs.azure.step_reuse import StepReuse
 from daskprs.errors import JobFolderError, ParallelRunCanceled, PipelineFailed
 from daskprs.job_folder import JobFolder, whole_file
 from daskprs.job_lock import has_begun, held
@@ -70,6 +72,7 @@ class PipelineRun:
         self._took: dict[str, float] = {}
         self._anew: set[str] = set()
         """Steps that were run, not kept: what needs them is run as well."""
+        self._reuse = StepReuse(folder)
         self._running: dict[str, StepProcess] = {}
         self._failures: list[str] = []
         self._began_s = time.monotonic()
@@ -117,7 +120,7 @@ class PipelineRun:
         sorter.prepare()
         while sorter.is_active():
             for name in sorter.get_ready():
-                if self._may_start(steps[name]) and not self._keep(steps[name]):
+                if self._may_start(steps[name]) and not self._is_done(steps[name]):
                     self._start(steps[name])
                 if name not in self._running:
                     sorter.done(name)
@@ -138,6 +141,18 @@ class PipelineRun:
                 told = f"the step {bound.maker!r} has not written {bound.path}"
                 self._fail(step.name, f"its input {name!r} is not there: {told}")
                 return False
+        return True
+
+    def _is_done(self, step: Step) -> bool:
+        """Say whether this run, or an earlier one, has done the step already."""
+        if self._keep(step):
+            return True
+        there = self._reuse.taken(step)
+        if there is None:
+            return False
+        self._anew.add(step.name)
+        self._status[step.name] = COMPLETED
+        self._show(f"{step.name}: reused, {there} has done the same")
         return True
 
     def _keep(self, step: Step) -> bool:
@@ -181,7 +196,9 @@ class PipelineRun:
             del self._running[name]
             ended.append(name)
             self._took[name] = time.monotonic() - process.began_s
+            self._tell_parent(process.step)
             if code == 0:
+                self._reuse.done(process.step)
                 self._status[name] = COMPLETED
                 self._show(f"{name}: Completed in {self._took[name]:.1f} s")
             else:
@@ -190,6 +207,13 @@ class PipelineRun:
                 self._fail(name, f"{why}. The end of {log}:\n{process.last_lines()}")
             self._keep_record()
         return ended
+
+    def _tell_parent(self, step: Step) -> None:
+        folder = JobFolder(self._folder.step(step.name))
+        try:
+            tell_parent(folder, step.name, self._folder, step.others)
+        except OSError as error:  # what it has done is no less done
+            self._show(f"{step.name}: its logs cannot be copied: {error}")
 
     def _fail(self, name: str, told: str) -> None:
         self._status[name] = FAILED

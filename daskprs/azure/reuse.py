@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.side_inputs import side_inputs_of
+from daskprs.agent.side_inputs import side_inputs_of, version_of
 from daskprs.job_folder import whole_file
 from daskprs.output.remote import is_remote
 from daskprs.result import ParallelRunResult
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from daskprs.surface import Surface
 
 FORM = 1
-DEFAULT_FOLDER = Path("daskprs-jobs", "results")
-"""Where results are looked for: below the working directory."""
 OUTPUT = "output"
 
 
@@ -62,7 +60,7 @@ class Results:
 
     """
 
-    def __init__(self, folder: Path = DEFAULT_FOLDER) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
 
     def find(self, key: str) -> Kept | None:
@@ -157,12 +155,20 @@ def key_of(call: CheckedCall, moved: Mapping[str, str]) -> str | None:
     sides = {one.name: one.version for one in side_inputs_of(call.options.side_inputs)}
     parts = {
         "form": FORM,
-        "input": call.source.fingerprint(),
+        "input": _input_of(call, moved),
         "script": call.script.fingerprint(),
         "options": {**options, "side_inputs": sides},
         "output_dir": str(call.output_dir),
     }
     return digest_of(parts, moved)
+
+
+def _input_of(call: CheckedCall, moved: Mapping[str, str]) -> Any:
+    """Return what an input is known by: in a folder that is another in each run, without it."""
+    data = call.kept["data"]
+    if isinstance(data, str) and any(data.startswith(f"{path}/") for path in moved):
+        return {"path": data, "version": version_of(Path(data))}
+    return call.source.fingerprint()
 
 
 def digest_of(parts: Mapping[str, Any], moved: Mapping[str, str]) -> str:

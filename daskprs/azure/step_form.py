@@ -42,7 +42,7 @@ class StepForm(Form):
     identity: Any = without_effect("nobody has to be authorized here")
     services: Any = without_effect("nothing listens for it")
     queue_settings: Any = without_effect(HERE)
-    is_deterministic: bool | None = without_effect("a step runs whenever its pipeline does")
+    is_deterministic: bool | None = works(None, note="default true: results are reused")
 
     @field_validator("environment_variables", mode="before")
     @classmethod

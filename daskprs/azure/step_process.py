@@ -14,7 +14,8 @@ from daskprs.agent.linux import descendants
 from daskprs.azure.bound_process import arguments
 from daskprs.azure.command_step import Command
 from daskprs.azure.parallel_step import written
-from daskprs.job_folder import whole_file
+from daskprs.azure.step_logs import link_driver_log
+from daskprs.job_folder import JobFolder, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,6 +49,8 @@ class StepProcess:
         """Why it was told to end, if it was."""
         self._log = folder.log(step.name)
         self._log.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(step.work, Command):
+            link_driver_log(JobFolder(folder.step(step.name)), self._log)
         self._shown = self._log.stat().st_size if self._log.exists() else 0
         work = step.work
         self._is_command = isinstance(work, Command)

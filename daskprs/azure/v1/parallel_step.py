@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.reuse import Outcome, Results, run_or_reuse
+from daskprs.azure.step_logs import tell_parent
+from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.inputs import (
@@ -21,7 +24,9 @@ from daskprs.azure.v1.inputs import (
 from daskprs.azure.v1.mounting import mounted
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.step_rules import refuse_misfits
-from daskprs.job_folder import default_path
+from daskprs.errors import OptionError
+from daskprs.job_folder import JobFolder, default_path
+from daskprs.pipeline_folder import PipelineFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -149,6 +154,7 @@ class ParallelRunStep:
             parameters=parameters,
             workspace=known,
             client=client,
+            results=Results(PipelineFolder(folder).results),
             progress=progress,
             **changes,
         ).result
@@ -160,23 +166,31 @@ class ParallelRunStep:
         parameters: Mapping[str, Any],
         workspace: Workspace | None,
         client: Client | str | None = None,
-        run_id: str | None = None,
+        parent: PipelineFolder | None = None,
+        results: Results | None = None,
         progress: bool | None = None,
-        fresh: bool = False,
         **changes: Any,
     ) -> Outcome:
-        """Run the step in a folder, or find an earlier run unless `fresh`; place its output."""
-        task = self.task(folder, parameters, workspace, client, run_id or folder.name)
+        """Run the step in a folder, or find its result among others, and place its output.
+
+        Its parent is the run of a pipeline, which may be told of it.
+        """
+        run_id = (folder if parent is None else parent.path).name
+        task = self.task(folder, parameters, workspace, client, run_id)
         links = self._links(parameters)
-        results = Results() if self.allow_reuse and not fresh else None
         with mounted(links):
-            outcome = run_or_reuse(
-                task,
-                results,
-                moved=self._moved(task, run_id or folder.name),
-                progress=progress,
-                **changes,
-            )
+            try:
+                outcome = run_or_reuse(
+                    task,
+                    results if self.allow_reuse else None,
+                    moved=self._moved(task, run_id),
+                    progress=progress,
+                    **changes,
+                )
+            finally:
+                if parent is not None:
+                    flags = self._flags(parameters).others
+                    tell_parent(JobFolder(folder), self.name, parent, flags)
         if self.output is not None:
             self.output.place = Path(outcome.result.output_dir)
         return outcome
@@ -196,10 +210,14 @@ class ParallelRunStep:
         config = self.parallel_run_config
         form = config.checked(parameters)
         dataset = joined([dataset_of(one, parameters) for one in self.inputs])
+        flags = self._flags(parameters)
+        for one in flags.warnings:
+            warnings.warn(one, stacklevel=2)
         options = {
+            **flags.options,
             **config.options(parameters),
             **dataset.reading,
-            "arguments": words_of(self.arguments, parameters),
+            "arguments": flags.arguments,
             "side_inputs": {**_models(workspace), **self._places(parameters)},
         }
         if self.output is not None and self.output.overwrite:
@@ -216,6 +234,20 @@ class ParallelRunStep:
         )
 
     # ---- what it is given ----
+
+    def _flags(self, parameters: Mapping[str, Any]) -> Flags:
+        """Return the arguments, those that are flags of the system apart.
+
+        Raises
+        ------
+        OptionError
+            With a line for each flag that cannot be used.
+
+        """
+        flags, wrong = split_flags(words_of(self.arguments, parameters))
+        if wrong:
+            raise OptionError("\n".join(f"arguments: {one}" for one in wrong))
+        return flags
 
     def _moved(self, task: Task, run_id: str) -> dict[str, str]:
         """Return paths that are others in each run, and names for them."""

@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.reuse import Results
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.errors import UsageError
 from daskprs.job_folder import default_path
+from daskprs.pipeline_folder import PipelineFolder
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
@@ -202,17 +204,17 @@ class Experiment:
         parameters = pipeline_parameters or {}
         refuse_unknown(parameters, config.parameters())
         folder = default_path(self.name, secrets.token_hex(4)).absolute()
-        runs = []
+        runs, parent = [], PipelineFolder(folder)
         for step in config.steps:
-            place = folder / step.name.replace("/", "-")
+            place = parent.step(step.name.replace("/", "-"))
             outcome = step.execute(
                 place,
                 parameters=parameters,
                 workspace=config.workspace or self.workspace,
                 client=client,
-                run_id=folder.name,
+                parent=parent,
+                results=None if regenerate_outputs else Results(parent.results),
                 progress=progress,
-                fresh=regenerate_outputs,
             )
             runs.append(StepRun(step, place, folder.name, outcome))
         return PipelineRun(folder.name, folder, runs)

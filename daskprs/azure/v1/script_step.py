@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.workspace import Workspace
+    from daskprs.pipeline_folder import PipelineFolder
 
 SHOWN_LINES = 20
 """Of what a script that failed has written."""
@@ -124,7 +125,7 @@ class PythonScriptStep:
         *,
         parameters: Mapping[str, Any],
         workspace: Workspace | None,
-        run_id: str | None = None,
+        parent: PipelineFolder | None = None,
         **_: Any,
     ) -> None:
         """Run the script in a folder, whose log has what it writes."""
@@ -133,8 +134,9 @@ class PythonScriptStep:
         if not script.is_file():
             msg = f"script_name: there is no file {str(script)!r}.{nearest(script, '.py')}"
             raise OptionError(msg)
+        run_id = (folder if parent is None else parent.path).name
         for one in self.outputs:
-            one.place = one.place_of(run_id or folder.name) or folder / "outputs" / one.name
+            one.place = one.place_of(run_id) or folder / "outputs" / one.name
             one.place.mkdir(parents=True, exist_ok=True)
         for one in self.inputs:
             root_of(one, parameters)

@@ -184,3 +184,31 @@ def test_steps_that_need_each_other_and_steps_of_one_name_are_refused() -> None:
         Pipeline(steps=[ParallelRunStep("same", config(), [files]) for _ in range(2)])
     with pytest.raises(UsageError, match="no endpoint"):
         Pipeline(steps=[ParallelRunStep("same", config(), [files])]).publish(name="p")
+
+
+def test_system_flags_among_arguments_are_options_and_the_rest_is_the_scripts() -> None:
+    """A misspelt one is a warning, and goes to the script; one without its value is refused."""
+    files = [Dataset.File.from_files("code")]
+    flags = ["--task_overhead_timeout", 7, "--append_row_dataframe_header", "True", "--mine", "1"]
+    step = ParallelRunStep("flagged", config(), files, arguments=flags)
+    task = step.task(Path("job"), {}, None, None, "run")
+    assert task.options["task_overhead_timeout"] == 7
+    assert task.options["append_row_dataframe_header"] is True
+    assert task.options["arguments"] == ["--mine", "1"]
+    misspelt = ParallelRunStep("flagged", config(), files, arguments=["--task_overhead_timeou", 7])
+    with pytest.warns(UserWarning, match="Is --task_overhead_timeout meant"):
+        assert len(misspelt.task(Path("job"), {}, None, None, "run").options["arguments"]) == 2
+    empty = ParallelRunStep("flagged", config(), files, arguments=["--task_overhead_timeout"])
+    with pytest.raises(OptionError, match="arguments: --task_overhead_timeout: its value"):
+        empty.run()
+
+
+def test_a_step_gives_its_pipeline_its_logs_and_metrics_if_it_is_told_to() -> None:
+    """By the same flags as in a file."""
+    flags = ["--copy_logs_to_parent", "True", "--push_metrics_to_parent", "True"]
+    files = [Dataset.File.from_files("code")]
+    step = ParallelRunStep("style-it", config(), files, arguments=flags)
+    run = Pipeline(steps=[step]).submit("e", progress=False)
+    assert (run.folder / "pipeline.logs" / "style-it" / "job_result.txt").is_file()
+    metrics = (run.folder / "pipeline.logs" / "metrics.csv").read_text()
+    assert "style-it,Completed Tasks,1\n" in metrics

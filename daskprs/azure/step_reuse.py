@@ -1,0 +1,82 @@
+"""Steps of pipelines that do what an earlier run has done: its outputs are copied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs.agent.side_inputs import version_of
+from daskprs.agent.snapshot import digests_of, source_files
+from daskprs.azure.command_step import Command
+from daskprs.azure.reuse import FORM, Results, digest_of, key_of
+from daskprs.errors import DaskprsError
+from daskprs.job_folder import JobFolder
+from daskprs.job_lock import has_begun
+
+if TYPE_CHECKING:
+    from daskprs.azure.pipeline_file import Step
+    from daskprs.pipeline_folder import PipelineFolder
+
+
+class StepReuse:
+    """Knows what steps have done before, beside the folder of a run.
+
+    Parameters
+    ----------
+    folder
+        Of the run.
+
+    """
+
+    def __init__(self, folder: PipelineFolder) -> None:
+        self._folder = folder
+        self._results = Results(folder.results)
+        self._keys: dict[str, str] = {}
+
+    def taken(self, step: Step) -> Path | None:
+        """Give a step the outputs of an earlier run that did the same, and return its folder."""
+        if not step.may_reuse or has_begun(JobFolder(self._folder.step(step.name))):
+            return None
+        key = self._key(step)
+        if key is None:
+            return None
+        self._keys[step.name] = key
+        found = self._results.find(key)
+        if found is None:
+            return None
+        found.copy_to({name: bound.path for name, bound in step.outputs.items()})
+        there = Path(found.told["folder"])
+        log = self._folder.log(step.name)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_text(f"Not run: {there} has done the same, and its outputs were copied.\n")
+        return there
+
+    def done(self, step: Step) -> None:
+        """Keep what a step has done."""
+        key = self._keys.pop(step.name, None)
+        if key is not None:
+            told = {"folder": str(self._folder.step(step.name))}
+            places = {name: bound.path for name, bound in step.outputs.items()}
+            self._results.keep(key, told, places)
+
+    def _key(self, step: Step) -> str | None:
+        """Return what a step is known by now that its inputs are there; None: it cannot be."""
+        moved = {str(self._folder): "{run}", self._folder.path.name: "{run}"}
+        if isinstance(step.work, Command):
+            return self._key_of_command(step, step.work, moved)
+        try:
+            return key_of(step.work.checked(overwrite=True), moved)
+        except DaskprsError:
+            return None  # its process will say so
+
+    def _key_of_command(self, step: Step, command: Command, moved: dict[str, str]) -> str:
+        code = command.code
+        paths = {name: bound.path for name, bound in step.inputs.items() if bound.is_path}
+        parts = {
+            "form": FORM,
+            "command": command.record() | {"code": None},
+            "code": {} if code is None else digests_of(code, source_files(code)),
+            "inputs": {name: version_of(path) for name, path in paths.items()},
+            "outputs": {name: str(bound.path) for name, bound in step.outputs.items()},
+        }
+        return digest_of(parts, moved)

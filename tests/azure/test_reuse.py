@@ -1,0 +1,162 @@
+"""Steps of pipelines that have done the same before, and what they give their pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daskprs.azure import PipelineResult, run_pipeline
+from daskprs.errors import PipelineFailed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PIPELINE = """
+type: pipeline
+inputs:
+  last: 3
+jobs:
+  prepare:
+    type: command
+    code: ./code
+    command: python numbers.py ${{inputs.last}} ${{outputs.numbers}}
+    inputs: {last: "${{parent.inputs.last}}"}
+    outputs: {numbers: {type: uri_folder}}
+  square:
+    type: parallel
+    inputs: {numbers: "${{parent.jobs.prepare.outputs.numbers}}"}
+    outputs: {rows: {type: uri_file}, notes: {type: uri_folder}}
+    input_data: ${{inputs.numbers}}
+    mini_batch_size: "2"
+    max_concurrency_per_instance: 1
+    task:
+      type: run_function
+      code: ./code
+      entry_script: square.py
+      program_arguments: >-
+        --notes ${{outputs.notes}} --copy_logs_to_parent True --push_metrics_to_parent True
+        --metrics_name_prefix square.
+      append_row_to: ${{outputs.rows}}
+"""
+NUMBERS = """
+import pathlib, sys
+print("writing")
+for n in range(int(sys.argv[1])):
+    pathlib.Path(sys.argv[2], f"{n}.txt").write_text(str(n))
+"""
+SQUARE = """
+import argparse, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--notes")
+words, _ = parser.parse_known_args()
+def run(files):
+    pathlib.Path(words.notes, "note.txt").write_text("here")
+    return [int(open(file).read()) ** 2 for file in files]
+"""
+
+
+class Project:
+    """A folder with a pipeline, whose runs are told."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.file = root / "pipeline.yml"
+        self.file.write_text(PIPELINE)
+        self.code = root / "code"
+        self.code.mkdir()
+        (self.code / "numbers.py").write_text(NUMBERS)
+        (self.code / "square.py").write_text(SQUARE)
+        self._runs = 0
+
+    def run(self, **more: Any) -> tuple[PipelineResult, list[str]]:
+        """Run the pipeline in a new folder, and return the steps that were not run, too."""
+        self._runs += 1
+        told: list[str] = []
+        place = self.root / "runs" / f"run{self._runs}"
+        result = run_pipeline(self.file, job_dir=place, show=told.append, **more)
+        return result, [line.split(":")[0] for line in told if ": reused, " in line]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    """Return a project that has never run."""
+    return Project(tmp_path)
+
+
+def test_steps_that_have_done_the_same_are_not_run_again(project: Project) -> None:
+    """Outputs of all kinds are where this run wants them, and its steps say where they are from."""
+    first, reused = project.run()
+    assert reused == []
+    second, reused = project.run()
+    assert reused == ["prepare", "square"]
+    for result in (first, second):
+        square = result.steps["square"]
+        assert square.status == "Completed"
+        assert square.outputs["rows"].read_text() == "0\n1\n4\n"
+        assert (square.outputs["notes"] / "note.txt").read_text() == "here"
+        assert square.outputs["rows"].is_relative_to(result.folder)
+    log = second.steps["square"].log.read_text()
+    assert str(first.steps["square"].folder) in log
+
+
+def test_what_has_changed_is_run_and_so_is_what_hangs_on_it(project: Project) -> None:
+    """A value, a script, an input, an output that was changed by hand."""
+    project.run()
+    _, reused = project.run(inputs={"last": 2})
+    assert reused == []
+    (project.code / "square.py").write_text(SQUARE + "# mended\n")
+    _, reused = project.run()
+    assert reused == []  # one folder of code for both
+    latest, reused = project.run()
+    assert reused == ["prepare", "square"]
+    again, reused = project.run(overrides=["jobs.square.mini_batch_size=1"])
+    assert reused == ["prepare"]
+    again.steps["square"].outputs["rows"].write_text("mine")
+    assert latest.steps["square"].outputs["rows"].read_text() == "0\n1\n4\n"
+    _, reused = project.run(overrides=["jobs.square.mini_batch_size=1"])
+    assert reused == ["prepare"]
+
+
+@pytest.mark.parametrize(
+    ("override", "others"),
+    [
+        ("jobs.square.is_deterministic=false", ["prepare"]),
+        ("jobs.prepare.is_deterministic=false", []),  # what it writes anew is new to the next one
+        ("settings.force_rerun=true", []),
+    ],
+)
+def test_a_step_is_run_each_time_if_the_file_says_so(
+    project: Project, override: str, others: list[str]
+) -> None:
+    """Or if all are."""
+    project.run(overrides=[override])
+    _, reused = project.run(overrides=[override])
+    assert reused == others
+
+
+def test_a_step_that_failed_is_run_again(project: Project) -> None:
+    """What was done before it is not."""
+    (project.code / "square.py").write_text("def run(files): raise ValueError('no')")
+    for _ in range(2):
+        with pytest.raises(PipelineFailed, match="ValueError: no"):
+            project.run()
+    with pytest.raises(PipelineFailed) as caught:
+        project.run()
+    assert caught.value.result is not None
+    assert caught.value.result.steps["prepare"].status == "Completed"
+
+
+def test_a_step_gives_its_pipeline_its_logs_and_metrics(project: Project) -> None:
+    """As far as its flags say so; both steps have the log of their driver under Azure's name."""
+    result, _ = project.run()
+    logs = result.folder / "pipeline.logs"
+    assert (logs / "square" / "job_result.txt").is_file()
+    assert (logs / "square" / "sys" / "master_role.txt").is_file()
+    rows = (logs / "metrics.csv").read_text().splitlines()
+    assert rows[0] == "Step,Metric,Value"
+    assert "square,square.Completed Tasks,2" in rows
+    names = ("prepare", "square")
+    prepare, square = (result.folder / one / "azureml-logs/70_driver_log.txt" for one in names)
+    assert prepare.read_text() == "writing\n"
+    assert "Completed" in square.read_text()

@@ -32,9 +32,7 @@ class Partitions(NamedTuple):
     def ranges(self, size: int, first: int) -> list[tuple[int, int]]:
         """Return the wanted byte ranges of a file whose partitions are numbered from `first`."""
         inside = range(first, first + self.count(size))
-        starts = [
-            (number - first) * self.size_bytes for number in inside if number in set(self.wanted)
-        ]
+        starts = [(number - first) * self.size_bytes for number in self.wanted if number in inside]
         return [(start, min(start + self.size_bytes, size)) for start in starts]
 
     def count(self, size: int | None) -> int:

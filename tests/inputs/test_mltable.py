@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mltables import mltable, rows_of
 
@@ -30,7 +30,7 @@ NUMBERS = pd.DataFrame(
     {"number": range(100), "text": [f"t{number % 7}" for number in range(100)]},
 )
 READ_CSV: dict[str, Any] = {"read_delimited": {"delimiter": ","}}
-SIZES = st.integers(1, 300)
+SIZES = st.integers(10, 300)
 
 
 def numbers_table(root: Path, *transformations: Any, files: int = 3) -> Path:
@@ -93,6 +93,8 @@ def test_mini_batches_together_are_what_pandas_would_give(
     """Filters, `take`, `skip` and types in any order, over files of every kind."""
     frame = pd.DataFrame(rows).astype({"b": "str", "d": "str"})
     frame["a"] = frame["a"].astype("float64")
+    if kind == "jsonl" and frame["a"].isna().all():
+        frame["a"] = pd.Series([None] * len(frame), dtype=object)  # as of a frame of these rows
     files: dict[str, str | bytes] = {}
     for at, places in enumerate(np.array_split(np.arange(len(frame)), split)):
         name, body = _file(frame.iloc[places], kind)
@@ -124,6 +126,7 @@ def _file(frame: pd.DataFrame, kind: str) -> tuple[str, bytes]:
     return (".csv.gz", gzip.compress(text)) if kind == "gz" else (".csv", text)
 
 
+@settings(max_examples=15)
 @given(size=SIZES, files=st.integers(1, 4), kind=st.sampled_from(["csv", "parquet", "jsonl"]))
 def test_a_sample_is_the_same_for_every_size(
     tmp_path: Path, size: int, files: int, kind: str
@@ -216,6 +219,7 @@ def test_text_that_is_converted_first_is_converted_from_what_is_written(tmp_path
         ({"delimiter": ";"}, "a;b\n1;2\n", {"a": [1], "b": [2]}),
         ({"delimiter": "\\t"}, "a\tb\n1\t2\n", {"a": [1], "b": [2]}),
         ({"header": "no_header"}, "1,2\n", {"Column1": [1], "Column2": [2]}),
+        ({"encoding": "UTF-8"}, "a\né\n", {"a": ["é"]}),
         ({"encoding": "latin1"}, "a\né\n".encode("latin-1"), {"a": ["é"]}),
         ({"encoding": "windows1252"}, "a\n€\n".encode("cp1252"), {"a": ["€"]}),
         ({"encoding": "utf16"}, "a\né\n".encode("utf-16"), {"a": ["é"]}),
@@ -280,6 +284,47 @@ def test_the_path_of_a_row_is_a_column_of_any_name(tmp_path: Path) -> None:
         {"a.csv": "a\n1\n"},
     )
     assert rows_of(folder).to_dict("list") == {"Source": [str(folder / "a.csv")], "a": [1]}
+
+
+def test_columns_that_nothing_comes_of_are_not_read(tmp_path: Path) -> None:
+    """So what is wrong in them does not matter; one that is only asked for is read."""
+    content: dict[str, Any] = {
+        "paths": [{"file": "a.csv"}],
+        "transformations": [
+            READ_CSV,
+            {"filter": "asked > 0"},
+            {"convert_column_types": [{"columns": "odd", "column_type": "int"}]},
+            {"keep_columns": "kept"},
+        ],
+    }
+    body = "odd,asked,kept,more\nx,1,5,1\ny,0,6,2\n"
+    folder = mltable(tmp_path, content, {"a.csv": body})
+    assert rows_of(folder).to_dict("list") == {"kept": [5]}
+    content["transformations"][-1] = {"drop_columns": "(odd|asked|kept|more)"}
+    folder = mltable(tmp_path, content, {"a.csv": body})
+    assert rows_of(folder).shape == (1, 0)
+
+
+def test_rows_that_cannot_be_read_are_counted_all_the_same(tmp_path: Path) -> None:
+    """What is behind them keeps its place; they fail the mini-batch that they lie in alone."""
+    folder = mltable(
+        tmp_path,
+        {"paths": [{"file": "a.csv"}], "transformations": [READ_CSV, {"take": 4}]},
+        {"a.csv": "a,b\n1,1\n2,2,2\n3,3\n4,4\n5,5\n6,6\n"},
+    )
+    source = open_source(folder, Reading(mini_batch_size=4))
+    source.prepare(tmp_path)
+    reader = source.reader()
+    found: list[Any] = []
+    for one in source.mini_batches():
+        try:
+            rows = reader.load(one)
+            assert isinstance(rows, pd.DataFrame)
+            found += list(rows["a"])
+        except LoadError as error:
+            found.append(str(error).partition("a.csv, ")[2])
+    reader.close()
+    assert found == [1, "line 3: 3 fields where 2 are expected: '2,2,2'.", 3, 4]
 
 
 # ---- types ----
@@ -558,6 +603,7 @@ def test_keys_that_are_columns_are_shuffled(tmp_path: Path) -> None:
     assert sum(one.items or 0 for one in source.mini_batches()) == 20
 
 
+@settings(max_examples=15)
 @given(wanted=st.sets(st.integers(0, 9), min_size=1), size=SIZES)
 def test_partitions_are_pieces_of_files_whatever_a_mini_batch_holds(
     tmp_path: Path, wanted: set[int], size: int
@@ -664,6 +710,7 @@ def test_all_mistakes_are_told_in_one_go_with_their_places(tmp_path: Path) -> No
     content = """\
 paths:
 - patern: ./**/*.csv
+- a.csv
 transformations:
 - read_delimitd:
 - take: -1
@@ -681,16 +728,17 @@ transformations:
     told = str(caught.value).replace(f"{folder}/", "").splitlines()
     expected = """\
 MLTable:2:3: paths[0].patern: there is no key 'patern'; did you mean 'pattern'?
-MLTable:4:3: transformations[0].read_delimitd: there is no key 'read_delimitd'; did you mean \
+MLTable:3:3: paths[1]: say what it is: file, folder or pattern, as in `file: a.csv`
+MLTable:5:3: transformations[0].read_delimitd: there is no key 'read_delimitd'; did you mean \
 'read_delimited'?
-MLTable:5:9: transformations[1].take: input should be greater than or equal to 0, not -1
-MLTable:6:37: transformations[2].take_random_sample.probability: input should be less than or \
+MLTable:6:9: transformations[1].take: input should be greater than or equal to 0, not -1
+MLTable:7:37: transformations[2].take_random_sample.probability: input should be less than or \
 equal to 1, not 2
-MLTable:9:18: transformations[3].convert_column_types[0].column_type: input should be 'int', \
+MLTable:10:18: transformations[3].convert_column_types[0].column_type: input should be 'int', \
 'float', 'string', 'boolean', 'datetime' or 'stream_info', not 'integer'
-MLTable:10:3: transformations[4]: each item of transformations is one transformation: begin each \
+MLTable:11:3: transformations[4]: each item of transformations is one transformation: begin each \
 with a dash
-MLTable:12:3: transformations[5]: keep_columns needs a value
+MLTable:13:3: transformations[5]: keep_columns needs a value
 """
     assert told == expected.splitlines()
 

@@ -178,7 +178,7 @@ class Builder:
 
     def _known(self, names: list[str], at: int, *more: str | int) -> bool:
         """Note names that are no columns, and say whether there are none."""
-        there = list(map(str, self.meta.columns))
+        there = [name for name in self.meta.columns if isinstance(name, str)]
         wrong = [name for name in names if name not in there]
         for name in wrong:
             near = difflib.get_close_matches(name, there, n=3)

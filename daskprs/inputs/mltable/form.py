@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from daskprs.yaml_files.form import Form, refused, without_effect, works
 
-Encoding = Literal[
-    "utf8", "utf8bom", "ascii", "latin1", "iso88591", "utf16", "utf32", "windows1252"
-]
 Header = Literal[
     "no_header", "from_first_file", "all_files_different_headers", "all_files_same_headers"
 ]
 TypeName = Literal["int", "float", "string", "boolean", "datetime", "stream_info"]
 Count = Annotated[int, Field(strict=True, ge=0)]
+EncodingName = Literal[
+    "utf8", "utf8bom", "ascii", "latin1", "iso88591", "utf16", "utf32", "windows1252"
+]
 BY_FORM = Discriminator(lambda value: "form" if isinstance(value, dict | Form) else "plain")
 """Of a plain value and a mapping only the one that is meant is complained about."""
 FIELD = re.compile(r"\{[^{}]+\}")
+
+
+def _plain_encoding(value: Any) -> Any:
+    return value.lower().replace("-", "") if isinstance(value, str) else value
 
 
 def _listed(value: Any) -> Any:
@@ -47,7 +51,16 @@ def _format(value: Any) -> Any:
     return value
 
 
+Encoding = Annotated[EncodingName, BeforeValidator(_plain_encoding)]
 Names = Annotated[list[str], BeforeValidator(_listed)]
+
+
+def _delimiter(value: str) -> str:
+    value = {"\\t": "\t", "tab": "\t"}.get(value, value)
+    if len(value) != 1 or not value.isascii() or value == "\0":
+        msg = f"it must be a single ASCII character, not {value!r}"
+        raise ValueError(msg)
+    return value
 
 
 class PathEntry(Form):
@@ -56,6 +69,14 @@ class PathEntry(Form):
     file: str | None = works(None)
     folder: str | None = works(None, "with all that lies below it")
     pattern: str | None = works(None, "with `*`, `?`, `[abc]`, and `**` for any folders")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            msg = f"say what it is: file, folder or pattern, as in `file: {value}`"
+            raise ValueError(msg)  # noqa: TRY004 - pydantic tells it as a mistake
+        return value
 
     @model_validator(mode="after")
     def _one(self) -> PathEntry:
@@ -130,7 +151,7 @@ class Inference(Form):
 class ReadDelimited(Form):
     """Options of delimited text."""
 
-    delimiter: str = works(",")
+    delimiter: Annotated[str, AfterValidator(_delimiter)] = works(",")
     header: Header = works("all_files_same_headers")
     encoding: Encoding = works("utf8")
     support_multi_line: bool = works(False, "a quoted line break is an error then, with its line")

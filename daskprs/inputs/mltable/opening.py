@@ -20,11 +20,13 @@ from daskprs.inputs.mltable.form import (
     ReadParquet,
 )
 from daskprs.inputs.mltable.formats import format_of
+from daskprs.inputs.mltable.narrowing import narrowed, needed
 from daskprs.inputs.mltable.paths_source import open_paths
 from daskprs.inputs.mltable.read import Written, read_mltable
 from daskprs.inputs.mltable.source import MLTableSource, PlacedSource
 from daskprs.inputs.mltable.steps import Keep, Sample
 from daskprs.inputs.partitions import Partitions
+from daskprs.inputs.path_columns import PATH
 from daskprs.inputs.suffixes import Kind
 from daskprs.inputs.tables import open_table
 from daskprs.yaml_files.mistakes import refuse
@@ -32,6 +34,7 @@ from daskprs.yaml_files.mistakes import refuse
 if TYPE_CHECKING:
     import pandas as pd
 
+    from daskprs.inputs.mltable.steps import Step
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Source
 
@@ -163,7 +166,7 @@ def _delimited(written: Written, options: ReadDelimited, reading: Reading) -> Re
     overrides = inference.column_type_overrides if isinstance(inference, Inference) else {}
     return replace(
         reading,
-        delimiter={"\\t": "\t"}.get(options.delimiter, options.delimiter),
+        delimiter=options.delimiter,
         header=options.header,
         support_multi_line=options.support_multi_line,
         empty_as_string=options.empty_as_string,
@@ -187,11 +190,26 @@ def _with_steps(written: Written, reading: Reading, base: _Base) -> Opened:
     if reading.columns is not None:
         check_columns(reading.columns, list(builder.meta.columns), "columns")
         steps.append(Keep(reading.columns))
+        builder.meta = builder.meta[list(reading.columns)]
+    source, steps = _narrowed(base, steps, builder)
     told = [one.model_dump(exclude_unset=True) for one in written.transformations]
     is_sampled = any(isinstance(step, Sample) for step in steps)
     names = {file.path: file.relative or file.name for file in base.files if is_sampled}
     table = MLTableSource(source, steps, told, names)
     return Opened(table, list(table.meta().columns))
+
+
+def _narrowed(base: _Base, steps: list[Step], builder: Builder) -> tuple[PlacedSource, list[Step]]:
+    """Return the source without the columns that nothing comes of, and the steps without them."""
+    source = base.source
+    of_paths = {PATH, *source.path_names}
+    there = [name for name in source.meta().columns if name not in of_paths]
+    wanted = needed(steps, list(builder.meta.columns), there)
+    if base.kind is None or len(wanted) == len(there):
+        return source, steps
+    reading = replace(base.reading, columns=wanted)
+    left_out = set(there) - set(wanted)
+    return open_table(base.kind, base.files, reading), list(narrowed(steps, left_out))
 
 
 def _samples(base: _Base) -> list[pd.DataFrame]:

@@ -69,6 +69,7 @@ def _remote(url: str) -> str | None:
     inside = f"{url.rstrip('/')}/{NAME}"
     try:
         filesystem, place = fsspec.core.url_to_fs(inside)
+        filesystem.invalidate_cache()  # what it has listed before may have changed
         return inside if filesystem.isfile(place) else None
     except Exception:  # noqa: BLE001 - each store has its own; what is wrong is told when it is listed
         return None

@@ -209,8 +209,8 @@ class MLTableSource:
         self._after = seen
 
     def _of_piece(self, base: MiniBatch, seen: Seen, reader: PlacedReader) -> tuple[int, Seen]:
-        if base.items is not None and self._counts_rows:
-            return slices(self._counted, seen, base.items)
+        if self._counts_rows:
+            return slices(self._counted, seen, _rows_of(base, reader))
         part = base._replace(piece=Part(base, seen, self._file_of(base)))
         frame, after = MLTableReader(reader, self._counted).run(part)
         return len(frame), after
@@ -226,6 +226,18 @@ class MLTableSource:
             for step in self._counted
             if isinstance(step, Take | Skip)
         )
+
+
+def _rows_of(base: MiniBatch, reader: PlacedReader) -> int:
+    """Return how many rows a piece has; one that cannot be read may be counted all the same."""
+    if base.items is not None:
+        return base.items
+    try:
+        return len(reader.load(base))
+    except LoadError as error:
+        if error.items is None:
+            raise
+        return error.items
 
 
 class MLTableReader:

@@ -108,14 +108,14 @@ class Convert:
 
     def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
         """Return the rows; a value that does not fit is an error that says where it is."""
-        columns: dict[str, Any] = {}
+        converted = frame.copy(deep=False)
         for one in self.conversions:
             try:
-                columns[one.column] = one.apply(columns.get(one.column, frame[one.column]))
+                converted[one.column] = one.apply(converted[one.column])
             except Misfit as misfit:
                 msg = f"{piece.place(misfit.row)}: column {one.column!r} holds {misfit.told}."
                 raise Unconverted(msg) from None
-        return frame.assign(**columns)
+        return converted
 
 
 @dataclass(frozen=True)

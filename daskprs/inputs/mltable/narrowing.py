@@ -1,0 +1,44 @@
+"""Columns that nothing of a table comes of: they are not read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from daskprs.inputs.mltable.steps import Convert, Filter, Keep, Step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def needed(steps: Sequence[Step], final: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
+    """Return which columns of the files have to be read, in their order there.
+
+    Parameters
+    ----------
+    steps
+        What is done to rows.
+    final
+        The columns that are left in the end.
+    there
+        Those of the files. One of them is read in any case: rows are counted by it.
+
+    """
+    asked = set(final)
+    for step in steps:
+        if isinstance(step, Filter):
+            asked |= set(step.expression.columns())
+    return tuple(name for name in there if name in asked) or tuple(there[:1])
+
+
+def narrowed(steps: Sequence[Step], left_out: set[str]) -> Iterator[Step]:
+    """Yield the steps for rows without some columns."""
+    for step in steps:
+        match step:
+            case Keep():
+                yield Keep(tuple(name for name in step.names if name not in left_out))
+            case Convert():
+                kept = tuple(one for one in step.conversions if one.column not in left_out)
+                yield replace(step, conversions=kept)
+            case _:
+                yield step

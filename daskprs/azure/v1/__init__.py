@@ -26,7 +26,7 @@ from daskprs.azure.v1.parallel_step import ParallelRunStep
 from daskprs.azure.v1.parameter import PipelineParameter
 from daskprs.azure.v1.pipeline import Pipeline
 from daskprs.azure.v1.runs import Experiment, PipelineRun, RunDetails, StepRun
-from daskprs.azure.v1.script_step import PythonScriptStep
+from daskprs.azure.v1.script_step import PythonScriptStep, ScriptRunConfig
 from daskprs.azure.v1.workspace import Workspace
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "PythonScriptStep",
     "RunConfiguration",
     "RunDetails",
+    "ScriptRunConfig",
     "StepRun",
     "TabularDataset",
     "Workspace",

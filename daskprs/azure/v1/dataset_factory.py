@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskprs.azure.v1.column_types import delimited_reading, dtypes_of
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
+from daskprs.azure.v1.datastore import DataPath
 from daskprs.errors import UsageError
 from daskprs.inputs.discover import discover
 from daskprs.inputs.partition_format import PartitionFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from os import PathLike
 
     import pandas as pd
 
@@ -52,6 +54,22 @@ class FileDatasetFactory:
         """
         del is_file
         return _made(FileDataset, path, {}, partition_format, validate=validate)
+
+    @staticmethod
+    def upload_directory(
+        src_dir: str | PathLike[str],
+        target: Any,
+        pattern: str | None = None,
+        overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+    ) -> FileDataset:
+        """Copy a folder to a place on a datastore, and return it there as a dataset."""
+        if pattern is not None:
+            msg = f"pattern={pattern!r}: a folder is copied whole. Copy the files that you want."
+            raise UsageError(msg)
+        path = target if isinstance(target, DataPath) else DataPath(*target)
+        path.datastore.upload(src_dir, path.path_on_datastore, overwrite, show_progress)
+        return FileDatasetFactory.from_files(path)
 
 
 class TabularDatasetFactory:

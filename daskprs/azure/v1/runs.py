@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from daskprs.azure.reuse import Results
 from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.errors import UsageError
 from daskprs.job_folder import default_path
 from daskprs.pipeline_folder import PipelineFolder
@@ -172,22 +173,28 @@ class Experiment:
         self.workspace = workspace
         self.name = name
 
+    @overload
+    def submit(self, config: Pipeline, **given: Any) -> PipelineRun: ...
+
+    @overload
+    def submit(self, config: ScriptRunConfig, **given: Any) -> StepRun: ...
+
     def submit(
         self,
-        config: Pipeline,
+        config: Pipeline | ScriptRunConfig,
         *,
         pipeline_parameters: Mapping[str, Any] | None = None,
         regenerate_outputs: bool = False,
         client: Client | str | None = None,
         progress: bool | None = None,
         **_: Any,
-    ) -> PipelineRun:
+    ) -> PipelineRun | StepRun:
         """Run the steps of a pipeline one after the other, and return what became of them.
 
         Parameters
         ----------
         config
-            The pipeline.
+            The pipeline, or one script.
         pipeline_parameters
             Values of parameters by name; the others are at their defaults.
         regenerate_outputs
@@ -203,21 +210,24 @@ class Experiment:
         """
         parameters = pipeline_parameters or {}
         refuse_unknown(parameters, config.parameters())
-        folder = default_path(self.name, secrets.token_hex(4)).absolute()
-        runs, parent = [], PipelineFolder(folder)
-        for step in config.steps:
+        parent = PipelineFolder(default_path(self.name, secrets.token_hex(4)))
+        steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
+        runs = []
+        for step in steps:
             place = parent.step(step.name.replace("/", "-"))
             outcome = step.execute(
                 place,
                 parameters=parameters,
-                workspace=config.workspace or self.workspace,
+                workspace=getattr(config, "workspace", None) or self.workspace,
                 client=client,
                 parent=parent,
                 results=None if regenerate_outputs else Results(parent.results),
                 progress=progress,
             )
-            runs.append(StepRun(step, place, folder.name, outcome))
-        return PipelineRun(folder.name, folder, runs)
+            runs.append(StepRun(step, place, parent.path.name, outcome))
+        if isinstance(config, ScriptRunConfig):
+            return runs[0]
+        return PipelineRun(parent.path.name, parent.path, runs)
 
 
 class RunDetails:

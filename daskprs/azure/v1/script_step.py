@@ -156,6 +156,46 @@ class PythonScriptStep:
             raise DaskprsError(_told(self, log, done.returncode))
 
 
+class ScriptRunConfig(PythonScriptStep):
+    """A Python script that an experiment runs by itself.
+
+    Parameters
+    ----------
+    source_directory : str
+        Its working directory.
+    script : str
+        The script, relative to it.
+    arguments : list, optional
+        Words for the script; inputs and outputs among them become their paths.
+    run_config, environment
+        The environment variables of the environment are set.
+    compute_target, **rest
+        Without effect.
+
+    """
+
+    def __init__(
+        self,
+        source_directory: str | os.PathLike[str],
+        script: str,
+        arguments: Sequence[Any] | None = None,
+        run_config: Any = None,
+        compute_target: Any = None,
+        environment: Any = None,
+        **rest: Any,
+    ) -> None:
+        super().__init__(
+            script,
+            arguments=arguments,
+            compute_target=compute_target,
+            runconfig=run_config,
+            source_directory=source_directory,
+            **rest,
+        )
+        if environment is not None:
+            self._environment = environment
+
+
 def _told(step: PythonScriptStep, log: Path, code: int) -> str:
     lines = log.read_text("utf-8", "replace").splitlines()[-SHOWN_LINES:]
     shown = "\n".join(f"  {line}" for line in lines)

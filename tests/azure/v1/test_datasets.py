@@ -126,6 +126,9 @@ def test_a_datastore_takes_and_gives_files(store: Datastore) -> None:
     assert (store.root / "in2" / "new" / "a.txt").read_text() == "2"
     assert store.download("got", prefix="in2") == 1
     assert Path("got/in2/new/a.txt").read_text() == "2"
+    uploaded = Dataset.File.upload_directory("new", (store, "in3"))
+    assert uploaded.to_path() == ["/a.txt"]
+    assert uploaded.data == [str(store.root / "in3")]
 
 
 def test_registered_datasets_and_computes_are_found_by_their_names(store: Datastore) -> None:

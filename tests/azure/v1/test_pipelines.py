@@ -21,6 +21,7 @@ from daskprs.azure.v1 import (
     PythonScriptStep,
     RunConfiguration,
     RunDetails,
+    ScriptRunConfig,
     Workspace,
 )
 from daskprs.errors import DaskprsError, OptionError, UsageError
@@ -212,3 +213,18 @@ def test_a_step_gives_its_pipeline_its_logs_and_metrics_if_it_is_told_to() -> No
     assert (run.folder / "pipeline.logs" / "style-it" / "job_result.txt").is_file()
     metrics = (run.folder / "pipeline.logs" / "metrics.csv").read_text()
     assert "style-it,Completed Tasks,1\n" in metrics
+
+
+def test_an_experiment_runs_a_script_by_itself() -> None:
+    """With the variables of its environment, and its output where a run gives it back."""
+    lines = OutputFileDatasetConfig("lines")
+    script = ScriptRunConfig(
+        source_directory="code",
+        script="split.py",
+        arguments=["--text", Path("text.txt").absolute(), "--lines", lines, "--style", "x"],
+        environment=Environment("e", environment_variables={"END": "?"}),
+    )
+    run = Experiment(name="e").submit(script)
+    assert run.get_output_data("lines").download("here") == 3
+    assert lines.place is not None
+    assert (lines.place / "0.csv").read_text().endswith("one,x?")

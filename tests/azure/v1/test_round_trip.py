@@ -92,3 +92,22 @@ def test_every_value_arrives_in_the_options_of_a_job(values: dict[str, Any], pro
 def size(task: Any) -> str:
     """Return how many files make a mini-batch: ten by default, which a job has to be told."""
     return str(task.options.get("mini_batch_size", 10))
+
+
+def test_partition_keys_arrive_by_way_of_an_mltable(project: Path) -> None:
+    """A table has its keys in its columns."""
+    (project / "MLTable").write_text(
+        "paths: [{file: ./table.csv}]\ntransformations: [{read_delimited: {delimiter: ','}}]\n"
+    )
+    (project / "table.csv").write_text("store,n\n1,2\n")
+    one = ParallelRunConfig(
+        "e", "score.py", 5, "append_row", "cpu", 2, None, None, str(project / "code"),
+        partition_keys=["store"],
+    )  # fmt: skip
+    job = one.as_parallel_job(".", data_type="mltable")
+    pipeline = {"type": "pipeline", "jobs": {"score": job}}
+    (project / "tables.yml").write_text(yaml.safe_dump(pipeline))
+    folder = PipelineFolder(project / "run2")
+    v2: Any = read_pipeline(project / "tables.yml", folder, Given(Assets())).steps["score"].work
+    assert v2.run_options().partition_keys == ("store",)
+    assert v2.run_options().mini_batch_size is None

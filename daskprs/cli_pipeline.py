@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shlex
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskprs.cli_assets import assets_of, with_assets
 from daskprs.cli_ends import every_end, show
 from daskprs.cli_options import CONTEXT, pairs
+from daskprs.cli_surface import CommandLine
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SUFFIXES = (".yml", ".yaml")
 AFTER_PIPELINE = """\b
@@ -85,7 +90,10 @@ def is_pipeline(command: click.Command, words: list[str]) -> bool:
     help="With --resume: script, input or options may have changed.",
 )
 @click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.pass_context
 def run_pipeline_file(
+    ctx: click.Context,
+    /,
     pipeline: str,
     overrides: tuple[str, ...],
     inputs: tuple[str, ...],
@@ -111,9 +119,22 @@ def run_pipeline_file(
                 outputs=pairs("--output", outputs),
                 accept_changes=[one.strip() for one in accept_changes.split(",") if one.strip()],
                 show=_nothing if quiet else _to_stderr,
+                surface=PipelineCommand(ctx, pipeline),
                 **values,
             )
         )
+
+
+class PipelineCommand(CommandLine):
+    """The surface of a pipeline that was started by a command."""
+
+    def __init__(self, ctx: click.Context, pipeline: str) -> None:
+        super().__init__(ctx)
+        self._words = [*ctx.command_path.split(), pipeline]
+
+    def resume(self, job_dir: Path) -> str:
+        """Return the whole command, to be pasted."""
+        return shlex.join([*self._words, "--resume", "--job-dir", str(job_dir)])
 
 
 def _to_stderr(line: str) -> None:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daskprs.azure.parallel_step import read_task
 from daskprs.cli_ends import every_end, show
+from daskprs.cli_options import flagged
+
+if TYPE_CHECKING:
+    from daskprs.errors import Option
+
+
+class InPipeline:
+    """The surface of a job that is a step."""
+
+    def option(self, option: Option) -> str:
+        """Return it with its dashes."""
+        return flagged(option)
+
+    def resume(self, job_dir: Path) -> str:
+        """Return what goes on with the whole pipeline."""
+        folder = shlex.quote(str(job_dir.parent))
+        return f"run the pipeline again with --resume --job-dir {folder}"
 
 
 def main() -> None:
     """Run the task that is told in a file, and end with the exit code of its job."""
     with every_end():
-        show(read_task(Path(sys.argv[1])).run())
+        show(read_task(Path(sys.argv[1])).run(surface=InPipeline()))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.azure.pipeline_result import PipelineResult
+    from daskprs.surface import Surface
 
 
 def run_pipeline(
@@ -115,6 +116,7 @@ def run_with(
     resume: bool,
     accept_changes: Sequence[str],
     show: Callable[[str], None],
+    surface: Surface | None = None,
 ) -> PipelineResult:
     """Do what `run_pipeline` does, where assets are known already."""
     if resume and job_dir is None:
@@ -129,7 +131,8 @@ def run_with(
     if any(isinstance(step.work, Command) for step in pipeline.steps.values()):
         refuse_no_shell()
     again = {"accept_changes": list(accept_changes)} if accept_changes else {}
-    return PipelineRun(pipeline, folder, show, resume=resume, again=again).run()
+    run = PipelineRun(pipeline, folder, show, resume=resume, again=again, surface=surface)
+    return run.run()
 
 
 def run_name(path: str | PathLike[str]) -> str:

@@ -23,15 +23,17 @@ from daskprs.azure.pipeline_result import (
 from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.step_process import StepProcess
 from daskprs.azure.step_reuse import StepReuse
-from daskprs.errors import JobFolderError, ParallelRunCanceled, PipelineFailed
+from daskprs.errors import JobFolderError, Option, ParallelRunCanceled, PipelineFailed
 from daskprs.job_folder import JobFolder, whole_file
 from daskprs.job_lock import has_begun, held
+from daskprs.surface import Python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from daskprs.azure.pipeline_file import Pipeline, Step
     from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.surface import Surface
 
 LOOK_EVERY_S = 0.05
 
@@ -51,6 +53,8 @@ class PipelineRun:
         Go on with the run in the folder: steps that are Completed are kept.
     again
         More options of the jobs that go on.
+    surface
+        Where it was asked for: how to go on is said as it is done there.
 
     """
 
@@ -62,12 +66,14 @@ class PipelineRun:
         *,
         resume: bool = False,
         again: Mapping[str, Any] | None = None,
+        surface: Surface | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._folder = folder
         self._show = show
         self._resume = resume
         self._again = again or {}
+        self._surface = surface or Python()
         self._status = dict.fromkeys(pipeline.steps, NOT_STARTED)
         self._took: dict[str, float] = {}
         self._anew: set[str] = set()
@@ -243,11 +249,9 @@ class PipelineRun:
             msg = f"{self._folder.record} cannot be read: {error}"
             raise JobFolderError(msg) from error
         if not self._resume:
-            msg = (
-                f"the folder {self._folder} holds a run of a pipeline already. Go on with it by "
-                "resume, or use another job_dir."
-            )
-            raise JobFolderError(msg)
+            told = f"the folder {self._folder} holds a run of a pipeline already. Go on with it by "
+            way = (Option("resume", value=True), ", or use another ", Option("job_dir"), ".")
+            raise JobFolderError(told, *way)
         found: dict[str, Any] = record["steps"]
         return found
 
@@ -263,10 +267,7 @@ class PipelineRun:
             file.write(json.dumps(record, indent=1).encode())
 
     def _how_to_go_on(self) -> str:
-        return (
-            f"What is Completed is kept: go on by running it again with --resume --job-dir "
-            f"{self._folder}."
-        )
+        return f"What is Completed is kept. To go on: {self._surface.resume(self._folder.path)}"
 
     def _result(self) -> PipelineResult:
         steps = {

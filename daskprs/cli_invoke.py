@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,7 +85,7 @@ def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
         from daskprs.yaml_files.document import Document
 
         assets, file = assets_of(values), values.pop("file")
-        given = Invocation({}, {}) if file is None else read_invocation(file)
+        given = Invocation({}, {}) if file is None else read_invocation(file, assets)
         document = Document.read(deployment)
         if is_of_pipeline(document.content):
             _invoke_pipeline(document, assets, given, values)
@@ -135,7 +136,7 @@ def _invoke_pipeline(
             deployed.path,
             assets,
             overrides=(*deployed.overrides, *values.pop("changes")),
-            inputs={**given.inputs, **pairs("--input", values.pop("inputs"))},
+            inputs={**given.inputs, **_referred(values.pop("inputs"), assets)},
             outputs={**given.outputs, **pairs("--output", values.pop("outputs"))},
             resume=False,
             accept_changes=(),
@@ -143,6 +144,14 @@ def _invoke_pipeline(
             **values,
         )
     )
+
+
+def _referred(words: Iterable[str], assets: Assets) -> dict[str, str]:
+    """Return inputs by name, references as the paths that they stand for."""
+    return {
+        name: str(assets.place(value, Path.cwd())) if value.startswith("azureml:") else value
+        for name, value in pairs("--input", words).items()
+    }
 
 
 def _say_once(file: str, keys: Iterable[str]) -> None:

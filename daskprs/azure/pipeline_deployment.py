@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.deployment_form import PipelineDeployment
+from daskprs.azure.pipeline_job import is_of_component
 from daskprs.errors import UsageError
 from daskprs.inputs.nearest import nearest
 from daskprs.yaml_files.form import filled, ineffective
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from daskprs.yaml_files.document import Document
 
 OF_A_PIPELINE = ("component", "job_definition")
+OF_A_JOB = ("inputs", "outputs", "experiment_name", "display_name")
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,18 @@ class DeployedPipeline:
 
 
 def is_of_pipeline(content: Any) -> bool:
-    """Say whether the content of a deployment's file is one of a pipeline."""
+    """Say whether the content of a deployment's file is one of a pipeline.
+
+    A pipeline job of a component looks like one: see `is_job`.
+    """
     if not isinstance(content, dict):
         return False
     return content.get("type") == "pipeline" or any(key in content for key in OF_A_PIPELINE)
+
+
+def is_job(content: Any) -> bool:
+    """Say whether a file is a pipeline job of a component: deployments give no inputs."""
+    return is_of_component(content) and any(key in content for key in OF_A_JOB)
 
 
 def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeline:

@@ -13,6 +13,7 @@ from daskprs.azure.expressions import NAME, ExpressionError, filled_in, only_ref
 from daskprs.azure.overrides import overridden
 from daskprs.azure.parallel_step import ParallelStep
 from daskprs.azure.pipeline_form import PipelineForm
+from daskprs.azure.pipeline_job import is_of_component, of_component
 from daskprs.azure.pipeline_ports import PipelinePorts
 from daskprs.azure.values import Values
 from daskprs.azure.wiring import Wiring
@@ -98,7 +99,11 @@ def read_pipeline(path: str | PathLike[str], folder: PipelineFolder, given: Give
         With every mistake in it and in the files that it names.
 
     """
-    return _Reading(Document.read(path), folder, given).pipeline()
+    document = Document.read(path)
+    if is_of_component(document.content):
+        component, given = of_component(document, given)
+        document = Document.read(component)
+    return _Reading(document, folder, given).pipeline()
 
 
 class _Reading:

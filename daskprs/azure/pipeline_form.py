@@ -31,6 +31,7 @@ class PipelineForm(Form):
     settings: SettingsForm | None = works(None)
     jobs: dict[str, Any] = works(note="steps, by name")
     name: str | None = works(None, note="a part of the name of the folder")
+    version: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     display_name: str | None = works(None, note="a part of the name of the folder")
     description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     experiment_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)

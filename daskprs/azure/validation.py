@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.azure.component_check import check_component
 from daskprs.azure.deployment import deployment_of
 from daskprs.azure.model_folder import missing_packages
-from daskprs.azure.pipeline_deployment import is_of_pipeline, pipeline_deployment_of
+from daskprs.azure.pipeline_deployment import is_job, is_of_pipeline, pipeline_deployment_of
 from daskprs.azure.pipeline_file import Given, read_pipeline
 from daskprs.errors import UsageError, YamlError
 from daskprs.inputs.mltable.form import MLTableForm
@@ -189,6 +189,7 @@ KINDS = (
     Kind("MLTable", _is_mltable, _check_mltable),
     Kind("config of SDK v1", _has("parallel_run_config"), _check_config),
     Kind("pipeline", _has("jobs"), _check_pipeline),
+    Kind("pipeline", lambda check: is_job(check.document.content), _check_pipeline),
     Kind(
         "batch deployment of a pipeline",
         lambda check: is_of_pipeline(check.document.content),

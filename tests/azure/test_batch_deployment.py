@@ -355,6 +355,33 @@ def test_a_deployment_of_a_pipeline_runs_it(home: Path) -> None:
         BatchDeployment.load("scoring/deployment.yml")
 
 
+JOB = """
+type: pipeline
+experiment_name: marks
+compute: batch-cluster
+component: pipeline.yml
+inputs:
+  letters: {type: uri_folder, path: azureml:letters@latest}
+  mark: "."
+"""
+
+
+def test_a_deployment_may_name_the_pipeline_job_that_it_came_from(home: Path) -> None:
+    """The job may consist of a component, and give inputs, which an invocation overrides."""
+    (home / "scoring" / "pipeline.yml").write_text(PIPELINE)
+    (home / "scoring" / "job.yml").write_text(JOB)
+    text = OF_A_PIPELINE.replace("component: pipeline.yml", "job_definition: azureml:a_job")
+    (home / "scoring" / "deployment.yml").write_text(text)
+    assets = ("--asset", "a_job=scoring/job.yml", "--asset", "letters=data")
+    done = invoke("scoring/deployment.yml", "--output", "scores=told", *assets)
+    assert done.exit_code == 0, done.output
+    assert (home / "told" / "all").read_text() == "a.\nb.\n"
+    words = ("--input", "letters=azureml:others:1", "--asset", "others=data/below")
+    done = invoke("scoring/deployment.yml", "--output", "scores=again", *words, *assets)
+    assert done.exit_code == 0, done.output
+    assert (home / "again" / "all").read_text() == "c.\n"
+
+
 def test_a_deployment_of_a_model_is_given_one_input(home: Path) -> None:
     """Whatever it is called in a file."""
     (home / "inputs.yml").write_text(INPUTS.replace('  mark: {type: string, default: "!"}\n', ""))

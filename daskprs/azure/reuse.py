@@ -41,7 +41,7 @@ class Kept(NamedTuple):
         """Copy outputs to where a later run wants them; times stay, by which files are known."""
         for name, place in places.items():
             there = self.outputs[name]
-            if there == place:
+            if there == place or not there.exists():  # a step need not write all its outputs
                 continue
             place.parent.mkdir(parents=True, exist_ok=True)
             if there.is_dir():

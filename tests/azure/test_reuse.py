@@ -26,7 +26,7 @@ jobs:
   square:
     type: parallel
     inputs: {numbers: "${{parent.jobs.prepare.outputs.numbers}}"}
-    outputs: {rows: {type: uri_file}, notes: {type: uri_folder}}
+    outputs: {rows: {type: uri_file}, notes: {type: uri_folder}, unwritten: {type: uri_file}}
     input_data: ${{inputs.numbers}}
     mini_batch_size: "2"
     max_concurrency_per_instance: 1

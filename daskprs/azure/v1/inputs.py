@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset
+from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
 from daskprs.azure.v1.datastore import DataPath
 from daskprs.azure.v1.outputs import DataReference, Output, OutputDataset
 from daskprs.azure.v1.parameter import PipelineParameter, settled
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 INPUTS = (
-    "a dataset, dataset.as_named_input('…'), an output of another step, or a "
-    "DatasetConsumptionConfig"
+    "a dataset, dataset.as_named_input('…'), an output of another step, a path, or a "
+    "pandas DataFrame"
 )
+
+FRAMES = ("pandas.core.frame.DataFrame", "pandas.DataFrame")
 
 
 def name_of(given: Any, number: int) -> str:
@@ -40,10 +42,17 @@ def source_of(given: Any, parameters: Mapping[str, Any]) -> Any:
                 return given.as_dataset()
             case AbstractDataset() | OutputDataset():
                 return given
-            case DataPath():
-                return FileDataset([given.place], {"input_type": "files"})
+            case DataPath() | str() | os.PathLike():
+                return FileDataset(places_of(given), {"input_type": "files"})
+            case _ if _is_frame(given):
+                return TabularDataset(given, {})
             case _:
                 return None
+
+
+def _is_frame(given: Any) -> bool:
+    """Say whether something is a pandas DataFrame, without importing pandas for it."""
+    return any(f"{one.__module__}.{one.__name__}" in FRAMES for one in type(given).__mro__)
 
 
 def dataset_of(given: Any, parameters: Mapping[str, Any]) -> AbstractDataset:

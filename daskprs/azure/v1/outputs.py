@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from daskprs.azure.v1.column_types import delimited_reading, dtypes_of
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset
+from daskprs.azure.v1.datastore import Datastore
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.v1.datastore import Datastore
 
 DEFAULT_PATH = "dataset/{run-id}/{output-name}"
 
@@ -87,6 +88,14 @@ class Output:
             raise UsageError(msg)
         self.overwrite = overwrite
         return self
+
+
+def as_output(given: Any) -> Any:
+    """Return an output that was given as the path of a folder."""
+    if not isinstance(given, str | os.PathLike):
+        return given
+    folder = Path(given).absolute()
+    return Output(folder.name, Datastore.local(folder.name, folder), "")
 
 
 class OutputDataset:

@@ -22,6 +22,7 @@ from daskprs.azure.v1.inputs import (
     words_of,
 )
 from daskprs.azure.v1.mounting import mounted
+from daskprs.azure.v1.outputs import as_output
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.step_rules import refuse_misfits
 from daskprs.errors import OptionError
@@ -51,8 +52,9 @@ class ParallelRunStep:
     parallel_run_config : ParallelRunConfig
         How the script is run.
     inputs : list
-        Datasets, all of files or all tables; outputs of other steps too.
-    output : OutputFileDatasetConfig or PipelineData, optional
+        Datasets, all of files or all tables; outputs of other steps too. A path is one of files, a
+        pandas DataFrame a table.
+    output : OutputFileDatasetConfig, PipelineData or path, optional
         Where what it writes belongs. Default: in the job folder.
     side_inputs : list, optional
         Datasets of files that the script reads besides: it is told where by `arguments`, or by
@@ -74,7 +76,7 @@ class ParallelRunStep:
         name: str,
         parallel_run_config: ParallelRunConfig,
         inputs: Sequence[Any],
-        output: Output | None = None,
+        output: Output | str | PathLike[str] | None = None,
         side_inputs: Sequence[Any] | None = None,
         arguments: Sequence[Any] | None = None,
         allow_reuse: bool = True,  # noqa: FBT001, FBT002 - the original's signature
@@ -82,13 +84,13 @@ class ParallelRunStep:
         self.name = name
         self.parallel_run_config = parallel_run_config
         self.inputs = inputs
-        self.output = output
+        self.output: Output | None = as_output(output)
         self.side_inputs = side_inputs or []
         self.arguments = arguments or []
         self.allow_reuse = allow_reuse
         refuse_misfits(vars(self))
-        if output is not None:
-            output.producer = self
+        if self.output is not None:
+            self.output.producer = self
 
     def __repr__(self) -> str:
         return f"ParallelRunStep({self.name!r})"

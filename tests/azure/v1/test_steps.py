@@ -216,7 +216,7 @@ def test_every_wrong_parameter_of_a_step_is_told_in_one_go() -> None:
     table = Dataset.Tabular.from_delimited_files("store/sales.csv")
     files = Dataset.File.from_files("store/sounds")
     with pytest.raises(OptionError) as caught:
-        ParallelRunStep("A_step", "config", [table, files, 7], "out", [table], "--x")  # type: ignore[arg-type]
+        ParallelRunStep("A_step", "config", [table, files, 7], 7, [table], "--x")  # type: ignore[arg-type]
     assert [line.split("=")[0].split(":")[0] for line in str(caught.value).splitlines()] == [
         *("name", "parallel_run_config", "output", "arguments"),
         *("inputs", "inputs", "side_inputs"),
@@ -256,6 +256,18 @@ def test_a_config_file_with_a_folder_makes_the_first_cell_run() -> None:
     ws = Workspace.from_config()
     assert (ws.name, ws.subscription_id, ws.root) == ("w", "s", Path("store").absolute())
     assert ws.datastore("sounds").place("a/*.wav") == "/data/sounds/a/*.wav"
+
+
+def test_paths_and_frames_need_no_dataset_around_them() -> None:
+    """Nor a workspace; an output at a path is that folder."""
+    files = ParallelRunStep(
+        "of-paths", config(), ["store/sounds/anna", Path("store/sounds/ben")], "o"
+    )
+    assert sorted(lines(files.run(progress=False))) == ["a.wav 2", "b.wav 2", "c.wav 1"]
+    assert Path("o/parallel_run_step.txt").is_file()
+    frame = pd.DataFrame({"n": [1, 2]})
+    table = ParallelRunStep("of-frame", config(partition_keys=["n"]), [frame])
+    assert lines(table.run(progress=False)) == ['1 "n=1 "', '2 "n=2 "']
 
 
 def test_a_failed_step_raises_and_is_not_reused() -> None:

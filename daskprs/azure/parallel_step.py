@@ -15,7 +15,7 @@ from daskprs.azure.task import Task
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from daskprs.azure.component import Declared
     from daskprs.azure.expressions import Reference
@@ -51,6 +51,7 @@ class ParallelStep:
         data, output = self._unless_wrong(self._data), self._unless_wrong(self._append_row_to)
         script = self._unless_wrong(self._script)
         self._find_flags()
+        self.warnings = [one._replace(is_warning=True) for one in self._warned()]
         if not self.mistakes and data is not None and script is not None:
             self.task = self._task(data, output, script)
 
@@ -132,6 +133,15 @@ class ParallelStep:
         except _Wrong as error:
             self.mistakes.append(self._step.source.mistake(str(error), *error.way))
             return None
+
+    def _warned(self) -> Iterator[Mistake]:
+        """Yield what runs all the same."""
+        source, task = self._step.source, self._form.task
+        key = "args" if task and task.program_arguments is None else "program_arguments"
+        for told in self.flags.warnings:
+            yield source.mistake(told, "task", key)
+        if self._form.partition_keys and self._form.mini_batch_size is not None:
+            yield source.mistake("it has no effect: partition_keys win", "mini_batch_size")
 
     # ---- options ----
 

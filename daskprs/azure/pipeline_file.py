@@ -206,11 +206,7 @@ class _Reading:
         else:
             parallel = ParallelStep(step, step.form, wiring)
             self._mistakes += parallel.mistakes
-            way = ("task", "program_arguments")
-            notices += [
-                str(step.source.mistake(told, *way)._replace(is_warning=True))
-                for told in parallel.flags.warnings
-            ]
+            notices += map(str, parallel.warnings)
             others, work = parallel.flags.others, None
             if parallel.task is not None:
                 options = {**parallel.task.options, **(self._given.options or {})}

@@ -73,8 +73,8 @@ SYSTEM_FLAGS = (
     SystemFlag("metrics_name_prefix", None, str, "before the names of those metrics"),
     SystemFlag("output-dir", None, str, f"{NO_EFFECT}: logs are in the folder of the step"),
     SystemFlag("resume_from", None, str, f"{NO_EFFECT}: a pipeline is resumed as a whole"),
-    SystemFlag("profiling_module", None, str, NO_EFFECT),
-    SystemFlag("resource_monitor_interval", None, _number, NO_EFFECT),
+    SystemFlag("profiling_module", None, str, f"{NO_EFFECT}: nothing is profiled"),
+    SystemFlag("resource_monitor_interval", None, _number, f"{NO_EFFECT}: no such log"),
 )
 KNOWN: Mapping[str, SystemFlag] = {flag.name: flag for flag in SYSTEM_FLAGS}
 
@@ -117,6 +117,8 @@ def _set(flags: Flags, flag: SystemFlag, text: str) -> None:
         if flag.name == "resource_monitor_interval":
             check_number(0)(flag.name, value)
         flags.others[flag.name] = value
+        if flag.note.startswith(NO_EFFECT):
+            flags.warnings.append(f"--{flag.name} is {flag.note}")
     else:
         rule = RULES.get(flag.option)
         flags.options[flag.option] = value if rule is None else rule(flag.option, value)

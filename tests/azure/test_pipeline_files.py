@@ -346,6 +346,23 @@ def test_what_has_no_effect_is_said_once_by_reason() -> None:
     )
 
 
+def test_keys_win_over_a_size(home: Path) -> None:
+    """With a warning, as the file says both."""
+    (home / "data/1.txt").unlink()
+    (home / "data/MLTable").write_text(
+        "paths: [{file: ./1.csv}]\ntransformations: [read_delimited]\n"
+    )
+    (home / "data/1.csv").write_text("k\n1\n")
+    text = SCORE.replace("uri_folder, path: ./data", "mltable, path: ./data")
+    pipeline = read(text.replace('size: "5"', 'size: "5"\n    partition_keys: [k]'))
+    assert task(pipeline).options["partition_keys"] == ["k"]
+    assert "mini_batch_size" not in task(pipeline).options
+    warning = (
+        "p.yml:18:22: warning: jobs.score.mini_batch_size: it has no effect: partition_keys win"
+    )
+    assert warning in pipeline.notices
+
+
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
     "text", ["", "[]", "jobs: {}", "jobs: 3", "a", "jobs: {a: }", "type: command"]

@@ -26,6 +26,13 @@ def test_a_misspelt_flag_is_a_warning_and_goes_to_the_script() -> None:
     assert flags.warnings == [f"--resource_monitor_interva goes to the script: {told}"]
 
 
+def test_what_has_no_effect_here_is_said() -> None:
+    """It does not reach the script either."""
+    flags, _ = split_flags(["--resource_monitor_interval", "20"])
+    assert flags.arguments == []
+    assert flags.warnings == ["--resource_monitor_interval is accepted without effect: no such log"]
+
+
 def test_a_wrong_value_names_the_flag_the_rule_and_the_value() -> None:
     """All of them in one go."""
     words = ["--allowed_failed_percent", "130", "--task_overhead_timeout", "soon"]

@@ -91,13 +91,17 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
         if bool(values["certificate"]) != bool(values["key"]):
             msg = "serve: --certificate and --key are given together."
             raise OptionError(msg)
+        inputs = Roots(pairs("--root", values["roots"]))
+        if values["tokens"] and inputs.holds(Path(values["tokens"]).resolve()):
+            msg = f"--tokens {values['tokens']}: callers could have it read: it lies in a --root."
+            raise OptionError(msg)
         known = _deployments(files, values)
         named = [one.endpoint_name for one in known if one.endpoint_name]
         service = Service(
             name=values["name"] or (named or ["endpoint"])[0],
             deployments=Deployments(known, values["default"]),
             tokens=Tokens.given(values["tokens"], values["audience"]),
-            inputs=Roots(pairs("--root", values["roots"])),
+            inputs=inputs,
             outputs=Roots(pairs("--output-root", values["output_roots"]), "--output-root"),
             folder=Path(values["folder"]).absolute(),
             limits=Limits(values["max_jobs"], values["max_queued"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from daskprs.azure.serve.registry import Registry
     from daskprs.azure.serve.roots import Roots
     from daskprs.azure.serve.served_job import ServedJob, ServedStatus
+    from daskprs.core.events import Counts
 
 JOB_TYPE = "daskprs/batchEndpoint/jobs"
 OUTPUT = "score"
@@ -107,8 +109,7 @@ class Endpoint(NamedTuple):
     def job(self, job: ServedJob, *, is_detailed: bool = True) -> JobAnswer:
         """Return how a job is; in detail with what its folder tells."""
         status, asked = self.registry.status(job), job.asked
-        state = job.job_state() if is_detailed else None
-        counts = None if state is None else (state.mini_batches, state.items)
+        counts = _counts(job, status) if is_detailed else None
         return JobAnswer(
             id=f"/jobs/{asked.name}",
             name=asked.name,
@@ -153,6 +154,14 @@ class Endpoint(NamedTuple):
             return self.registry.status(self.registry.get(name)).status in LIVE
         except Refusal:  # its folder was removed
             return False
+
+
+def _counts(job: ServedJob, status: ServedStatus) -> tuple[Counts, Counts] | None:
+    """Return how many mini-batches and items there are; None where that cannot be read now."""
+    with suppress(OSError):
+        state = job.job_state(is_over=status.status not in LIVE)
+        return None if state is None else (state.mini_batches, state.items)
+    return None
 
 
 def _error(job: ServedJob, status: ServedStatus) -> ErrorBody | None:

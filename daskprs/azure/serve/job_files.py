@@ -32,7 +32,8 @@ def listed(folder: Path) -> FilesAnswer:
             return FilesAnswer(value=found, isTruncated=True)
         with suppress(OSError):
             size = path.stat(follow_symlinks=False).st_size
-            found.append(FileAnswer(path=str(path.relative_to(folder)), sizeBytes=size))
+            name = os.fsencode(path.relative_to(folder)).decode(errors="replace")
+            found.append(FileAnswer(path=name, sizeBytes=size))
     return FilesAnswer(value=found, isTruncated=False)
 
 

@@ -6,6 +6,8 @@ the same.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import threading
 import uuid
@@ -23,7 +25,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 T = TypeVar("T")
+LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.2
+EXIT_FAILED = 42
+NO_ROOM = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+"""For one more process or descriptor: that changes."""
 RETRY_AFTER_S = 30
 
 
@@ -125,7 +131,7 @@ class Registry:
         if known is not None:
             return known
         with self._lock:
-            status = job.status()
+            status = _on_disk(job.status)
             if status.status not in LIVE:
                 self._ends[job.asked.name] = status
         return status
@@ -139,7 +145,8 @@ class Registry:
             When there is no job `skip`.
 
         """
-        names = list(reversed(self._jobs))
+        with self._lock:
+            names = list(reversed(self._jobs))
         if skip is not None and skip not in self._jobs:
             raise not_found("job", skip, "$skip")
         begin = 0 if skip is None else names.index(skip) + 1
@@ -189,11 +196,26 @@ class Registry:
     def _work(self) -> None:
         while not self._stop.is_set():
             with self._lock:
-                self._reap()
-                while self._queue and len(self._running) < self._limits.running:
-                    self._start(self._queue.popleft())
+                try:
+                    self._reap()
+                    self._start_next()
+                except Exception:  # whatever it was, the next look may go better
+                    LOG.exception("the queue of jobs")
             self._woken.wait(LOOK_EVERY_S)
             self._woken.clear()
+
+    def _start_next(self) -> None:
+        """Start those whose turn it is; where the system has no room now, later."""
+        while self._queue and len(self._running) < self._limits.running:
+            try:
+                self._start(self._queue[0])
+            except OSError as error:
+                if error.errno in NO_ROOM:
+                    return
+                self._give_up(self._queue[0], error)
+            except Exception as error:  # noqa: BLE001 - one job must not hold up the others
+                self._give_up(self._queue[0], error)
+            self._queue.popleft()
 
     def _reap(self) -> None:
         self._children = [pid for pid in self._children if not _reaped(pid)]
@@ -202,16 +224,16 @@ class Registry:
             del self._running[name]
 
     def _start(self, job: ServedJob) -> None:
-        """Start a job whose turn it is; what cannot be started has failed, and says why."""
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        try:
-            self._children.append(job.start(environment))
-            self._running[job.asked.name] = job
-        except OSError as error:
-            with suppress(OSError), job.driver_output.open("a") as file:
+        self._children.append(job.start(environment))
+        self._running[job.asked.name] = job
+
+    def _give_up(self, job: ServedJob, error: Exception) -> None:
+        """Have a job failed that cannot be started, with the reason."""
+        with suppress(OSError):
+            with job.driver_output.open("a") as file:
                 file.write(f"daskprs: the job's process cannot be started: {error}\n")
-            with suppress(OSError):
-                job.write_end(1)
+            job.write_end(EXIT_FAILED)
 
 
 def _reaped(pid: int) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import signal
 import sys
@@ -38,6 +39,8 @@ ABOVE_LOCK_FD = 10
 PATIENCE_S = 60.0
 """A job that was told to end and has not for so long is killed when it is told again."""
 TOLD_BYTES = 4000
+READ_ONE_PART_OF = 20
+"""Of the time, at most, is spent on reading the same journal again."""
 QUEUED, RUNNING, CANCEL_REQUESTED = "Queued", "Running", "CancelRequested"
 COMPLETED, FAILED, CANCELED = "Completed", "Failed", "Canceled"
 LIVE = {QUEUED, RUNNING, CANCEL_REQUESTED}
@@ -88,6 +91,8 @@ class ServedJob:
         self.folder = folder
         self.asked = asked
         self.job = JobFolder(folder / "job")
+        self._state: JobState | None = None
+        self._look_again_s = 0.0
         self.turn = max(
             (int(path.suffix[1:]) for path in folder.glob("ticket.*") if path.suffix[1:].isdigit()),
             default=0,
@@ -116,6 +121,7 @@ class ServedJob:
         with whole_file(self.folder / f"ticket.{self.turn + 1}") as file:
             file.write(str(number).encode())
         self.turn += 1
+        self._look_again_s = 0.0
 
     @property
     def number(self) -> int:
@@ -148,7 +154,7 @@ class ServedJob:
         """Say whether its process lives: the kernel knows, by a lock that dies with it."""
         try:
             fd = os.open(self._of_turn("process"), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -162,16 +168,32 @@ class ServedJob:
         """Return that of its process; None where it has not told any."""
         try:
             return int(json.loads(self._of_turn("ended").read_bytes())["exit_code"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError):
             return None
 
-    def job_state(self) -> JobState | None:
-        """Return what the job folder tells; None as long as no job has begun in it."""
+    def job_state(self, *, is_over: bool) -> JobState | None:
+        """Return what the job folder tells; None as long as no job has begun in it.
+
+        A journal of a million mini-batches takes seconds to read: who asks often is given what
+        was read last, for a time that is in proportion. What is over is read once.
+        """
+        if is_over and self._look_again_s != math.inf:
+            self._state, self._look_again_s = self._read_state(), math.inf
+        elif time.monotonic() >= self._look_again_s:
+            self._state = self._read_state()
+        return self._state
+
+    def _read_state(self) -> JobState | None:
         from daskprs.status import state_of
 
-        with suppress(JobFolderError, OSError):
+        begun_s = time.thread_time()
+        try:
             return state_of(self.job)
-        return None
+        except JobFolderError:
+            return None
+        finally:
+            took_s = time.thread_time() - begun_s
+            self._look_again_s = time.monotonic() + READ_ONE_PART_OF * took_s
 
     def last_words(self) -> str:
         """Return the end of what its process wrote."""
@@ -184,14 +206,14 @@ class ServedJob:
 
     def _told_by_job(self) -> str | None:
         """Return the end that the job folder tells of, by a driver that did not tell it here."""
-        state = self.job_state()
+        state = self._read_state()
         return state.status if state is not None and state.status in {COMPLETED, FAILED} else None
 
     def _was_started(self) -> bool:
         """Say whether a process was begun: one that is left empty never came to be."""
         try:
             return self._of_turn("process").stat().st_size > 0
-        except OSError:
+        except FileNotFoundError:
             return False
 
     # ---- what is done with it ----
@@ -217,8 +239,8 @@ class ServedJob:
     def _command(self) -> list[str]:
         module = "daskprs.azure.serve.job_process"
         words: Sequence[str] = self.asked.words
-        if self.turn > 1 and self.job_state() is not None:
-            words = ["daskprs", "resume", str(self.job), "--quiet"]
+        if self.turn > 1 and self._read_state() is not None:
+            words = ["daskprs", "resume", str(self.job)]
         return [sys.executable, "-P", "-m", module, str(self.folder), str(self.turn), *words]
 
     def write_end(self, exit_code: int) -> None:

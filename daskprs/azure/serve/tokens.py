@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 VARIABLE = "DASKPRS_SERVE_TOKENS"
 """The environment variable that may hold what a file of tokens holds."""
 SHORTEST = 16
+CHARACTERS = f"at least {SHORTEST} letters, digits or signs of ASCII, without spaces"
+_TOKEN = re.compile(rf"[!-~]{{{SHORTEST},}}")
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
 
@@ -123,8 +125,8 @@ class Tokens:
 def _tokens(document: Document) -> list[Token]:
     """Return what is in a document: one token as plain text, or the form."""
     if isinstance(document.content, str):
-        if len(document.content) < SHORTEST:
-            msg = f"{document.name}: a token has at least {SHORTEST} characters."
+        if not _TOKEN.fullmatch(document.content):
+            msg = f"{document.name}: a token has {CHARACTERS}."
             raise YamlError(msg)
         return [Token("token", _digest(document.content))]
     form, mistakes = filled(TokensForm, document.content, document)
@@ -152,9 +154,9 @@ def _wrong(form: TokenForm) -> Iterator[str]:
     elif form.sha256 is not None and not _SHA256.fullmatch(str(form.sha256)):
         yield "sha256: write 64 hexadecimal digits, in quotes"
     elif form.token is not None and not (
-        isinstance(form.token, str) and len(form.token) >= SHORTEST
+        isinstance(form.token, str) and _TOKEN.fullmatch(form.token)
     ):
-        yield f"token: write at least {SHORTEST} characters, in quotes"
+        yield f"token: write {CHARACTERS}, in quotes"
     if form.expires is not None:
         try:
             aware = datetime.fromisoformat(form.expires).tzinfo is not None

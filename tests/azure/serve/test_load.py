@@ -127,6 +127,26 @@ def test_a_disk_that_takes_nothing_is_told(service: LightService) -> None:
     assert service.ended(name) == "Completed"
 
 
+def test_a_system_without_room_is_told_and_loses_nothing(tmp_path: Path) -> None:
+    """With a few descriptors left, jobs are accepted or not; what was accepted runs later."""
+    gate = tmp_path / "gate"
+    with LightService(tmp_path, running=1) as service:
+        names = [service.invoke(service.data("wait", f"wait {gate}")).json()["name"]]
+        assert poll_for(lambda: service.status(names[0]) == "Running")
+        data = service.data("empty")
+        process = psutil.Process(service.process.pid)
+        usual = process.rlimit(psutil.RLIMIT_NOFILE)
+        for spare in range(1, 8):
+            process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds() + spare, usual[1]))
+            answers = [service.invoke(data), service.client.get(f"/jobs/{names[0]}")]
+            process.rlimit(psutil.RLIMIT_NOFILE, usual)
+            assert answers[0].status_code in {202, 503}, answers[0].text
+            assert answers[1].status_code in {200, 503}
+            names += [answers[0].json()["name"]] if answers[0].status_code == 202 else []
+        gate.touch()
+        assert {service.ended(name) for name in names} == {"Completed"}
+
+
 async def _one(client: httpx.AsyncClient, data: str) -> tuple[str, set[int]]:
     """Do what a client does, at once with all others; return its job, and all statuses."""
     wrong = {"Authorization": "Bearer an-unknown-token"}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from polling import poll_for
@@ -147,6 +148,24 @@ def test_a_wish_to_end_that_comes_before_the_process_is_heeded(
     assert job.status() == ("Canceled", False)
     assert not folder.joinpath("output").exists()
     registry.open()
+
+
+def test_a_process_for_which_there_is_no_room_is_started_later(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system has too many of them for now."""
+    spawn, refusals = os.posix_spawn, [errno.EAGAIN, errno.ENOMEM]
+
+    def full_at_first(*given: Any, **more: Any) -> int:
+        if refusals:
+            raise OSError(refusals.pop(), "no room")
+        return spawn(*given, **more)
+
+    monkeypatch.setattr(os, "posix_spawn", full_at_first)
+    registry.open()
+    job = registry.submit(asked)
+    assert poll_for(lambda: registry.status(job).status == "Completed")
+    assert refusals == []
 
 
 def test_a_process_that_cannot_be_started_fails_its_job(

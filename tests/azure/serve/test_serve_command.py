@@ -83,9 +83,11 @@ def served(home: Path, *more: str) -> Iterator[httpx.Client]:
     headers = {"Authorization": f"Bearer {TOKEN}"}
     url = line.split()[-1].removesuffix("/jobs")
     with httpx.Client(base_url=url, headers=headers, limits=limits, timeout=60) as client:
-        yield client
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+        try:
+            yield client
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=60)
     assert process.returncode == 0
 
 
@@ -175,4 +177,7 @@ def test_what_cannot_be_served_is_refused_before_anything_is(tmp_path: Path) -> 
     assert "cannot be served" in refused(tmp_path, hello, "--root", root, "--host", "203.0.113.1")
     assert "--key" in refused(tmp_path, hello, "--root", root, "--certificate", "c.pem")
     tmp_path.joinpath("bad.yml").write_text("name: a\nsetings: {}\n")
+    tmp_path.joinpath("token").touch(mode=0o600)
+    tokens = ["--tokens", str(tmp_path / "token")]
+    assert "callers could have it read" in refused(tmp_path, hello, "--root", root, *tokens)
     assert "bad.yml:2:1" in refused(tmp_path, str(tmp_path / "bad.yml"), "--root", root)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -177,6 +178,24 @@ def test_a_job_that_failed_tells_why_and_can_go_on(service: LightService) -> Non
     assert service.ended(name) == "Completed"
     assert code(service.client.post(f"/jobs/{name}/resume"), 409) == "CannotResume"
     assert service.client.get(f"/jobs/{name}/stream").text == "it is bad\nit is good now\n"
+
+
+def test_names_of_files_need_not_be_text(service: LightService) -> None:
+    """To the system they are bytes."""
+    name = service.invoke(service.data("strange", "strange")).json()["name"]
+    assert service.ended(name) == "Completed"
+    listed = service.client.get(f"/jobs/{name}/outputs").json()["value"]
+    assert [one["path"] for one in listed] == ["done.txt", "\ufffd.txt"]
+
+
+def test_a_job_whose_folder_was_removed_is_none(service: LightService) -> None:
+    """Operators make room so."""
+    name = service.invoke(service.data("empty")).json()["name"]
+    assert service.ended(name) == "Completed"
+    shutil.rmtree(service.home / "jobs" / name)
+    for path in ("", "/outputs", "/stream"):
+        assert code(service.client.get(f"/jobs/{name}{path}"), 404) == "NotFound"
+    assert name not in service.client.get("/jobs").text
 
 
 def test_a_job_that_was_refused_says_so(service: LightService) -> None:

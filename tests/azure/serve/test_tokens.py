@@ -113,6 +113,19 @@ def test_a_short_token_is_refused_without_being_shown(file: Path) -> None:
         Tokens.given(str(file), HOME)
 
 
+@pytest.mark.parametrize(
+    "secret", ["sixteen characters", "sechzehn-Zeichen-ä", "'1234567890123456'"]
+)
+def test_a_token_is_made_of_what_headers_can_carry(file: Path, secret: str) -> None:
+    """And of what YAML does not take for a number."""
+    file.write_text(f"tokens: [{{name: a, token: {secret}}}]")
+    if secret.startswith("'"):
+        assert Tokens.given(str(file), HOME).caller(f"Bearer {secret[1:-1]}", NOW) == "a"
+        file.write_text(f"tokens: [{{name: a, token: {secret[1:-1]}}}]")
+    with pytest.raises(YamlError, match="in quotes"):
+        Tokens.given(str(file), HOME)
+
+
 def test_a_file_that_others_can_read_is_refused(file: Path) -> None:
     """The message says what to do."""
     file.write_text(SECRET)

@@ -1,11 +1,13 @@
 """A job of the service that is none of daskprs: quick, and does as its input says.
 
 The input is a file with words: ``wait PATH`` until that is there, ``write NAME TEXT`` into the
-output folder, ``link NAME TARGET`` there, ``say TEXT``, ``exit CODE``.
+output folder, ``link NAME TARGET`` there, ``strange`` for a file with a name that is no UTF-8,
+``say TEXT``, ``exit CODE``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -21,6 +23,8 @@ for line in lines:
                 time.sleep(0.01)
         case "write":
             output.joinpath(rest[0]).write_text(" ".join(rest[1:]))
+        case "strange":
+            Path(os.fsdecode(os.fsencode(output) + b"/\xff.txt")).touch()
         case "link":
             output.joinpath(rest[0]).symlink_to(rest[1])
         case "say":

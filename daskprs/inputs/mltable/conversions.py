@@ -84,7 +84,9 @@ class Conversion(NamedTuple):
         return typed
 
     def _at_once(self, cells: pd.Series) -> pd.Series | None:
-        """Return numbers of text that hold nothing odd, without a look at each of them."""
+        """Return text as it is, or numbers of text that hold nothing odd: no look at each."""
+        if self.kind == "string" and cells.dtype == TEXT:
+            return cells
         if self.kind not in {"int", "float"} or not isinstance(cells.dtype, pd.StringDtype):
             return None
         if cells.hasnans or cells.str.contains("[_n]", regex=True).any():

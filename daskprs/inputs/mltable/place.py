@@ -37,7 +37,7 @@ def mltable_at(data: str | os.PathLike[str] | Sequence[Any]) -> str | None:
 
 def folder_of(path: str) -> str:
     """Return the folder that an MLTable lies in, without a slash at its end."""
-    return path.removesuffix(NAME).rstrip("/")
+    return path.rpartition("/")[0].rstrip("/") or "/"
 
 
 def resolved(path: str, folder: str) -> str:

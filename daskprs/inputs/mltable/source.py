@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from daskprs.errors import LoadError
@@ -161,12 +162,16 @@ class MLTableSource:
 
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""
+        return self._meta
+
+    @cached_property
+    def _meta(self) -> pd.DataFrame:
         return transformed(self._base.meta(), self._steps)
 
     @property
     def path_names(self) -> list[str]:
         """Columns that come from paths, and are as they were there."""
-        there = self.meta()
+        there = self._meta
         before = self._base.meta()
         return [
             name

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
+from pydantic import AliasChoices, ConfigDict
 
 from daskprs.azure.v1.compute import name_of_compute
 from daskprs.azure.v1.config_form import ConfigForm
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
 
 
 class EnvironmentForm(Form):
-    """An environment in the file."""
+    """An environment in the file: what it says of images and packages means nothing here."""
+
+    model_config = ConfigDict(extra="ignore")
 
     name: str = works()
     version: str | None = works(None)
-    environment_variables: dict[str, str] = works({})
+    environment_variables: dict[str, str] = works(
+        {}, validation_alias=AliasChoices("environment_variables", "environmentVariables")
+    )
 
 
 class ConfigFileForm(ConfigForm):

@@ -204,3 +204,23 @@ def test_every_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
     path.write_text("parallel_run_confg: {}\n")
     with pytest.raises(YamlError, match="did you mean 'parallel_run_config'"):
         ParallelRunConfig.load_yaml(None, path)
+
+
+def test_an_environment_that_is_told_whole_is_its_name_and_its_variables(tmp_path: Path) -> None:
+    """Images and packages mean nothing here."""
+    path = tmp_path / "config.yml"
+    path.write_text(
+        "parallel_run_config:\n"
+        "  environment:\n"
+        "    name: e\n"
+        "    docker: {baseImage: some/image}\n"
+        "    environmentVariables: {A: 1}\n"
+        "  entry_script: score.py\n"
+        "  error_threshold: 1\n"
+        "  output_action: summary_only\n"
+        "  compute_target: cpu\n"
+        "  node_count: 1\n"
+    )
+    one = ParallelRunConfig.load_yaml(None, path)
+    assert one.environment.name == "e"
+    assert one.options()["environment_variables"] == {"A": "1"}

@@ -10,7 +10,7 @@ from daskprs.azure.bound import takes_path
 from daskprs.azure.component import Declared, Source, declared
 from daskprs.azure.expressions import ExpressionError, Reference, only_reference, parsed, references
 from daskprs.azure.filled_text import words
-from daskprs.azure.missing_modules import refuse_missing_modules
+from daskprs.azure.missing_modules import missing_modules
 from daskprs.azure.parallel_form import ParallelForm
 from daskprs.azure.port_form import InputForm
 from daskprs.azure.system_flags import split_flags
@@ -101,10 +101,14 @@ class _Check:
         path = root / script
         try:
             checked = check_script(path if path.is_file() else script, root)
-            if checked.root is not None and checked.file is not None:
-                refuse_missing_modules(checked.root / checked.file, checked.root)
         except UsageError as error:
             self._wrong(str(error), *ENTRY)
+            return
+        if checked.root is not None and checked.file is not None:
+            names = map(str, missing_modules(checked.root / checked.file, checked.root))
+            told = ", ".join(names)
+            if told:
+                self._wrong(f"it imports what this Python lacks: {told}", *ENTRY)
 
     def _arguments(self, text: str, key: str) -> None:
         try:

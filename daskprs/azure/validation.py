@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.azure.component_check import check_component
-from daskprs.azure.deployment import deployment_of
+from daskprs.azure.deployment import SCRIPT, deployment_of
+from daskprs.azure.missing_modules import missing_modules
 from daskprs.azure.model_folder import missing_packages
 from daskprs.azure.pipeline_deployment import is_job, is_of_pipeline, pipeline_deployment_of
 from daskprs.azure.pipeline_file import Given, read_pipeline
 from daskprs.errors import UsageError, YamlError
 from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.pipeline_folder import PipelineFolder
-from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.document import Document, dotted
 from daskprs.yaml_files.form import filled, ineffective
 from daskprs.yaml_files.mistakes import Mistake, Place, refuse
 
@@ -128,13 +129,17 @@ def _check_deployment(check: Check) -> None:
     refuse(mistakes)
     if found is None:
         return
+    _say(check, [key.name for key in found.without_effect])
+    loc, told = SCRIPT, ""
     if found.by_mlflow and found.model is not None:
         missing = missing_packages(found.model)
-        if missing:
-            told = f"to serve it takes what this Python does not have: {', '.join(missing)}"
-            warning = Mistake(document.place(("model",)), "model", told, is_warning=True)
-            check.warnings.append(str(warning))
-    _say(check, [key.name for key in found.without_effect])
+        loc, told = ("model",), f"to serve it takes what this Python lacks: {', '.join(missing)}"
+        told = told if missing else ""
+    elif not found.by_mlflow:
+        root = found.source_directory
+        names = [str(one) for one in missing_modules(root / found.script, root)]
+        told = f"it imports what this Python lacks: {', '.join(names)}" if names else ""
+    refuse([Mistake(document.place(loc), dotted(loc), told)] if told else [])
 
 
 def _check_pipeline_deployment(check: Check) -> None:

@@ -224,6 +224,36 @@ def test_warnings_are_no_mistakes(home: Path, file: str) -> None:
     assert sorted(home.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("file", "good", "place"),
+    [
+        (
+            "deployment.yml",
+            "code_configuration: {code: src, scoring_script: score.py}\n",
+            "1:49: code_configuration.scoring_script",
+        ),
+        (
+            "component.yml",
+            COMPONENT.replace("uri_file", "uri_folder")
+            .replace("scor.py", "score.py")
+            .replace("outputs.score", "outputs.scores")
+            .replace("inputs.modle", "inputs.one"),
+            "11:17: task.entry_script",
+        ),
+    ],
+)
+def test_modules_that_are_missing_are_named(file: str, good: str, place: str) -> None:
+    """Each with the line that imports it; without them nothing is wrong."""
+    Path(file).write_text(good.lstrip("\n"))
+    assert validate(file).exit_code == 0
+    Path("src/score.py").write_text(f"import there_is_no_such\n{SCRIPT}")
+    done = validate(file)
+    assert done.exit_code == 2
+    told = f"{file}:{place}: it imports what this Python lacks: there_is_no_such ("
+    assert told in done.stdout
+    assert "score.py, line 1)" in done.stdout
+
+
 def test_an_mltable_is_named_by_its_folder() -> None:
     """Or by the file in it."""
     done = validate("table", "good_table/MLTable")

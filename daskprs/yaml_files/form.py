@@ -157,6 +157,8 @@ def _mistake(
             return Mistake(document.place(loc), dotted(loc), "it is missing")
         case "value_error":
             told = error["msg"].removeprefix("Value error, ")
+        case "model_type" | "dict_type":
+            told = f"it has to be a mapping, not {_shown(error['input'])}"
         case _:
             told = f"{error['msg'][:1].lower()}{error['msg'][1:]}, not {_shown(error['input'])}"
     return Mistake(document.place(loc), dotted(loc), told)

@@ -76,7 +76,7 @@ def test_every_mistake_is_told_with_its_place_and_the_nearest_key() -> None:
         f"f.yml:5:25: jobs.a.retry.max_retry: {UNKNOWN}",
         "f.yml:6:14: jobs.a.compute: input should be a valid string, not [1]",
         "f.yml:4:5: jobs.a.cod: there is no key 'cod'; did you mean 'code'?",
-        "f.yml:7:6: jobs.b: input should be a valid dictionary or instance of Job, not 7",
+        "f.yml:7:6: jobs.b: it has to be a mapping, not 7",
     ]
 
 

@@ -72,21 +72,7 @@ class Service(NamedTuple):
     ) -> None:
         endpoint = Endpoint(self.name, self.deployments, self.inputs, self.outputs, registry)
         app = application(endpoint, lambda: server.should_exit)
-        server = uvicorn.Server(
-            uvicorn.Config(
-                Gate(app, self.tokens, self.most_bytes),
-                http="h11",
-                loop="asyncio",
-                ws="none",
-                lifespan="off",
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=GRACE_S,
-                ssl_certfile=self.certificate,
-                ssl_keyfile=self.key,
-            )
-        )
+        server = uvicorn.Server(self._config(Gate(app, self.tokens, self.most_bytes)))
         host, port = listener.getsockname()[:2]
         if not self.certificate and not host.startswith(LOOPBACK):
             tell(
@@ -97,6 +83,27 @@ class Service(NamedTuple):
         shown = f"[{host}]" if ":" in host else host
         tell(f"{self.name} is served at {kind}://{shown}:{port}/jobs")
         server.run(sockets=[listener])
+
+    def _config(self, app: Gate) -> uvicorn.Config:
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+            ssl_certfile=self.certificate,
+            ssl_keyfile=self.key,
+        )
+        try:
+            config.load()
+        except OSError as error:
+            msg = f"--certificate {self.certificate} --key {self.key}: not usable: {error}."
+            raise OptionError(msg) from error
+        return config
 
 
 def _listening(host: str, port: int) -> socket.socket:

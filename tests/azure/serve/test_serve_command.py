@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import httpx
+import pytest
 from click.testing import CliRunner
 from polling import poll_for
 from services import LIVE, TOKEN, body
@@ -133,8 +134,13 @@ def test_deployments_are_invoked_and_their_predictions_fetched(tmp_path: Path) -
     assert state.status == "Completed"
 
 
-def test_a_job_that_died_goes_on_where_it_was(tmp_path: Path) -> None:
-    """Its process is killed, with all that it has started; what was done is not done again."""
+@pytest.mark.parametrize(
+    ("how", "status", "code"), [("killed", "Failed", "JobDied"), ("canceled", "Canceled", None)]
+)
+def test_a_job_that_was_ended_goes_on_where_it_was(
+    tmp_path: Path, how: str, status: str, code: str | None
+) -> None:
+    """With all that it has started; what was done is not done again."""
     written(tmp_path)
     tmp_path.joinpath("data", "2.txt").write_text("wait")
     with served(tmp_path) as client:
@@ -147,10 +153,14 @@ def test_a_job_that_died_goes_on_where_it_was(tmp_path: Path) -> None:
             return int(counts["succeeded"]) if counts else 0
 
         assert poll_for(lambda: done() == 1, 60)
-        os.kill(int(process.read_text()), signal.SIGKILL)
-        assert ended(client, name) == "Failed"
+        if how == "killed":
+            os.kill(int(process.read_text()), signal.SIGKILL)
+        else:
+            client.post(f"/jobs/{name}/cancel")
+        assert ended(client, name) == status
         job = client.get(f"/jobs/{name}").json()["properties"]
-        assert (job["error"]["code"], job["canResume"]) == ("JobDied", True)
+        assert job["canResume"]
+        assert code == (job["error"] and job["error"]["code"])
         tmp_path.joinpath("gate").touch()
         assert client.post(f"/jobs/{name}/resume").status_code == 202
         assert ended(client, name) == "Completed"
@@ -180,4 +190,7 @@ def test_what_cannot_be_served_is_refused_before_anything_is(tmp_path: Path) -> 
     tmp_path.joinpath("token").touch(mode=0o600)
     tokens = ["--tokens", str(tmp_path / "token")]
     assert "callers could have it read" in refused(tmp_path, hello, "--root", root, *tokens)
+    junk = str(tmp_path / "token")
+    files = ["--certificate", junk, "--key", junk]
+    assert "not usable" in refused(tmp_path, hello, "--root", f"data={tmp_path}/data", *files)
     assert "bad.yml:2:1" in refused(tmp_path, str(tmp_path / "bad.yml"), "--root", root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
-from daskprs.azure.step_form import HERE
+from daskprs.azure.step_form import ENVIRONMENT, HERE
 from daskprs.yaml_files.form import Form, without_effect, works
 
 
@@ -17,6 +17,7 @@ class SettingsForm(Form):
     continue_on_step_failure: bool | None = works(None, note="default: false")
     default_compute: Any = without_effect(HERE)
     compute: Any = without_effect(HERE)
+    environment: Any = without_effect(ENVIRONMENT)
     force_rerun: bool | None = works(None, note="run each step, whatever was done before")
     continue_run_on_step_failure: bool | None = works(None, note="as continue_on_step_failure")
     continue_run_on_failed_optional_input: bool | None = without_effect("no step goes on so")

@@ -247,6 +247,42 @@ def test_what_is_written_by_key_needs_no_rows(home: Path) -> None:
     assert result.steps["train"].outputs == {"models": models}
 
 
+IMAGES = """\
+settings: {environment: {image: some/image}}
+jobs:
+  fetch:
+    command: >-
+      mkdir ${{outputs.images}}/raw;
+      for i in 1 2 3; do echo $i > ${{outputs.images}}/raw/$i.png; done;
+      echo "paths:" >> ${{outputs.images}}/MLTable;
+      echo "  - file: ./raw" >> ${{outputs.images}}/MLTable;
+    outputs:
+      images: {type: mltable, mode: rw_mount}
+  identify:
+    type: parallel
+    inputs:
+      images: {type: mltable, path: "${{parent.jobs.fetch.outputs.images}}", mode: eval_mount}
+    outputs:
+      rows: {type: uri_folder}
+    mini_batch_size: "2"
+    input_data: ${{inputs.images}}
+    task: {code: ./src, entry_script: entry.py, append_row_to: "${{outputs.rows}}"}
+  view:
+    command: cat ${{inputs.rows}}/parallel_run_step.txt
+    inputs:
+      rows: ${{parent.jobs.identify.outputs.rows}}
+"""
+
+
+def test_an_mltable_of_files_that_a_command_wrote_is_cut_by_count() -> None:
+    """It names a folder as a file, as published ones do; the rows are shown by the next step."""
+    write(src__entry_py="def run(files):\n    return [len(files), *(f[-5:] for f in files)]\n")
+    lines: list[str] = []
+    run(IMAGES, show=lines.append)
+    shown = [line.removeprefix("[view] ") for line in lines if line.startswith("[view] ")]
+    assert shown == ["2", "1.png", "2.png", "1", "3.png"]
+
+
 def test_independent_steps_run_side_by_side() -> None:
     """Each of two waits for what the other writes."""
     wait = "for i in $(seq 600); do test -e {0} && exit 0; sleep 0.05; done; exit 1"

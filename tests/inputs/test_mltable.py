@@ -750,7 +750,7 @@ paths:
 - file: nowhere.csv
 - folder: a.csv
 - file: azureml://datastores/d/paths/x
-- file: .
+- file: "*.csv"
 transformations:
 - take: 1
 - read_delimited

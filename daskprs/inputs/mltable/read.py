@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.errors import InputError, YamlError
@@ -100,8 +101,9 @@ def _found(
     except InputError as error:
         return place, FileList(), str(error)
     is_itself = len(files) == 1 and not files[0].relative
-    if entry.file is not None and files and not is_itself:
-        return place, files, f"{entry.path} is a folder or a pattern: say so in place of file"
+    is_folder = Path(place).is_dir()  # published files call one a file
+    if entry.file is not None and files and not is_itself and not is_folder:
+        return place, files, f"{entry.path} is a pattern: say so in place of file"
     if entry.folder is not None and is_itself:
         return place, files, f"{entry.path} is a file: say file in place of folder"
     return place, FileList(file for file in files if file.path != own), None

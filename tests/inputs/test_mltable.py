@@ -18,6 +18,7 @@ from mltables import mltable, rows_of
 
 import daskprs
 from daskprs.errors import InputError, LoadError, OptionError, YamlError
+from daskprs.inputs.carried import FarReader
 from daskprs.inputs.mltable import form
 from daskprs.inputs.open import open_source
 from daskprs.inputs.reading import Reading
@@ -800,3 +801,17 @@ def test_the_page_names_every_transformation_and_option() -> None:
     forms += [form.ReadJsonLines, form.ReadDeltaLake, form.TakeRandomSample, form.ConvertEntry]
     names = [key.name for one in forms for key in keys_of(one) if key.effect is not Effect.REFUSED]
     assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_a_node_that_does_not_see_the_files_says_so(tmp_path: Path) -> None:
+    """Readers travel; what they read has to be where the node is."""
+    folder = numbers_table(tmp_path, READ_CSV, {"filter": "number > 3"})
+    source = open_source(folder, Reading())
+    source.prepare(tmp_path)
+    reader = FarReader(pickle.loads(pickle.dumps(source.reader())))
+    first, second, *_ = source.mini_batches()
+    assert len(reader.load(first)) == 30
+    (folder / "1.csv").unlink()
+    with pytest.raises(LoadError, match=r"1\.csv is not visible from the node"):
+        reader.load(second)
+    reader.close()

@@ -12,7 +12,7 @@ from daskprs.azure.model_folder import DRIVER, OF_MLFLOW, is_mlflow
 from daskprs.errors import UsageError
 from daskprs.inputs.nearest import nearest
 from daskprs.yaml_files.document import dotted
-from daskprs.yaml_files.form import filled, ineffective
+from daskprs.yaml_files.form import filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
@@ -82,15 +82,11 @@ def deployment_of(
         What is known of the places of assets.
 
     """
-    form, mistakes = filled(ModelDeployment, {} if content is None else content, document)
-    wrong: set[str] = set()
-    if form is None and isinstance(content, dict):  # what the others lead to is looked at, too
-        wrong = {one.key.partition(".")[0].partition("[")[0] for one in mistakes}
-        rest = {key: value for key, value in content.items() if key not in wrong}
-        form, _ = filled(ModelDeployment, rest, document)
+    content = {} if content is None else content
+    form, mistakes, wrong = filled_as_far(ModelDeployment, content, document)
     if form is None:
         return None, mistakes
-    reading = _Reading(form, document, folder, assets, mistakes, frozenset(wrong))
+    reading = _Reading(form, document, folder, assets, mistakes, wrong)
     found = reading.deployment()
     return (None if mistakes else found), mistakes
 

@@ -19,7 +19,7 @@ from daskprs.azure.values import Values
 from daskprs.azure.wiring import Wiring
 from daskprs.errors import UsageError
 from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import Key, filled, ineffective
+from daskprs.yaml_files.form import Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from daskprs.azure.task import Task
     from daskprs.pipeline_folder import PipelineFolder
 
+PORTS = ("inputs", "outputs", "jobs")
 LEFT_ALONE = {"inputs", "outputs", "component", "command", "input_data", "code"}
 TEXTS_OF_A_TASK = {"program_arguments", "args", "append_row_to", "code"}
 """Keys whose expressions are filled in later, or mean the step."""
@@ -121,9 +122,11 @@ class _Reading:
         form = self._form()
         values = Values(self._given.assets, self._folder)
         inputs, outputs = dict(self._given.inputs or {}), dict(self._given.outputs or {})
+        of_form = len(self._mistakes)
         self._refuse_names("inputs", form.inputs or ())
         self._refuse_names("outputs", form.outputs or ())
-        refuse(self._mistakes)
+        if len(self._mistakes) > of_form:
+            refuse(self._mistakes)
         ports = PipelinePorts(form, self._source, values, self._folder, inputs, outputs)
         declared_steps = self._declared(form, ports)
         broken = form.jobs.keys() - declared_steps.keys()
@@ -151,10 +154,11 @@ class _Reading:
         if not isinstance(self._content, dict):
             refuse([self._source.mistake("a pipeline is a mapping of keys")])
         document = self._source.document
-        form, self._mistakes = filled(PipelineForm, self._content, document)
-        refuse(self._mistakes)
+        form, self._mistakes, _ = filled_as_far(PipelineForm, self._content, document, PORTS)
+        if form is None:
+            refuse(self._mistakes)
         if form is None or not form.jobs:
-            refuse([self._source.mistake("there is no step in it", "jobs")])
+            refuse([*self._mistakes, self._source.mistake("there is no step in it", "jobs")])
         return form  # type: ignore[return-value]
 
     def _declared(self, form: PipelineForm, ports: PipelinePorts) -> dict[str, Declared]:

@@ -16,7 +16,7 @@ from daskprs.yaml_files.document import Document, Loc, dotted
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
@@ -101,6 +101,36 @@ def filled(
     except ValidationError as error:
         return None, [_mistake(one, form, content, document, at) for one in error.errors()]
     return one, list(_refusals(one, document, at))
+
+
+def filled_as_far(
+    form: type[F], content: Any, document: Document, needed: Container[str] = ()
+) -> tuple[F | None, list[Mistake], frozenset[str]]:
+    """Return a form filled as far as it is right, all that is wrong, and the keys left out.
+
+    What the other keys lead to can so be looked at in the same go.
+
+    Parameters
+    ----------
+    form
+        Which.
+    content
+        Of the whole document, or what has become of it.
+    document
+        Where it stands.
+    needed
+        Keys without which nothing can be looked at.
+
+    """
+    one, mistakes = filled(form, content, document)
+    if one is not None or not isinstance(content, dict):
+        return one, mistakes, frozenset()
+    wrong = frozenset(mistake.key.partition(".")[0].partition("[")[0] for mistake in mistakes)
+    if any(key in needed for key in wrong):
+        return None, mistakes, wrong
+    rest = {key: value for key, value in content.items() if key not in wrong}
+    one, refusals = filled(form, rest, document)
+    return one, [*mistakes, *(refusals if one is not None else ())], wrong
 
 
 def ineffective(form: Form) -> Iterator[Key]:

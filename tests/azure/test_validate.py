@@ -201,6 +201,16 @@ def test_every_mistake_has_its_place(file: str, places: list[str]) -> None:
     assert [line[: len(begin)] for line, begin in zip(found, expected, strict=True)] == expected
 
 
+def test_a_mistake_in_a_pipelines_own_keys_hides_none_in_its_steps() -> None:
+    """They are told together."""
+    text = GOOD_PIPELINE.replace("jobs:", "setings: {}\njobs:").replace("    input_data", "    # ")
+    Path("pipeline.yml").write_text(text.replace("score.py", "scor.py"))
+    done = validate("pipeline.yml", "--input", "data=data")
+    assert done.exit_code == 2
+    assert "setings: there is no key 'setings'; did you mean 'settings'?" in done.stdout
+    assert "jobs.score.input_data: it is missing" in done.stdout
+
+
 def test_what_azures_client_lets_pass_is_a_mistake() -> None:
     """A step without input_data, one that cuts a file: found when the keys themselves are right."""
     text = PIPELINE.replace("10 tb", "10").replace("instance: 0", "instance: 1")

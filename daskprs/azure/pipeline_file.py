@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.checked_script import check_script
 from daskprs.azure.command_form import CommandForm
 from daskprs.azure.command_step import Command, CommandStep
 from daskprs.azure.component import Declared, Source, declared
@@ -216,11 +217,21 @@ class _Reading:
                 options = {**parallel.task.options, **(self._given.options or {})}
                 work = replace(parallel.task, options=options, client=self._given.client)
                 self._check(step, work, needs)
+            elif step.form.task is not None and step.form.task.entry_script is not None:
+                self._check_script(step, step.form.task.entry_script)
         inputs = wiring.inputs_of(step.name)
         if work is None:
             return None
         may_reuse = step.form.is_deterministic is not False and not self._fresh
         return Step(step.name, work, needs, inputs, outputs, others, may_reuse)
+
+    def _check_script(self, step: Declared, script: str) -> None:
+        """Look for the script of a step that cannot be checked as a whole."""
+        root = step.code or step.source.base
+        try:
+            check_script(root / script if (root / script).is_file() else script, root)
+        except UsageError as error:
+            self._mistakes.append(step.source.mistake(str(error), "task", "entry_script"))
 
     def _check(self, step: Declared, task: Task, needs: frozenset[str]) -> None:
         """Check what can be checked before the steps that it needs are done."""

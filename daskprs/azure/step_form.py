@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import field_validator
 
 from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
-from daskprs.yaml_files.form import Form, refused, without_effect, works
+from daskprs.yaml_files.form import Form, without_effect, works
 
 HERE = "everything runs on this machine, or on the Dask cluster that is given"
 ENVIRONMENT = "the Python that runs daskprs is used; what a script lacks is named before the start"
@@ -64,4 +64,4 @@ class ResourcesForm(Form):
     docker_args: Any = without_effect(HERE)
     shm_size: str | None = without_effect(HERE)
     locations: Any = without_effect(HERE)
-    max_instance_count: Any = refused("write instance_count: a run has one number of nodes")
+    max_instance_count: Any = without_effect(HERE)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 RESULTS = "daskprs-results"
+"""The folder of results that later runs may reuse."""
 RECORD = "pipeline.json"
 """Like all names of ours it has a dot, which no step's name has."""
 

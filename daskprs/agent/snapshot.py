@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from daskprs.agent.ignore_rules import IgnoreRules
 from daskprs.errors import ScriptError
 from daskprs.job_folder import JobFolder
-from daskprs.pipeline_folder import is_pipeline_folder
+from daskprs.pipeline_folder import RESULTS, is_pipeline_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -138,7 +138,7 @@ def _walk(
 def _is_no_source(folder: Path) -> bool:
     """Say whether a folder is another job or run, which has its own copies, or an environment."""
     is_run = JobFolder(folder).epoch(1).exists() or is_pipeline_folder(folder)
-    return is_run or (folder / "pyvenv.cfg").exists()
+    return is_run or folder.name == RESULTS or (folder / "pyvenv.cfg").exists()
 
 
 def _too_large(root: Path, found: list[SourceFile]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ from daskprs.azure.reuse import Results
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.errors import UsageError
-from daskprs.job_folder import default_path
+from daskprs.job_folder import default_path, whole_file
 from daskprs.pipeline_folder import PipelineFolder
 from daskprs.yaml_files.mistakes import nearest_of
 
@@ -212,7 +213,8 @@ class Experiment:
         refuse_unknown(parameters, config.parameters())
         parent = PipelineFolder(default_path(self.name, secrets.token_hex(4)))
         steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
-        runs = []
+        _keep_record(parent, self.name, [])
+        runs: list[StepRun] = []
         for step in steps:
             place = parent.step(step.name.replace("/", "-"))
             outcome = step.execute(
@@ -225,9 +227,18 @@ class Experiment:
                 progress=progress,
             )
             runs.append(StepRun(step, place, parent.path.name, outcome))
+            _keep_record(parent, self.name, runs)
         if isinstance(config, ScriptRunConfig):
             return runs[0]
         return PipelineRun(parent.path.name, parent.path, runs)
+
+
+def _keep_record(folder: PipelineFolder, name: str, runs: list[StepRun]) -> None:
+    """Write what has become of the steps so far, by which the folder is known as that of a run."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    record = {"pipeline": name, "steps": {one.name: {"status": "Completed"} for one in runs}}
+    with whole_file(folder.record) as file:
+        file.write(json.dumps(record, indent=1).encode())
 
 
 class RunDetails:

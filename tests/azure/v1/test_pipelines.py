@@ -228,3 +228,14 @@ def test_an_experiment_runs_a_script_by_itself() -> None:
     assert run.get_output_data("lines").download("here") == 3
     assert lines.place is not None
     assert (lines.place / "0.csv").read_text().endswith("one,x?")
+
+
+def test_runs_in_the_folder_of_the_scripts_are_no_change_of_the_scripts() -> None:
+    """Nor do they travel with them: a notebook lies beside its script, and runs where it lies."""
+    Path("code/style.py").rename("style.py")
+    step = ParallelRunStep("style-it", config(source_directory="."), ["text.txt"])
+    script = PythonScriptStep("join.py", arguments=["--lines", "code", "--whole", "."])
+    Path("code/join.py").rename("join.py")
+    pipeline = Pipeline(steps=[step, script])
+    reused = [next(pipeline.submit("e", progress=False).get_steps()).is_reused for _ in range(3)]
+    assert reused == [False, False, True]  # the first run has written a file beside the script

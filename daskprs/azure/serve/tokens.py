@@ -128,7 +128,7 @@ def _tokens(document: Document) -> list[Token]:
         if not _TOKEN.fullmatch(document.content):
             msg = f"{document.name}: a token has {CHARACTERS}."
             raise YamlError(msg)
-        return [Token("token", _digest(document.content))]
+        return [Token("token", digest_of(document.content))]
     form, mistakes = filled(TokensForm, document.content, document)
     refuse(mistakes)
     assert form is not None  # noqa: S101 - it was refused else
@@ -140,7 +140,7 @@ def _tokens(document: Document) -> list[Token]:
     return [
         Token(
             one.name,
-            bytes.fromhex(one.sha256) if one.sha256 else _digest(one.token),
+            bytes.fromhex(one.sha256) if one.sha256 else digest_of(one.token),
             one.audience,
             None if one.expires is None else datetime.fromisoformat(one.expires),
         )
@@ -169,7 +169,8 @@ def _wrong(form: TokenForm) -> Iterator[str]:
             )
 
 
-def _digest(token: str) -> bytes:
+def digest_of(token: str) -> bytes:
+    """Return what a token is compared by."""
     return hashlib.sha256(token.encode()).digest()
 
 

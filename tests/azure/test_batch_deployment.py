@@ -155,6 +155,15 @@ def test_an_invocation_may_change_what_the_file_says(home: Path, form: str) -> N
     assert '"run_max_try": 2' in call
 
 
+def test_a_settings_file_beside_the_script_says_how_frames_are_written(home: Path) -> None:
+    """As Azure's parallel jobs read it."""
+    settings = '{"append_row": {"pandas.DataFrame.to_csv": {"sep": ",", "header": true}}}'
+    (home / "scoring" / "code" / "parallel_run_step.settings.json").write_text(settings)
+    result = BatchDeployment.load("scoring/deployment.yml").invoke("data", progress=False)
+    expected = "file,of,words\n" + SCORED.replace(" ", ",")
+    assert Path(str(result.output_file)).read_text() == expected
+
+
 WRITER = """
 import os
 from pathlib import Path

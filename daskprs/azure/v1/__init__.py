@@ -10,6 +10,7 @@ from daskprs.azure.v1.column_types import DataType, PromoteHeadersBehavior
 from daskprs.azure.v1.compute import AmlCompute, ComputeTarget, ComputeTargetException
 from daskprs.azure.v1.config import ParallelRunConfig
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.data_reference import DataReference
 from daskprs.azure.v1.dataset import FileDataset, TabularDataset
 from daskprs.azure.v1.dataset_factory import Dataset
 from daskprs.azure.v1.datastore import DataPath, Datastore
@@ -20,12 +21,13 @@ from daskprs.azure.v1.environment import (
     Environment,
     RunConfiguration,
 )
+from daskprs.azure.v1.experiment import Experiment
 from daskprs.azure.v1.model import Model
-from daskprs.azure.v1.outputs import DataReference, OutputFileDatasetConfig, PipelineData
+from daskprs.azure.v1.outputs import OutputFileDatasetConfig, PipelineData
 from daskprs.azure.v1.parallel_step import ParallelRunStep
 from daskprs.azure.v1.parameter import PipelineParameter
 from daskprs.azure.v1.pipeline import Pipeline
-from daskprs.azure.v1.runs import Experiment, PipelineRun, RunDetails, StepRun
+from daskprs.azure.v1.runs import PipelineRun, RunDetails, StepRun
 from daskprs.azure.v1.script_step import PythonScriptStep, ScriptRunConfig
 from daskprs.azure.v1.workspace import Workspace
 

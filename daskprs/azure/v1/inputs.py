@@ -6,9 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.data_reference import DataReference
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
 from daskprs.azure.v1.datastore import DataPath
-from daskprs.azure.v1.outputs import DataReference, Output, OutputDataset
+from daskprs.azure.v1.outputs import Output, OutputDataset
 from daskprs.azure.v1.parameter import PipelineParameter, settled
 from daskprs.errors import OptionError
 

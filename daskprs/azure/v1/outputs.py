@@ -255,33 +255,3 @@ class PipelineData(Output):
         del output_mode, output_path_on_compute, rest
         super().__init__(output_name or name, datastore, "azureml/{run-id}/{output-name}")
         self.overwrite = bool(output_overwrite)
-
-
-class DataReference:
-    """A path on a datastore as an input of a step.
-
-    Parameters
-    ----------
-    datastore : Datastore
-        Which.
-    data_reference_name : str, optional
-        Its name.
-    path_on_datastore : str, optional
-        Its path there.
-    **rest
-        Without effect: it is read in place.
-
-    """
-
-    def __init__(
-        self,
-        datastore: Datastore,
-        data_reference_name: str | None = None,
-        path_on_datastore: str | None = None,
-        **rest: Any,
-    ) -> None:
-        del rest
-        self.name = data_reference_name or datastore.name
-        self.dataset = FileDataset(
-            [datastore.place(path_on_datastore or "")], {"input_type": "files"}
-        )

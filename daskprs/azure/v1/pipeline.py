@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from daskprs.azure.v1.runs import Experiment, PipelineRun
+from daskprs.azure.v1.experiment import Experiment
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.v1.parallel_step import ParallelRunStep
     from daskprs.azure.v1.parameter import PipelineParameter
+    from daskprs.azure.v1.runs import PipelineRun
     from daskprs.azure.v1.script_step import PythonScriptStep
     from daskprs.azure.v1.workspace import Workspace
 

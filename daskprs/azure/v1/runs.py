@@ -1,30 +1,19 @@
-"""`Experiment`, and the runs that it gives: pipelines, run here and to their end."""
+"""What an experiment gives: runs of pipelines and of their steps, which are over."""
 
 from __future__ import annotations
 
-import json
-import secrets
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.reuse import Results
-from daskprs.azure.v1.parameter import refuse_unknown
-from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.errors import UsageError
-from daskprs.job_folder import default_path, whole_file
-from daskprs.pipeline_folder import PipelineFolder
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from os import PathLike
 
-    from distributed import Client
-
     from daskprs.azure.v1.outputs import Output
-    from daskprs.azure.v1.pipeline import Pipeline
-    from daskprs.azure.v1.workspace import Workspace
     from daskprs.result import ParallelRunResult
 
 COMPLETED = "Finished"
@@ -156,89 +145,6 @@ class PipelineRun:
     def wait_for_completion(self, **_: Any) -> str:
         """Return how it ended, at once: `Experiment.submit` has waited."""
         return COMPLETED
-
-
-class Experiment:
-    """Runs pipelines: here, now, and to their end.
-
-    Parameters
-    ----------
-    workspace : Workspace, optional
-        Whose models scripts find.
-    name : str
-        Its runs are named after it.
-
-    """
-
-    def __init__(self, workspace: Workspace | None = None, name: str = "experiment") -> None:
-        self.workspace = workspace
-        self.name = name
-
-    @overload
-    def submit(self, config: Pipeline, **given: Any) -> PipelineRun: ...
-
-    @overload
-    def submit(self, config: ScriptRunConfig, **given: Any) -> StepRun: ...
-
-    def submit(
-        self,
-        config: Pipeline | ScriptRunConfig,
-        *,
-        pipeline_parameters: Mapping[str, Any] | None = None,
-        regenerate_outputs: bool = False,
-        client: Client | str | None = None,
-        progress: bool | None = None,
-        **_: Any,
-    ) -> PipelineRun | StepRun:
-        """Run the steps of a pipeline one after the other, and return what became of them.
-
-        Parameters
-        ----------
-        config
-            The pipeline, or one script.
-        pipeline_parameters
-            Values of parameters by name; the others are at their defaults.
-        regenerate_outputs
-            Run every step, whether or not an earlier run has done the same.
-        client, progress
-            As those of `daskprs.parallel_run`.
-
-        Raises
-        ------
-        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled
-            As by `daskprs.parallel_run`, of the first step that does.
-
-        """
-        parameters = pipeline_parameters or {}
-        refuse_unknown(parameters, config.parameters())
-        parent = PipelineFolder(default_path(self.name, secrets.token_hex(4)))
-        steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
-        _keep_record(parent, self.name, [])
-        runs: list[StepRun] = []
-        for step in steps:
-            place = parent.step(step.name.replace("/", "-"))
-            outcome = step.execute(
-                place,
-                parameters=parameters,
-                workspace=getattr(config, "workspace", None) or self.workspace,
-                client=client,
-                parent=parent,
-                results=None if regenerate_outputs else Results(parent.results),
-                progress=progress,
-            )
-            runs.append(StepRun(step, place, parent.path.name, outcome))
-            _keep_record(parent, self.name, runs)
-        if isinstance(config, ScriptRunConfig):
-            return runs[0]
-        return PipelineRun(parent.path.name, parent.path, runs)
-
-
-def _keep_record(folder: PipelineFolder, name: str, runs: list[StepRun]) -> None:
-    """Write what has become of the steps so far, by which the folder is known as that of a run."""
-    folder.path.mkdir(parents=True, exist_ok=True)
-    record = {"pipeline": name, "steps": {one.name: {"status": "Completed"} for one in runs}}
-    with whole_file(folder.record) as file:
-        file.write(json.dumps(record, indent=1).encode())
 
 
 class RunDetails:

@@ -1,0 +1,105 @@
+"""`Experiment`: runs pipelines and scripts, here and to their end."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any, overload
+
+from daskprs.azure.reuse import Results
+from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.runs import PipelineRun, StepRun
+from daskprs.azure.v1.script_step import ScriptRunConfig
+from daskprs.job_folder import default_path, whole_file
+from daskprs.pipeline_folder import PipelineFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distributed import Client
+
+    from daskprs.azure.v1.pipeline import Pipeline
+    from daskprs.azure.v1.workspace import Workspace
+
+
+class Experiment:
+    """Runs pipelines: here, now, and to their end.
+
+    Parameters
+    ----------
+    workspace : Workspace, optional
+        Whose models scripts find.
+    name : str
+        Its runs are named after it.
+
+    """
+
+    def __init__(self, workspace: Workspace | None = None, name: str = "experiment") -> None:
+        self.workspace = workspace
+        self.name = name
+
+    @overload
+    def submit(self, config: Pipeline, **given: Any) -> PipelineRun: ...
+
+    @overload
+    def submit(self, config: ScriptRunConfig, **given: Any) -> StepRun: ...
+
+    def submit(
+        self,
+        config: Pipeline | ScriptRunConfig,
+        *,
+        pipeline_parameters: Mapping[str, Any] | None = None,
+        regenerate_outputs: bool = False,
+        client: Client | str | None = None,
+        progress: bool | None = None,
+        **_: Any,
+    ) -> PipelineRun | StepRun:
+        """Run the steps of a pipeline one after the other, and return what became of them.
+
+        Parameters
+        ----------
+        config
+            The pipeline, or one script.
+        pipeline_parameters
+            Values of parameters by name; the others are at their defaults.
+        regenerate_outputs
+            Run every step, whether or not an earlier run has done the same.
+        client, progress
+            As those of `daskprs.parallel_run`.
+
+        Raises
+        ------
+        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled
+            As by `daskprs.parallel_run`, of the first step that does.
+
+        """
+        parameters = pipeline_parameters or {}
+        refuse_unknown(parameters, config.parameters())
+        parent = PipelineFolder(default_path(self.name, secrets.token_hex(4)))
+        steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
+        _keep_record(parent, self.name, [])
+        runs: list[StepRun] = []
+        for step in steps:
+            place = parent.step(step.name.replace("/", "-"))
+            outcome = step.execute(
+                place,
+                parameters=parameters,
+                workspace=getattr(config, "workspace", None) or self.workspace,
+                client=client,
+                parent=parent,
+                results=None if regenerate_outputs else Results(parent.results),
+                progress=progress,
+            )
+            runs.append(StepRun(step, place, parent.path.name, outcome))
+            _keep_record(parent, self.name, runs)
+        if isinstance(config, ScriptRunConfig):
+            return runs[0]
+        return PipelineRun(parent.path.name, parent.path, runs)
+
+
+def _keep_record(folder: PipelineFolder, name: str, runs: list[StepRun]) -> None:
+    """Write what has become of the steps so far, by which the folder is known as that of a run."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    record = {"pipeline": name, "steps": {one.name: {"status": "Completed"} for one in runs}}
+    with whole_file(folder.record) as file:
+        file.write(json.dumps(record, indent=1).encode())

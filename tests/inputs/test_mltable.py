@@ -81,6 +81,7 @@ CHANGES: dict[str, tuple[Any, Callable[[pd.DataFrame], pd.DataFrame]]] = {
 }
 
 
+@pytest.mark.timeout(600)  # thousands of examples, where that is asked for
 @given(
     rows=ROWS,
     chosen=st.lists(st.sampled_from(sorted(CHANGES)), max_size=5),

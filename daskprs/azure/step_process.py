@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from daskprs.agent.linux import descendants
-from daskprs.azure.bound_process import arguments
+from daskprs.azure import bound_process, command_process
 from daskprs.azure.command_step import Command
 from daskprs.azure.parallel_step import written
 from daskprs.azure.step_logs import link_driver_log
@@ -57,12 +57,14 @@ class StepProcess:
         self._timeout_s = work.timeout_s if isinstance(work, Command) else None
         self._kill_at_s: float | None = None
         program, place, environment = _program(step, folder)
+        arguments = (command_process if self._is_command else bound_process).arguments
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - it is what the user asked for
                 arguments(program),
                 cwd=place,
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                # The end of a pipe tells a command's keeper that we are gone.
+                stdin=subprocess.PIPE if self._is_command else subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C reaches it by us, and once
@@ -76,8 +78,8 @@ class StepProcess:
         if self._kill_at_s is not None and now > self._kill_at_s:
             self._kill()
         code = self._process.poll()
-        if code is not None:
-            self._end_group()
+        if code is not None and self._process.stdin is not None:
+            self._process.stdin.close()
         return code
 
     def end(self, why: str) -> None:
@@ -110,12 +112,6 @@ class StepProcess:
         for pid in [*descendants(self._process.pid), self._process.pid]:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-    def _end_group(self) -> None:
-        """End what a command has left running in the background."""
-        if self._is_command:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def _program(

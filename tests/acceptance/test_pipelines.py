@@ -406,3 +406,14 @@ def test_ctrl_c_ends_all_steps_with_exit_code_130(home: Path) -> None:
     assert "The pipeline is Canceled: it was interrupted. What is Completed is kept." in told
     assert "run pipeline.yml --resume --job-dir " in told
     assert poll_for(lambda: is_gone(int((home / "pid").read_text())))
+
+
+def test_nothing_outlives_a_pipeline_that_is_killed(home: Path) -> None:
+    """Neither what a command has started, nor what that has left in the background."""
+    text = "jobs: {a: {command: 'setsid sleep 300 & echo $! > %s/pid; sleep 300'}}"
+    (home / "pipeline.yml").write_text(text % home)
+    command = [sys.executable, "-m", "daskprs", "run", "pipeline.yml", "--quiet"]
+    with subprocess.Popen(command) as process:
+        assert poll_for(lambda: (home / "pid").exists() and (home / "pid").read_text())
+        process.kill()
+    assert poll_for(lambda: is_gone(int((home / "pid").read_text())))

@@ -1,0 +1,53 @@
+"""Runs a command, and lets nothing that it has started outlive it, or who asked for it.
+
+Run as ``python -m daskprs.azure.command_process PROGRAM ARGUMENT...``; its stdin is a pipe to which
+nobody writes, so that its end tells that who asked is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+
+from daskprs.agent.linux import adopt_orphans, descendants
+
+FROM_SIGNAL = 128
+"""A shell's exit code for a process that a signal ended is this more than the signal."""
+
+
+def arguments(program: list[str]) -> list[str]:
+    """Return what starts a program so."""
+    return [sys.executable, "-m", "daskprs.azure.command_process", *program]
+
+
+def main() -> None:
+    """Run the program to its end, and end with its exit code."""
+    # The command is asked to end by a signal to all of its group. A handler is not inherited.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    adopt_orphans()
+    command = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)  # noqa: S603 - the user's
+    ended = os.pidfd_open(command.pid)
+    ready, _, _ = select.select([sys.stdin.fileno(), ended], [], [])
+    if ended not in ready:
+        _end_all()
+    code = command.wait()
+    _end_all()
+    sys.exit(code if code >= 0 else FROM_SIGNAL - code)
+
+
+def _end_all() -> None:
+    """Kill all descendants: those whose parents ended are children of this process by now."""
+    while left := descendants(os.getpid()):
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(-1, 0)
+
+
+if __name__ == "__main__":
+    main()

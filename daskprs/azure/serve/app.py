@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
     from daskprs.azure.serve.endpoint import Endpoint
 
+NO_PLACE = (
+    "Name a file or folder of this service: /path, file:///path, or "
+    "azureml://datastores/<name>/paths/<path>; neither a glob nor a URL of another store"
+)
 NAME_PATTERN = r"^[A-Za-z0-9-]{1,100}$"
 MOST_SHOWN = 1000
 DESCRIPTION = """Runs batch deployments as jobs. Invoke one with `POST /jobs`, look at it with
@@ -257,11 +261,16 @@ def _methods(request: Request) -> list[str]:
 async def _invalid(request: Request, error: Any) -> Response:
     """Tell every mistake of a request in one go."""
     details = [
-        Refusal(400, "InvalidValue", str(one["msg"]), target=".".join(map(str, one["loc"])))
+        Refusal(400, "InvalidValue", _mistake(one), target=".".join(map(str, one["loc"])))
         for one in error.errors()
     ]
     told = "; ".join(f"{one.target}: {one.message}" for one in details)
     return await _refused(request, Refusal(400, "BadRequest", told, details=details))
+
+
+def _mistake(error: dict[str, Any]) -> str:
+    is_place = error["type"] == "string_pattern_mismatch" and error["loc"][-1] == "Uri"
+    return NO_PLACE if is_place else str(error["msg"])
 
 
 async def _broken(request: Request, error: Any) -> Response:

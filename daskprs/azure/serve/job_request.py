@@ -115,7 +115,15 @@ class Resources(Part):
     instanceCount: Count | None = None
 
 
-class JobProperties(Part):
+class Labels(Part):
+    """What people call a job."""
+
+    displayName: str | None = Field(None, max_length=LONGEST_TEXT)
+    experimentName: str | None = Field(None, max_length=LONGEST_TEXT)
+    description: str | None = Field(None, max_length=LONGEST_TEXT)
+
+
+class JobProperties(Labels):
     """What to do, and what differs from the deployment for this once."""
 
     InputData: dict[Name, Input] = Field(
@@ -137,9 +145,7 @@ class JobProperties(Part):
     outputFileName: str | None = Field(None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")
     retrySettings: RetrySettings | None = None
     resources: Resources | None = None
-    displayName: str | None = Field(None, max_length=LONGEST_TEXT)
-    experimentName: str | None = Field(None, max_length=LONGEST_TEXT)
-    description: str | None = Field(None, max_length=LONGEST_TEXT)
+    properties: Labels | None = Field(None, description="The names of the job may stand here, too.")
 
     def overrides(self) -> dict[str, Any]:
         """Return what differs, by the keys of a deployment's file."""
@@ -172,10 +178,13 @@ class JobProperties(Part):
 
     def labels(self) -> dict[str, str]:
         """Return what people call the job."""
-        found = {
-            name: getattr(self, name) for name in ("displayName", "experimentName", "description")
+        holders = [self] if self.properties is None else [self.properties, self]
+        return {
+            name: value
+            for holder in holders
+            for name in Labels.model_fields
+            if (value := getattr(holder, name)) is not None
         }
-        return {name: value for name, value in found.items() if value is not None}
 
 
 class JobRequest(Part):

@@ -122,6 +122,16 @@ def test_overrides_are_kept_by_the_keys_of_the_deployments_file(service: LightSe
     service.ended(answer.json()["name"])
 
 
+def test_names_of_a_job_may_stand_where_the_documentation_has_them(
+    service: LightService,
+) -> None:
+    """In `properties` of `properties`."""
+    given = body(service.data("empty"), properties={"experimentName": "autumn"})
+    answer = service.client.post("/jobs", json=given)
+    assert answer.json()["properties"]["experimentName"] == "autumn"
+    service.ended(answer.json()["name"])
+
+
 def test_output_goes_where_the_operator_allows_it(service: LightService) -> None:
     """A folder, or a file that is named; elsewhere is refused."""
     place = "azureml://datastores/results/paths/mine"
@@ -377,7 +387,9 @@ def test_no_input_outside_the_roots_is_read(service: LightService, uri: str) -> 
 @pytest.mark.parametrize("uri", ["{home}/data/*", "data/one", "s3://b/k", "https://x/y", ""])
 def test_places_of_another_form_are_malformed(service: LightService, uri: str) -> None:
     """Globs, relative paths and other stores are none."""
-    assert code(service.invoke(uri.replace("{home}", str(service.home))), 400) == "BadRequest"
+    answer = service.invoke(uri.replace("{home}", str(service.home)))
+    assert code(answer, 400) == "BadRequest"
+    assert "azureml://datastores/<name>/paths/" in answer.json()["error"]["message"]
 
 
 # ---- the queue ----

@@ -133,10 +133,11 @@ class _Reading:
         """Return the place of what is named in the file, if it is there."""
         try:
             path = self._assets.place(reference, self._folder)
-        except UsageError as error:
+            is_there = path.exists()
+        except (UsageError, OSError) as error:  # a name that is too long, say
             self._wrong(loc, str(error))
             return None
-        if not path.exists():
+        if not is_there:
             self._wrong(loc, f"there is no file or folder {str(path)!r}.{nearest(path)}")
             return None
         return path.resolve()

@@ -77,7 +77,7 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
         try:
             path = assets.place(reference, Path(document.name).absolute().parent)
             told = "" if path.is_file() else f"there is no file {str(path)!r}.{nearest(path)}"
-        except UsageError as error:
+        except (UsageError, OSError) as error:  # a name that is too long, say
             told = str(error)
         if told:
             mistakes.append(Mistake(document.place((key,)), key, told))

@@ -60,7 +60,7 @@ def of_component(document: Document, given: Given) -> tuple[Path, Given]:
         try:
             path = given.assets.place(form.component, base)
             told = "" if path.is_file() else f"there is no file {str(path)!r}.{nearest(path)}"
-        except UsageError as error:
+        except (UsageError, OSError) as error:  # a name that is too long, say
             told = str(error)
         if told:
             mistakes.append(Mistake(document.place(("component",)), "component", told))

@@ -83,6 +83,8 @@ def validate(
         kind.check(check)
     except UsageError as error:
         return Verdict(name, str(error).splitlines(), warnings)
+    except OSError as error:  # a path in it that no file system takes
+        return Verdict(name, [str(Mistake(Place(str(place), 1, 1), "", str(error)))], warnings)
     return Verdict(name, [], warnings)
 
 

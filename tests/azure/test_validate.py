@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
+from functools import reduce
+from operator import getitem
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
 
+from daskprs.azure.assets import Assets
+from daskprs.azure.validation import validate as verdict_on
 from daskprs.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 SCRIPT = "def run(mini_batch):\n    return mini_batch\n"
 PIPELINE = """
@@ -273,6 +285,41 @@ def test_an_mltable_is_named_by_its_folder() -> None:
     assert "table/MLTable:7:5: transformations[1].keep_colums: there is no key" in done.stdout
     assert "good_table/MLTable: nothing is wrong with this MLTable." in done.stdout
     assert "without effect here: metadata." in done.stdout
+
+
+JUNK = [
+    *(None, 0, -1, 1.5, True, "", "x", "${{inputs.a", "${{parent.inputs.data}}", [], [1], {}),
+    *({"a": 1}, "azureml:x:1", "azureml://datastores/a/paths/../x", "../..", "\0", "e" * 300),
+    *("https://host/y", 10**30, float("nan"), "/", ".", ["${{name}}"], {"type": "pipeline"}),
+]
+
+
+def ways(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to each value in a value."""
+    if way:
+        yield way
+    pairs = value.items() if isinstance(value, dict) else ()
+    for key, one in enumerate(value) if isinstance(value, list) else pairs:
+        yield from ways(one, (*way, key))
+
+
+@given(
+    text=st.sampled_from([text for file, text in FILES.items() if file.endswith("yml")]),
+    picks=st.lists(st.tuples(st.integers(0, 100), st.sampled_from(JUNK)), min_size=1, max_size=3),
+)
+def test_whatever_a_file_holds_there_is_a_verdict(text: str, picks: list[Any]) -> None:
+    """Values of a file are replaced by others: what is wrong is told with the file's name."""
+    content = yaml.safe_load(text)
+    for number, junk in picks:
+        known = list(ways(content))
+        *above, last = known[number % len(known)] if known else [0]
+        holder = reduce(getitem, above, content)
+        if known:
+            holder[last] = deepcopy(junk)
+    Path("made.yml").write_text(yaml.safe_dump(content, allow_unicode=True))
+    verdict = verdict_on("made.yml", Assets())
+    assert all(line for line in verdict.wrong)
+    assert verdict.kind or verdict.wrong
 
 
 def test_several_files_are_checked_in_one_go() -> None:

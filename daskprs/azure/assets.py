@@ -93,6 +93,9 @@ class Assets:
             When a path climbs out of its datastore.
 
         """
+        if "\0" in reference:
+            msg = f"{reference!r} is no path: it has a null character in it."
+            raise UsageError(msg)
         if reference in self.paths:
             return Path(self.paths[reference])
         if found := IN_DATASTORE.fullmatch(reference):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daskprs.azure.assets import Assets
 from daskprs.azure.command_step import Command
@@ -179,6 +183,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("words: a b", "words: ${{parent.jobs.score.inputs.words}}", "depend on themselves"),
         ("words: a b", "words: ${{input.words}}", "there is no such expression; inputs.<name>"),
         ("words: a b", "words: ${{inputs.words", "}} is missing"),
+        ("path: ./model", 'path: "./mo\\0del"', "it has a null character in it"),
         ("path: ./model", "path: azureml:m:1", "--asset m:1=PATH, or in a mapping file"),
         ("path: ./model", "path: https://x.org/m.zip", "--asset https://x.org/m.zip=PATH"),
         ("path: ./model", "path: azureml://datastores/x/paths/m", "--datastore x=FOLDER, or"),
@@ -361,6 +366,35 @@ def test_keys_win_over_a_size(home: Path) -> None:
         "p.yml:18:22: warning: jobs.score.mini_batch_size: it has no effect: partition_keys win"
     )
     assert warning in pipeline.notices
+
+
+WORDS = [
+    *("${{inputs.data}}", "${{parent.inputs.data}}", "${{parent.jobs.a.outputs.o}}", "${{"),
+    *("$[[--x ${{inputs.data}}]]", "${{parent.jobs.b.inputs.data}}", "./data", "azureml:m:1"),
+    *("parallel", "command", "uri_folder", "mltable", "azureml://datastores/x/paths/../y", "\0"),
+]
+KEYS = [
+    *("type", "inputs", "outputs", "jobs", "a", "b", "data", "o", "path", "component", "task"),
+    *("command", "code", "entry_script", "program_arguments", "append_row_to", "input_data"),
+    *("resources", "instance_count", "retry_settings", "settings", "default", "mini_batch_size"),
+]
+leaves = st.none() | st.booleans() | st.integers(-2, 3) | st.sampled_from(WORDS)
+trees = st.recursive(
+    leaves,
+    lambda inner: st.dictionaries(st.sampled_from(KEYS), inner) | st.lists(inner, max_size=2),
+)
+steps = st.dictionaries(st.sampled_from(KEYS), trees, min_size=1)
+
+
+@pytest.mark.usefixtures("home")
+@given(
+    jobs=st.dictionaries(st.sampled_from(["a", "b"]), steps | trees, min_size=1),
+    more=st.dictionaries(st.sampled_from(["inputs", "outputs", "settings"]), trees),
+)
+def test_whatever_is_in_a_file_is_read_or_refused(jobs: Any, more: Any) -> None:
+    """Nothing else is raised."""
+    with contextlib.suppress(YamlError):
+        read(json.dumps({"jobs": jobs, **more}))
 
 
 @pytest.mark.usefixtures("home")

@@ -87,6 +87,8 @@ class CommandStep:
         self._wiring = wiring
         self._inputs = wiring.inputs_of(step.name)
         self._outputs = wiring.outputs_of[step.name]
+        if form.command is None and step.wrong:
+            return
         if form.command is None:
             self._wrong("it is missing: the command that the step runs", "command")
             return

@@ -11,7 +11,7 @@ from daskprs.azure.parallel_form import ParallelForm
 from daskprs.azure.step_form import OldCode, StepForm
 from daskprs.errors import UsageError
 from daskprs.yaml_files.document import Document, Loc, dotted
-from daskprs.yaml_files.form import Form, Key, filled, ineffective
+from daskprs.yaml_files.form import Form, Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ FORMS: dict[str, type[ParallelForm | CommandForm]] = {
     "parallel": ParallelForm,
     "command": CommandForm,
 }
+PORTS = ("inputs", "outputs")
+"""Without them nothing that hangs on a step can be looked at."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class Declared:
     component: StepForm | None
     component_source: Source | None
     code: Path | None
+    wrong: frozenset[str] = frozenset()
+    """Keys that are left out, since something is wrong with them."""
     without_effect: list[Key] = field(default_factory=list)
 
     @property
@@ -96,13 +100,14 @@ def declared(
     if kind not in FORMS:
         told = f"a step of type {kind!r} cannot be run here: parallel and command steps can"
         return None, [*mistakes, source.mistake(told, "type")]
-    form, more = filled(FORMS[kind], content | {"component": None}, source.document, source.loc)
+    form, more, wrong = _filled(FORMS[kind], content | {"component": None}, source)
     mistakes += more
     below = None
     if origin is not None:
-        below, more = filled(FORMS[kind], component, origin.document, origin.loc)
+        below, more, wrong_below = _filled(FORMS[kind], component, origin)
         mistakes += more
-    if mistakes or form is None:
+        wrong |= wrong_below
+    if form is None or (below is None and content.get("component") is not None):
         return None, mistakes
     code = _code(form, source, assets, mistakes)
     if code is None and below is not None and origin is not None:
@@ -110,7 +115,13 @@ def declared(
     keys = [*ineffective(form), *(ineffective(below) if below is not None else ())]
     whole = form if below is None else on_top(below, form)
     whole = whole.model_copy(update={"inputs": form.inputs, "outputs": form.outputs})
-    return Declared(name, source, whole, below, origin, code, keys), mistakes
+    return Declared(name, source, whole, below, origin, code, wrong, keys), mistakes
+
+
+def _filled(
+    form: type[StepForm], content: Any, source: Source
+) -> tuple[Any, list[Mistake], frozenset[str]]:
+    return filled_as_far(form, content, source.document, PORTS, source.loc)
 
 
 def on_top(below: Any, above: Any) -> Any:

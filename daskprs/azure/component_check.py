@@ -31,7 +31,7 @@ def check_component(document: Document, assets: Assets) -> tuple[list[Mistake], 
     """Return all that is wrong with a component, warnings included, and keys without effect."""
     source = Source.of(document)
     step, mistakes = declared(Path(document.name).stem, document.content, source, assets)
-    if step is None:
+    if step is None or step.wrong:
         return mistakes, []
     check = _Check(step, mistakes)
     check.parallel(step.form) if isinstance(step.form, ParallelForm) else check.command()

@@ -68,9 +68,11 @@ class ParallelStep:
 
     # ---- what is wanted ----
 
-    def _data(self) -> Bound:
+    def _data(self) -> Bound | None:
         """Return what is cut into mini-batches."""
         text, known = self._form.input_data, [*self._inputs]
+        if text is None and self._step.wrong:
+            return None  # the key may be one of those
         if text is None:
             raise _Wrong("it is missing: it names an input, ${{inputs.<name>}}", "input_data")
         one = self._reference(text, "input_data")
@@ -97,8 +99,10 @@ class ParallelStep:
             raise _Wrong(told, "task", "append_row_to")
         return self._outputs[one.name]
 
-    def _script(self) -> TaskForm:
+    def _script(self) -> TaskForm | None:
         task = self._form.task
+        if task is None and self._step.wrong:
+            return None
         if task is None or task.entry_script is None:
             way = ("task",) if task is None else ("task", "entry_script")
             raise _Wrong("it is missing", *way)

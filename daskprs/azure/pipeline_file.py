@@ -10,12 +10,13 @@ from daskprs.agent.checked_script import check_script
 from daskprs.azure.command_form import CommandForm
 from daskprs.azure.command_step import Command, CommandStep
 from daskprs.azure.component import Declared, Source, declared
-from daskprs.azure.expressions import NAME, ExpressionError, filled_in, only_reference, parsed
+from daskprs.azure.expressions import NAME
 from daskprs.azure.overrides import overridden
 from daskprs.azure.parallel_step import ParallelStep
 from daskprs.azure.pipeline_form import PipelineForm
 from daskprs.azure.pipeline_job import is_of_component, of_component
 from daskprs.azure.pipeline_ports import PipelinePorts
+from daskprs.azure.run_settings import RunSettings
 from daskprs.azure.values import Values
 from daskprs.azure.wiring import Wiring
 from daskprs.errors import UsageError
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from daskprs.pipeline_folder import PipelineFolder
 
 PORTS = ("inputs", "outputs", "jobs")
-LEFT_ALONE = {"inputs", "outputs", "component", "command", "input_data", "code"}
-TEXTS_OF_A_TASK = {"program_arguments", "args", "append_row_to", "code"}
-"""Keys whose expressions are filled in later, or mean the step."""
 
 
 @dataclass(frozen=True)
@@ -167,12 +165,11 @@ class _Reading:
         self._refuse_names("jobs", form.jobs)
         for name, content in form.jobs.items():
             source = replace(self._source, loc=("jobs", name))
-            try:
-                known = _with_inputs(content, ports)
-            except ExpressionError as error:
-                self._mistakes.append(source.mistake(str(error)))
-                continue
+            settings = RunSettings(ports, source)
+            known = settings.filled(content)
             step, mistakes = declared(name, known, source, self._given.assets)
+            told = {mistake.key for mistake in mistakes}  # an unknown key: its value is no matter
+            self._mistakes += [one for one in settings.mistakes if one.key not in told]
             self._mistakes += mistakes
             if step is not None:
                 found[name] = step
@@ -216,7 +213,8 @@ class _Reading:
             if parallel.task is not None:
                 options = {**parallel.task.options, **(self._given.options or {})}
                 work = replace(parallel.task, options=options, client=self._given.client)
-                self._check(step, work, needs)
+                inputs_are_there = not needs and not step.wrong and wiring.is_there(step.name)
+                self._check(step, work, with_data=inputs_are_there)
             elif step.form.task is not None and step.form.task.entry_script is not None:
                 self._check_script(step, step.form.task.entry_script)
         inputs = wiring.inputs_of(step.name)
@@ -233,32 +231,12 @@ class _Reading:
         except UsageError as error:
             self._mistakes.append(step.source.mistake(str(error), "task", "entry_script"))
 
-    def _check(self, step: Declared, task: Task, needs: frozenset[str]) -> None:
+    def _check(self, step: Declared, task: Task, *, with_data: bool) -> None:
         """Check what can be checked before the steps that it needs are done."""
         try:
-            task.check(with_data=not needs, **({"overwrite": True} if self._given.resume else {}))
+            task.check(with_data=with_data, **({"overwrite": True} if self._given.resume else {}))
         except UsageError as error:
             self._mistakes.append(step.source.mistake(str(error)))
-
-
-def _with_inputs(content: Any, ports: PipelinePorts, key: str = "") -> Any:
-    """Fill in ``${{parent.inputs.x}}`` in the run settings of a step, with its type."""
-    if isinstance(content, dict):
-        left = TEXTS_OF_A_TASK if key == "task" else LEFT_ALONE
-        return {
-            name: value if name in left else _with_inputs(value, ports, name)
-            for name, value in content.items()
-        }
-    if isinstance(content, list):
-        return [_with_inputs(one, ports) for one in content]
-    if not isinstance(content, str) or "${{" not in content:
-        return content
-    parts = parsed(content)
-    one = only_reference(parts)
-    known = ports.inputs
-    if one is not None and one.scope == "inputs" and one.of_parent and one.name in known:
-        return known[one.name].value
-    return filled_in(parts, ports.text)
 
 
 def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:

@@ -54,7 +54,7 @@ def _switch(text: str) -> bool:
 
 def _number(text: str) -> float:
     try:
-        return float(text) if "." in text else int(text)
+        return int(text) if text.lstrip("+-").isdecimal() else float(text)
     except ValueError:
         msg = f"has to be a number, not {text!r}"
         raise ValueError(msg) from None

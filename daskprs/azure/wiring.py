@@ -95,6 +95,11 @@ class Wiring:
         """Return the steps that have to be done before."""
         return {one.maker for one in self.inputs_of(name).values() if one.maker is not None}
 
+    def is_there(self, name: str) -> bool:
+        """Say whether the inputs of a step that are paths exist; what is not there was told."""
+        paths = [one for one in self.inputs_of(name).values() if one.is_path]
+        return all(one.value and one.path.exists() for one in paths)
+
     def resolved(self, step: Declared, one: Reference, output: str = "") -> str | None:
         """Return what an expression in a step stands for; None for what was not given.
 
@@ -167,8 +172,10 @@ class Wiring:
             self._refuse_undeclared(step, "inputs", step.given_inputs, list(declared))
         found = {}
         for name in (*declared, *(one for one in step.given_inputs if one not in declared)):
-            below = declared.get(name)
+            below, told = declared.get(name), len(self._values.mistakes)
             bound = self._input(step, name, below)
+            if bound.value is None and len(self._values.mistakes) > told:
+                bound = bound._replace(value="", is_path=True)  # what is wrong is told by now
             if below is not None:
                 bound = self._values.fitting(below, bound, step.source, "inputs", name)
             found[name] = bound
@@ -197,7 +204,10 @@ class Wiring:
         if below is not None and below.default is not None:
             return Bound(below.default, kind)
         if below is not None and below.place is not None and step.component_source is not None:
-            return self._values.path(below.place, kind, step.component_source, "inputs", name)
+            source, way = step.component_source, ("inputs", name)
+            return self._values.existing(
+                self._values.path(below.place, kind, source, *way), source, *way
+            )
         if below is not None and not below.optional:
             self._values.wrong(f"the input {name!r} is missing", step.source, "inputs")
         return Bound(None, kind)

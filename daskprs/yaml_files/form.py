@@ -104,7 +104,7 @@ def filled(
 
 
 def filled_as_far(
-    form: type[F], content: Any, document: Document, needed: Container[str] = ()
+    form: type[F], content: Any, document: Document, needed: Container[str] = (), at: Loc = ()
 ) -> tuple[F | None, list[Mistake], frozenset[str]]:
     """Return a form filled as far as it is right, all that is wrong, and the keys left out.
 
@@ -115,21 +115,23 @@ def filled_as_far(
     form
         Which.
     content
-        Of the whole document, or what has become of it.
-    document
+        The value: that of the document, or what has become of it.
+    document, at
         Where it stands.
     needed
         Keys without which nothing can be looked at.
 
     """
-    one, mistakes = filled(form, content, document)
+    one, mistakes = filled(form, content, document, at)
     if one is not None or not isinstance(content, dict):
         return one, mistakes, frozenset()
-    wrong = frozenset(mistake.key.partition(".")[0].partition("[")[0] for mistake in mistakes)
+    before = len(dotted(at)) + 1 if at else 0
+    keys = (mistake.key[before:] for mistake in mistakes)
+    wrong = frozenset(key.partition(".")[0].partition("[")[0] for key in keys)
     if any(key in needed for key in wrong):
         return None, mistakes, wrong
     rest = {key: value for key, value in content.items() if key not in wrong}
-    one, refusals = filled(form, rest, document)
+    one, refusals = filled(form, rest, document, at)
     return one, [*mistakes, *(refusals if one is not None else ())], wrong
 
 

@@ -413,3 +413,19 @@ def test_what_is_no_pipeline_is_refused(text: str) -> None:
 def test_an_override_that_leads_nowhere_is_refused(word: str) -> None:
     """It is repeated as it was written."""
     assert refused(SCORE, overrides=(word,)).startswith(f"--set {word}: ")
+
+
+@pytest.mark.usefixtures("home")
+def test_a_misspelt_key_hides_no_other_mistake_of_its_step() -> None:
+    """Whatever its value is: it is told by its nearest name, and what else is wrong as well."""
+    text = SCORE.replace("    input_data: ${{inputs.data}}", "    input_dta: ${{inputs.data}}")
+    text = text.replace("inputs.nodes}}", "inputs.nods}}").replace("score.py", "scor.py")
+    text = text.replace("words: a b", "words: ${{parent.jobs.prp.outputs.words}}")
+    told = [line.partition(": jobs.score.")[2] for line in refused(text).splitlines()]
+    begins = [
+        "inputs.words: ${{parent.jobs.prp.outputs.words}}: there is no step 'prp'; known are",
+        "resources.instance_count: ${{parent.inputs.nods}} cannot stand here; inputs of the",
+        "input_dta: there is no key 'input_dta'; did you mean 'input_data'?",
+        "task.entry_script: there is no entry script 'scor.py'",
+    ]
+    assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins

@@ -48,3 +48,11 @@ def test_a_wrong_value_names_the_flag_the_rule_and_the_value() -> None:
 def test_every_option_that_a_flag_sets_exists() -> None:
     """By the name that it has in Python."""
     assert {flag.option for flag in SYSTEM_FLAGS if flag.option} <= set(RunOptions().keys())
+
+
+def test_a_number_may_be_written_as_python_writes_it() -> None:
+    """With an exponent, too; a whole number stays one."""
+    flags, wrong = split_flags(["--allowed_failed_percent", "1e-05", "--error_threshold", "-1"])
+    assert wrong == []
+    assert flags.options == {"allowed_failed_percent": 1e-05, "error_threshold": -1}
+    assert isinstance(flags.options["error_threshold"], int)

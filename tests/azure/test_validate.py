@@ -168,6 +168,7 @@ def validate(*words: str) -> Result:
                 "9:31: jobs.idle.retry_settings.timeout",
                 "10:33: jobs.idle.resources.instance_count",
                 "15:5: jobs.lacking.input_data",
+                "20:17: jobs.of_a_file.input_data",
                 "23:5: jobs.of_a_file.mini_batch_sise",
             ],
         ),

@@ -110,7 +110,7 @@ def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Sou
 
 
 def _open_paths(data: Any, reading: Reading) -> Source:
-    mltable = mltable_at(data)
+    mltable = None if reading.input_type == "files" else mltable_at(data)
     if mltable is not None:
         return _open_mltable(mltable, reading)
     inputs = discover(data)

@@ -688,14 +688,15 @@ def test_without_a_read_it_is_a_list_of_files(tmp_path: Path) -> None:
 
 
 def test_the_caller_says_what_is_meant_and_is_told_where_it_does_not_fit(tmp_path: Path) -> None:
-    """`input_type="files"` gives the files of a table; what the MLTable says is not said twice."""
+    """`input_type="files"` gives what lies there; what the MLTable says is not said twice."""
     table = numbers_table(tmp_path, READ_CSV)
-    assert open_source(table, Reading(input_type="files")).unit == "file"
+    files = open_source(table, Reading(input_type="files"))
+    found = [path for one in files.mini_batches() for path in one.piece]
+    assert found == sorted(str(path) for path in Path(table).rglob("*") if path.is_file())
+    assert str(Path(table, "MLTable")) in found
     assert open_source(table, Reading(input_type="table")).unit == "row"
     columns = rows_of(table, columns=("text",)).columns
     assert list(columns) == ["text"]
-    with pytest.raises(OptionError, match=r"input_type='files': take in .* speaks of rows"):
-        open_source(numbers_table(tmp_path, READ_CSV, {"take": 1}), Reading(input_type="files"))
     with pytest.raises(OptionError, match=r"input_type='table': .* has no read_"):
         open_source(numbers_table(tmp_path), Reading(input_type="table"))
     with pytest.raises(

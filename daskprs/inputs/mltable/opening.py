@@ -73,24 +73,18 @@ def open_mltable(path: str, reading: Reading) -> Opened:
     """
     written = read_mltable(path)
     is_table = bool(written.transformations) and written.transformations[0].name.startswith("read_")
-    if not is_table or reading.input_type == "files":
-        return Opened(_open_files(written, reading, is_table=is_table), None)
+    if not is_table:
+        return Opened(_open_files(written, reading), None)
     check_options(reading, "mltable")
     base = _open_base(written, _reading_of(written, reading))
     return _with_steps(written, reading, base)
 
 
-def _open_files(written: Written, reading: Reading, *, is_table: bool) -> Source:
+def _open_files(written: Written, reading: Reading) -> Source:
     check_options(reading, "mltable_files")
-    if not is_table and reading.input_type == "table":
+    if reading.input_type == "table":
         told = f": {written.document.name} has no read_…, so that it is a list of files."
         raise OptionError(Option("input_type", "table"), told)
-    if is_table:
-        rows = [one.name for one in written.transformations[1:]]
-        if rows:
-            told = f": {rows[0]} in {written.document.name} speaks of rows, not of files."
-            raise OptionError(Option("input_type", "files"), told)
-        written = written._replace(transformations=[])
     return open_paths(written, reading)
 
 

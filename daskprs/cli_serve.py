@@ -17,6 +17,7 @@ from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
     from daskprs.azure.serve.deployment_file import DeploymentFile
+    from daskprs.azure.serve.roots import Roots
 
 AUDIENCE = "https://ml.azure.com"
 FOLDER = "daskprs-endpoint"
@@ -92,9 +93,8 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
             msg = "serve: --certificate and --key are given together."
             raise OptionError(msg)
         inputs = Roots(pairs("--root", values["roots"]))
-        if values["tokens"] and inputs.holds(Path(values["tokens"]).resolve()):
-            msg = f"--tokens {values['tokens']}: callers could have it read: it lies in a --root."
-            raise OptionError(msg)
+        outputs = Roots(pairs("--output-root", values["output_roots"]), "--output-root")
+        _refuse_own_files_in(inputs, outputs, values)
         known = _deployments(files, values)
         named = [one.endpoint_name for one in known if one.endpoint_name]
         service = Service(
@@ -102,7 +102,7 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
             deployments=Deployments(known, values["default"]),
             tokens=Tokens.given(values["tokens"], values["audience"]),
             inputs=inputs,
-            outputs=Roots(pairs("--output-root", values["output_roots"]), "--output-root"),
+            outputs=outputs,
             folder=Path(values["folder"]).absolute(),
             limits=Limits(values["max_jobs"], values["max_queued"]),
             most_bytes=values["max_body_kb"] << 10,
@@ -113,6 +113,22 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
         )
         with suppress(KeyboardInterrupt):  # the usual end
             service.run(click.echo)
+
+
+def _refuse_own_files_in(inputs: Roots, outputs: Roots, values: dict[str, Any]) -> None:
+    """Refuse roots by which callers could read the tokens, or write what the service lives by."""
+    tokens, folder = values["tokens"], Path(values["folder"]).resolve()
+    place = Path(tokens or "").resolve()
+    for option, roots in (("--root", inputs), ("--output-root", outputs)):
+        if tokens and roots.holds(place):
+            msg = f"--tokens {tokens}: callers could have it read: it lies in a {option}."
+            raise OptionError(msg)
+    if outputs.holds(folder) or outputs.lies_in(folder):
+        msg = (
+            f"--folder {values['folder']}: callers could write into other jobs: it lies in an "
+            "--output-root, or has one in it."
+        )
+        raise OptionError(msg)
 
 
 def _deployments(files: tuple[str, ...], values: dict[str, Any]) -> list[DeploymentFile]:

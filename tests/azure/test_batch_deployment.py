@@ -297,6 +297,7 @@ def test_every_mistake_is_told_before_anything_starts(home: Path) -> None:
         (("--input", "data", "--set", "mini_batch_sise=3"), "mini_batch_sise: there is no key"),
         (("--input", "data", "--mini-batch-size", "x"), "mini_batch_size: input should be a valid"),
         (("--input", "table"), "is an MLTable: a batch deployment scores files"),
+        (("--input", "table/MLTable"), "is an MLTable: a batch deployment scores files"),
         (("--input", "data", "--output-path", "there"), "predictions.csv exists"),
     ],
 )

@@ -69,9 +69,9 @@ class Endpoint(NamedTuple):
             name: str(self._input(one.Uri, folder=one.JobInputType == "UriFolder", name=name))
             for name, one in asked.places()
         }
-        overrides, output_dir = asked.overrides(), self._output_dir(asked)
-        if output_dir is not None and (name := self._output_name(asked)) is not None:
-            overrides["settings.output_file_name"] = name
+        overrides, (output_dir, file_name) = asked.overrides(), self._output(asked)
+        if file_name is not None:
+            overrides["settings.output_file_name"] = file_name
 
         def accepted(name: str, created: str, folder: Path) -> Asked:
             place = output_dir or str(folder / "output")
@@ -94,17 +94,14 @@ class Endpoint(NamedTuple):
     def _input(self, uri: str, *, folder: bool, name: str) -> Path:
         return self.inputs.existing(uri, folder=folder, target=f"properties.InputData.{name}.Uri")
 
-    def _output_dir(self, asked: AskedProperties) -> str | None:
+    def _output(self, asked: AskedProperties) -> tuple[str | None, str | None]:
+        """Return the folder that output goes to, and the name of its file, where they are given."""
         for name, one in asked.OutputData.items():
-            place = self.outputs.new(one.Uri, f"properties.OutputData.{name}.Uri")
-            return str(place.parent if one.JobOutputType == "UriFile" else place)
-        return None
-
-    def _output_name(self, asked: AskedProperties) -> str | None:
-        for one in asked.OutputData.values():
-            if one.JobOutputType == "UriFile":
-                return Path(one.Uri).name
-        return None
+            is_folder = one.JobOutputType == "UriFolder"
+            target = f"properties.OutputData.{name}.Uri"
+            place = self.outputs.new(one.Uri, folder=is_folder, target=target)
+            return (str(place), None) if is_folder else (str(place.parent), place.name)
+        return None, None
 
     def job(self, job: ServedJob, *, is_detailed: bool = True) -> JobAnswer:
         """Return how a job is; in detail with what its folder tells."""

@@ -59,6 +59,10 @@ class Roots:
         """Say whether a resolved path lies in one of them."""
         return any(path.is_relative_to(folder) for folder in self._folders.values())
 
+    def lies_in(self, path: Path) -> bool:
+        """Say whether one of them lies in a resolved path."""
+        return any(folder.is_relative_to(path) for folder in self._folders.values())
+
     def existing(self, uri: str, *, folder: bool, target: str) -> Path:
         """Return the file or folder that a caller names, its symbolic links resolved.
 
@@ -77,16 +81,19 @@ class Roots:
             self._refuse_links(path, uri, target)
         return path
 
-    def new(self, uri: str, target: str) -> Path:
+    def new(self, uri: str, *, folder: bool, target: str) -> Path:
         """Return the place that a caller names for output, whether or not it is there.
 
         Raises
         ------
         Refusal
-            When it lies outside.
+            When it, or the folder of a file, lies outside.
 
         """
-        return self._inside(uri, target)
+        path = self._inside(uri, target)
+        if not folder and not self.holds(path.parent):  # a root itself is no file in it
+            raise self._outside(uri, target)
+        return path
 
     def _inside(self, uri: str, target: str) -> Path:
         try:

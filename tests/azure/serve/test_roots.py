@@ -99,6 +99,27 @@ def test_links_are_followed_and_what_they_lead_to_counts(home: Path) -> None:
     assert status(roots, f"{home}/root", folder=True) == 403
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "{home}/root",
+        "{home}/root/inside/..",
+        "file://{home}/root/inside/%2e%2e",
+        "file://{home}/root/a.csv%2f%2e%2e",
+        "azureml://datastores/store/paths/",
+        "{home}/root/up",
+    ],
+)
+def test_a_file_for_output_is_no_root(home: Path, uri: str) -> None:
+    """Else the folder that it goes to would be the one above."""
+    roots = Roots({"store": str(home / "root")})
+    (home / "root" / "up").symlink_to(home / "root")
+    uri = uri.replace("{home}", str(home))
+    assert roots.new(uri, folder=True, target="Uri") == (home / "root").resolve()
+    with pytest.raises(Refusal):
+        roots.new(uri, folder=False, target="Uri")
+
+
 def test_loops_of_links_end(home: Path) -> None:
     """And are refused where they lead nowhere."""
     roots = Roots({"a": str(home / "root")})

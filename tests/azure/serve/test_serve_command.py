@@ -190,6 +190,13 @@ def test_what_cannot_be_served_is_refused_before_anything_is(tmp_path: Path) -> 
     tmp_path.joinpath("token").touch(mode=0o600)
     tokens = ["--tokens", str(tmp_path / "token")]
     assert "callers could have it read" in refused(tmp_path, hello, "--root", root, *tokens)
+    data, out = f"data={tmp_path}/data", ["--output-root", f"out={tmp_path}"]
+    assert "it lies in a --output-root" in refused(tmp_path, hello, "--root", data, *out, *tokens)
+    assert "into other jobs" in refused(tmp_path, hello, "--root", data, *out)
+    inside = tmp_path / "jobs" / "out"
+    inside.mkdir(parents=True)
+    out = ["--output-root", f"out={inside}"]
+    assert "into other jobs" in refused(tmp_path, hello, "--root", data, *out)
     junk = str(tmp_path / "token")
     files = ["--certificate", junk, "--key", junk]
     assert "not usable" in refused(tmp_path, hello, "--root", f"data={tmp_path}/data", *files)

@@ -135,13 +135,15 @@ def test_names_of_a_job_may_stand_where_the_documentation_has_them(
 def test_output_goes_where_the_operator_allows_it(service: LightService) -> None:
     """A folder, or a file that is named; elsewhere is refused."""
     place = "azureml://datastores/results/paths/mine"
-    given = {"score": {"JobOutputType": "UriFile", "Uri": f"{place}/a.csv"}}
+    uri = f"file://{service.home}/results/mine/a%20b.csv"
+    given = {"score": {"JobOutputType": "UriFile", "Uri": uri}}
     answer = service.client.post("/jobs", json=body(service.data("empty"), OutputData=given))
     job = answer.json()
-    assert job["properties"]["overrides"] == {"settings.output_file_name": "a.csv"}
+    assert job["properties"]["overrides"] == {"settings.output_file_name": "a b.csv"}
     service.ended(job["name"])
     assert (service.home / "results" / "mine" / "done.txt").exists()
-    for uri in (f"{service.home}/data/x", f"{place}/../../../x", "/etc/x"):
+    above = f"file://{service.home}/results/mine/%2e%2e"
+    for uri in (f"{service.home}/data/x", f"{place}/../../../x", "/etc/x", above):
         given["score"]["Uri"] = uri
         refused = service.client.post("/jobs", json=body(service.data("empty"), OutputData=given))
         assert code(refused, 403) == "PathNotAllowed"

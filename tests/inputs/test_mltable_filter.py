@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pandas as pd
@@ -21,6 +23,10 @@ FRAME = pd.DataFrame(
         "zoned": pd.to_datetime(["2020-01-01", "2021-01-01", None], utc=True),
         "mixed": pd.Series([True, None, False], dtype=object),
         "whole": pd.array([1, None, 3], dtype="Int64"),
+        "date": pd.Series([date(2020, 1, 1), None, date(2021, 1, 1)], dtype=object),
+        "price": pd.Series([Decimal("0.1"), Decimal("2.5"), None], dtype=object),
+        "words": pd.Series([["x"], ["y"], None], dtype=object),
+        "nothing": pd.Series([None, None, None], dtype=object),
     }
 )
 
@@ -57,6 +63,30 @@ FRAME = pd.DataFrame(
         ("whole > 1", [2]),
         ("whole != 1", [1, 2]),
         ("2 < a or 2 > a", [0]),
+        ("None == a", [2]),
+        ("None != a", [0, 1]),
+        ("a in [1, None]", [0, 2]),
+        ("a in ['2']", [1]),
+        ("mixed == 'true'", [0]),
+        ("mixed != 'true'", [1, 2]),
+        ("mixed in ['false']", [2]),
+        ("mixed == False", [2]),
+        ("date == '2020-01-01'", [0]),
+        ("date != '2020-01-01'", [1, 2]),
+        ("date == datetime(2021, 1, 1)", [2]),
+        ("'2020-06-01' < date", [2]),
+        ("date in ['2021-01-01']", [2]),
+        ("date == day", [0]),
+        ("day in ['2020-01-01T02:00:00+02:00']", [0]),
+        ("price == '0.1'", [0]),
+        ("price == 0.1", [0]),
+        ("price > 1", [1]),
+        ("price in [2.5]", [1]),
+        ("price < a", [0]),
+        ("nothing == 'x'", []),
+        ("nothing != 'x'", [0, 1, 2]),
+        ("nothing > 1", []),
+        ("words is None", [2]),
     ],
 )
 def test_rows_that_fulfil_a_condition_are_kept(text: str, kept: list[int]) -> None:
@@ -93,8 +123,27 @@ def test_rows_that_fulfil_a_condition_are_kept(text: str, kept: list[int]) -> No
         ("day == 5", "cannot be compared"),
         ("a", "is no condition"),
         ("a and ok", "is no condition"),
+        ("None < a", "nothing is above or below None"),
+        ("1 < None < a", "nothing is above or below None"),
+        ("a > 1 and 1 is None", "1 is no column"),
+        ("None is None", "None is no column"),
+        ("None in [1]", "None is no column"),
+        ("a == [1, 2, 3]", "stands on the right of in alone"),
+        ("a in [[1]]", "stands on the right of in alone"),
+        ("a == 'nan'", "a is a number, and 'nan' is none"),
+        ("a == '1_0'", "a is a number, and '1_0' is none"),
+        ("day < 'today'", "day is a date, and 'today' is none"),
+        ("day < ' NOW '", "is a date"),
+        ("day < ''", "day is a date, and '' is none"),
+        ("day < 'NaT'", "day is a date, and 'NaT' is none"),
+        ("mixed == 'x'", "mixed is a boolean, and 'x' is none"),
+        ("date == 5", "cannot be compared"),
+        ("price == 'x'", "price is a decimal, and 'x' is none"),
+        ("price > date", "cannot be compared"),
+        ("words == 'x'", "words holds what cannot be compared"),
         ("ok + 'x' == 1", "'x' is no number"),
         ("a in 5", "in takes a column on its left"),
+        ("5 in [a]", "5 is no column"),
         ("not " * 60 + "ok", "nested more than 50 deep"),
         ("(" * 300 + "a" + ")" * 300 + " > 1", "at character"),
         ("a == 1 or " * 2000 + "ok", "more than 10,000 characters"),

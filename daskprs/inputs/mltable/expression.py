@@ -166,22 +166,37 @@ class _Evaluation:
         return result
 
     def _comparison(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Any:
-        one, other = self.value(left), self.value(right)
         if isinstance(op, ast.In | ast.NotIn):
-            return self._membership(one, other, left, wanted=isinstance(op, ast.In))
-        if other is None and isinstance(one, pd.Series):
+            return self._membership(left, right, wanted=isinstance(op, ast.In))
+        if _is_none(left):
+            left, right = right, left
+        one, other = self.value(left), self.value(right)
+        if other is None:
             is_equal = isinstance(op, ast.Is | ast.Eq)
-            return one.isna() if is_equal else one.notna()
+            return _column_of(one, left).isna() ^ (not is_equal)
         one, other = aligned(one, other, ast.unparse(left), ast.unparse(right))
         return truth(COMPARE[type(op)](one, other), null=isinstance(op, ast.NotEq))
 
-    def _membership(self, one: Any, others: Any, left: ast.expr, *, wanted: bool) -> Any:
-        if not isinstance(one, pd.Series) or not isinstance(others, list):
+    def _membership(self, left: ast.expr, right: ast.expr, *, wanted: bool) -> Any:
+        if not isinstance(right, ast.List | ast.Tuple):
             msg = "in takes a column on its left, and a list on its right"
             raise Unfit(msg)
-        values = [aligned(one, other, ast.unparse(left), repr(other))[1] for other in others]
-        found = one.isin(values)
+        column = _column_of(self.value(left), left)
+        found = pd.Series(data=False, index=column.index)
+        for other in right.elts:
+            found |= self._comparison(ast.Eq(), left, other)
         return found if wanted else ~found
+
+
+def _column_of(value: Any, node: ast.expr) -> pd.Series:
+    if isinstance(value, pd.Series):
+        return value
+    msg = f"{ast.unparse(node)} is no column"
+    raise Unfit(msg)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _column(node: ast.expr) -> str | None:
@@ -257,11 +272,12 @@ def _check_call(node: ast.Call, where: str) -> None:
 
 
 def _check_compare(node: ast.Compare, where: str) -> None:
-    for op, right in zip(node.ops, node.comparators, strict=True):
-        is_null = isinstance(right, ast.Constant) and right.value is None
-        if isinstance(op, ast.Is | ast.IsNot) and not is_null:
+    lefts = [node.left, *node.comparators]
+    for op, left, right in zip(node.ops, lefts, node.comparators, strict=False):
+        if isinstance(op, ast.Is | ast.IsNot) and not _is_none(right):
             msg = f"{ast.unparse(node)!r} {where}: is takes None alone"
             raise BadExpression(msg)
-        if is_null and not isinstance(op, ast.Is | ast.IsNot | ast.Eq | ast.NotEq):
+        orders = isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+        if orders and (_is_none(left) or _is_none(right)):
             msg = f"{ast.unparse(node)!r} {where}: nothing is above or below None"
             raise BadExpression(msg)

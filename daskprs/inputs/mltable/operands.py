@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import re
 from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+_INT = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 class Unfit(ValueError):  # noqa: N818 - it says what is wrong
@@ -41,15 +46,18 @@ def aligned(one: Any, other: Any, left: str, right: str) -> tuple[Any, Any]:
         With both types.
 
     """
+    one, other = _settled(one, left), _settled(other, right)
     if isinstance(other, pd.Series) and not isinstance(one, pd.Series):
         flipped = aligned(other, one, right, left)
         return flipped[1], flipped[0]
     kind, against = _kind(one), _kind(other)
+    if kind == "decimal" and isinstance(other, str | int | float):
+        return one, _decimal(other, left)
     if "any" in (kind, against) or kind == against != "date":
         return one, other
     if isinstance(one, pd.Series) and isinstance(other, str) and kind in {"number", "bool"}:
         return one, _read(other, kind, left)
-    if {kind, against} == {"number", "bool"}:
+    if {kind, against} in ({"number", "bool"}, {"number", "decimal"}):
         return one, other
     if kind == "date" and (against == "date" or isinstance(other, str)):
         return _same_zone(one, other, left)
@@ -69,6 +77,36 @@ def datetime_of(values: list[Any]) -> pd.Timestamp:
         raise Unfit(msg) from None
 
 
+def _settled(value: Any, name: str) -> Any:
+    """Return a column of objects as one of what they are, which its type does not tell.
+
+    Objects and a text are never equal, so that a comparison would leave out all rows.
+    """
+    if isinstance(value, list):
+        msg = f"{name} is a list, which stands on the right of in alone"
+        raise Unfit(msg)
+    if not isinstance(value, pd.Series) or value.dtype != object:
+        return value
+    kind = pd.api.types.infer_dtype(value, skipna=True)
+    if kind in {"date", "datetime"}:
+        return value.astype("datetime64[us]")
+    if kind == "boolean":
+        return value.astype("boolean")
+    if kind not in OBJECTS:
+        msg = f"{name} holds what cannot be compared: {kind}"
+        raise Unfit(msg)
+    return value
+
+
+OBJECTS = {
+    "empty": "any",
+    "string": "text",
+    "integer": "number",
+    "floating": "number",
+    "mixed-integer-float": "number",
+    "decimal": "decimal",
+}
+"""What pandas finds in a column of objects."""
 KINDS = {bool: "bool", int: "number", float: "number", str: "text", pd.Timestamp: "date"}
 
 
@@ -82,34 +120,60 @@ def _kind(value: Any) -> str:
         return "number"
     if pd.api.types.is_datetime64_any_dtype(dtype):
         return "date"
+    if value.dtype == object:
+        return OBJECTS[pd.api.types.infer_dtype(value, skipna=True)]
     return "text" if isinstance(dtype, pd.StringDtype) else "any"
 
 
 def _called(kind: str) -> str:
-    return {"bool": "a boolean", "number": "a number", "date": "a date", "text": "text"}[kind]
+    return "text" if kind == "text" else f"a {'boolean' if kind == 'bool' else kind}"
 
 
 def _read(text: str, kind: str, left: str) -> Any:
     try:
         if kind == "bool":
             return {"true": True, "false": False}[text.strip().lower()]
-        try:
-            return int(text)
-        except ValueError:
-            return float(text)
+        return int(text) if _INT.fullmatch(text) else _float(text)
     except (KeyError, ValueError):
-        msg = f"{left} is {_called(kind)}, and {text!r} is none"
-        raise Unfit(msg) from None
+        raise _none(left, kind, text) from None
+
+
+def _float(text: str) -> float:
+    number = float(text)
+    if math.isnan(number) or "_" in text:
+        raise ValueError(text)
+    return number
+
+
+def _decimal(value: str | float, left: str) -> Decimal:
+    """Return a number as it is written: 0.1 is a tenth."""
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise _none(left, "decimal", value) from None
+    if number.is_nan():
+        raise _none(left, "decimal", value)
+    return number
+
+
+def _none(left: str, kind: str, value: Any) -> Unfit:
+    return Unfit(f"{left} is {_called(kind)}, and {value!r} is none")
 
 
 def _same_zone(one: Any, other: Any, left: str) -> tuple[Any, Any]:
     """Return dates of which both or none have a time zone; without one they are UTC."""
     try:
-        moment = pd.Timestamp(other) if isinstance(other, str) else other
+        moment = _moment(other) if isinstance(other, str) else other
     except ValueError:
-        msg = f"{left} is a date, and {other!r} is none"
-        raise Unfit(msg) from None
+        raise _none(left, "date", other) from None
     return _as_zoned(one, like=moment), _as_zoned(moment, like=one)
+
+
+def _moment(text: str) -> pd.Timestamp:
+    moment = pd.Timestamp(text)
+    if pd.isna(moment) or text.strip().lower() in {"now", "today"}:  # the moment of reading
+        raise ValueError(text)
+    return moment
 
 
 def _as_zoned(value: Any, like: Any) -> Any:

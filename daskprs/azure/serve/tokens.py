@@ -18,13 +18,15 @@ from daskprs.yaml_files.form import Form, filled, works
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 VARIABLE = "DASKPRS_SERVE_TOKENS"
 """The environment variable that may hold what a file of tokens holds."""
 SHORTEST = 16
 CHARACTERS = f"at least {SHORTEST} letters, digits or signs of ASCII, without spaces"
 _TOKEN = re.compile(rf"[!-~]{{{SHORTEST},}}")
+_PLACE = re.compile(r"^.*?:[0-9]+:[0-9]+(?=: )", re.MULTILINE)
+NO_KEY = "there is no key"
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
 
@@ -82,7 +84,7 @@ class Tokens:
         """
         if path is not None:
             _refuse_open_file(Path(path))
-            return cls(_tokens(Document.read(path)), audience)
+            return cls(_tokens(_document(lambda: Document.read(path))), audience)
         text = os.environ.get(VARIABLE, "").strip()
         if not text:
             msg = (
@@ -90,7 +92,7 @@ class Tokens:
                 f"them by --tokens, or put one into the environment variable {VARIABLE}."
             )
             raise OptionError(msg)
-        return cls(_tokens(Document(text, VARIABLE)), audience)
+        return cls(_tokens(_document(lambda: Document(text, VARIABLE))), audience)
 
     def caller(self, authorization: str | None, now: datetime) -> str:
         """Return the name of the token in a header ``Authorization``.
@@ -122,6 +124,29 @@ class Tokens:
         return found.name
 
 
+def _document(read: Callable[[], Document]) -> Document:
+    """Return what holds tokens; of what is no YAML only the place is told."""
+    try:
+        return read()
+    except YamlError as error:
+        places = _PLACE.findall(str(error))
+        if not places:  # it is not there, or cannot be read
+            raise
+        told = (
+            "this is no YAML, or a key twice; what stands here is not shown, for it may be a token"
+        )
+        raise YamlError("\n".join(f"{place}: {told}" for place in places)) from None
+
+
+def _unshown(mistake: Mistake) -> Mistake:
+    """Return a mistake without the value, or the key, that may be a token in the wrong place."""
+    told = mistake.told.partition(", not ")[0]
+    if told.startswith(NO_KEY) and "did you mean" not in told:
+        key = mistake.key.rpartition(".")[0]
+        return mistake._replace(key=key, told=f"it has an unknown key;{told.partition(';')[2]}")
+    return mistake._replace(told=told)
+
+
 def _tokens(document: Document) -> list[Token]:
     """Return what is in a document: one token as plain text, or the form."""
     if isinstance(document.content, str):
@@ -130,7 +155,7 @@ def _tokens(document: Document) -> list[Token]:
             raise YamlError(msg)
         return [Token("token", digest_of(document.content))]
     form, mistakes = filled(TokensForm, document.content, document)
-    refuse(mistakes)
+    refuse(map(_unshown, mistakes))
     assert form is not None  # noqa: S101 - it was refused else
     refuse(
         Mistake(document.place(("tokens", at)), f"tokens[{at}]", told)
@@ -163,10 +188,7 @@ def _wrong(form: TokenForm) -> Iterator[str]:
         except ValueError:
             aware = False
         if not aware:
-            yield (
-                "expires: write a time with its zone, as 2027-01-31T12:00:00Z, "
-                f"not {form.expires!r}"
-            )
+            yield "expires: write a time with its zone, as 2027-01-31T12:00:00Z"
 
 
 def digest_of(token: str) -> bytes:

@@ -98,6 +98,31 @@ def test_mistakes_in_a_file_are_told_in_one_go(file: Path) -> None:
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"tokens: {SECRET}",
+        f"tokens: [{SECRET}]",
+        f"- {SECRET}",
+        f"tokens: [{{name: [{SECRET}], token: {SECRET}}}]",
+        f"tokens: [{{name: a, token: {SECRET}, {SECRET}: 1}}]",
+        f"tokens: [{{name: a, token: {SECRET}, {SECRET}: 1, {SECRET}: 1}}]",
+        f"{SECRET}: {{name: a}}",
+        f"tokens: [{{name: a, token: *{SECRET}}}]",
+        f"tokens: [{{name: a, token: !{SECRET} x}}]",
+        f"tokens: [{{name: a, token: {SECRET}, expires: {SECRET}}}]",
+        f"tokens: [{{name: a, token: {SECRET}, audience: [{SECRET}]}}]",
+        f'tokens: [{{name: a, token: "{SECRET}',
+    ],
+)
+def test_a_token_in_the_wrong_place_is_not_shown(file: Path, text: str) -> None:
+    """Messages go to logs that others read; they name the place."""
+    file.write_text(text)
+    with pytest.raises(YamlError, match=f"{file}:1:") as caught:
+        Tokens.given(str(file), HOME)
+    assert SECRET not in str(caught.value)
+
+
 def test_a_short_token_is_refused_without_being_shown(file: Path) -> None:
     """Sixteen characters at least."""
     file.write_text("tokens: [{name: a, token: s3cret}]")

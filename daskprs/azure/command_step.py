@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from daskprs.yaml_files.mistakes import Mistake
 
 SHELL = "bash"
+ROOT_RUN_ID = "AZUREML_ROOT_RUN_ID"
 SCRIPTS = re.compile(r"(?:^|[\s;&|(])python3?\s+(?:-u\s+)?([^\s;&|<>$'\"-][^\s;&|<>$'\"]*\.py)\b")
 """Scripts that a command runs, as far as they can be told without running it."""
 INSTALLS = re.compile(r"\b(pip3?|conda|mamba|uv)\s+(\w+\s+)*install\b")
@@ -114,7 +115,7 @@ class CommandStep:
     def _variables(self, given: Mapping[str, str]) -> dict[str, str]:
         """Return what Azure puts into the environment of a command, and the user."""
         name = self._wiring.resolved(self._step, Reference("name")) or self._step.name
-        found = {"AZUREML_RUN_ID": name, "AZUREML_ROOT_RUN_ID": self._wiring.folder.path.name}
+        found = {"AZUREML_RUN_ID": name, ROOT_RUN_ID: self._wiring.folder.path.name}
         for port, bound in self._inputs.items():
             found[f"AZURE_ML_INPUT_{port}"] = bound.text or ""
         for port, bound in self._outputs.items():

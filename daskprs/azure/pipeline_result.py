@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 COMPLETED, FAILED, CANCELED, NOT_STARTED = "Completed", "Failed", "Canceled", "NotStarted"
@@ -56,5 +57,12 @@ class PipelineResult:
         for name, step in self.steps.items():
             took = f"{step.elapsed_s:.1f} s" if step.elapsed_s else ""
             lines.append(f"  {name:<{width}}  {step.status:<11} {took}".rstrip())
+            lines += [f"    {port}: {path}" for port, path in self._own_outputs(step)]
         lines += [f"  {name:<{width}}  {path}" for name, path in self.outputs.items()]
         return "\n".join([*lines, f"  {'folder':<{width}}  {self.folder}"])
+
+    def _own_outputs(self, step: StepResult) -> Iterator[tuple[str, Path]]:
+        """Yield what a step has written that is no output of the pipeline."""
+        for port, path in step.outputs.items():
+            if path not in self.outputs.values() and path.exists():
+                yield port, path

@@ -1,25 +1,29 @@
 """Reuse: a step that would do what an earlier run has done gives that run's result.
 
 Results are known by the content of what they were made from: the input (path, size and time of
-each file), the files beside the script, arguments, side inputs, and the options that change what
-comes out. Neither installed packages nor the cluster count.
+each file), the files beside the script, arguments and the files that they name, side inputs, and
+the options that change what comes out or which mini-batches fail. Neither installed packages nor
+the cluster count.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs import __version__
 from daskprs.agent.side_inputs import side_inputs_of, version_of
 from daskprs.job_folder import whole_file
 from daskprs.output.remote import is_remote
 from daskprs.result import ParallelRunResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from daskprs.azure.task import Task
     from daskprs.checked_call import CheckedCall
@@ -27,6 +31,12 @@ if TYPE_CHECKING:
 
 FORM = 1
 OUTPUT = "output"
+LIMITS = (
+    *("error_threshold", "allowed_failed_count", "allowed_failed_percent", "fail_on_timeout"),
+    *("run_max_try", "run_invocation_timeout", "task_overhead_timeout", "init_timeout"),
+    *("progress_update_timeout", "agent_memory_limit"),
+)
+"""Options that decide which mini-batches fail, and whether that matters."""
 
 
 class Kept(NamedTuple):
@@ -137,7 +147,12 @@ def run_or_reuse(
     return Outcome(result, is_reused=False)
 
 
-def key_of(call: CheckedCall, moved: Mapping[str, str]) -> str | None:
+def key_of(
+    call: CheckedCall,
+    moved: Mapping[str, str],
+    made: Collection[str] = (),
+    others: Mapping[str, str] | None = None,
+) -> str | None:
     """Return what a call is known by; None of one that cannot be known.
 
     Parameters
@@ -146,16 +161,23 @@ def key_of(call: CheckedCall, moved: Mapping[str, str]) -> str | None:
         The call.
     moved
         Paths that are others in each run, and names that stand for them.
+    made
+        Paths of outputs.
+    others
+        What else a script reads: paths, by name.
 
     """
     if call.kept["objects"] or is_remote(call.named_output_dir):
         return None
     call.script.look(exclude=(call.folder.path, call.output_dir))
-    options = call.options.of_results()
+    options = {**call.options.of_results(), **{name: call.options[name] for name in LIMITS}}
     sides = {one.name: one.version for one in side_inputs_of(call.options.side_inputs)}
     parts = {
         "form": FORM,
+        "daskprs": __version__,
         "input": _input_of(call, moved),
+        "files": files_named(call.options.arguments or (), {*made, str(call.output_dir)}),
+        "others": {name: version_of(Path(place)) for name, place in (others or {}).items()},
         "script": call.script.fingerprint(),
         "options": {**options, "side_inputs": sides},
         "output_dir": str(call.output_dir),
@@ -166,16 +188,28 @@ def key_of(call: CheckedCall, moved: Mapping[str, str]) -> str | None:
 def _input_of(call: CheckedCall, moved: Mapping[str, str]) -> Any:
     """Return what an input is known by: in a folder that is another in each run, without it."""
     data = call.kept["data"]
-    if isinstance(data, str) and any(data.startswith(f"{path}/") for path in moved):
+    if isinstance(data, str) and any(f"{data}/".startswith(f"{path}/") for path in moved):
         return {"path": data, "version": version_of(Path(data))}
     return call.source.fingerprint()
+
+
+def files_named(words: Iterable[str], made: Collection[str]) -> dict[str, str]:
+    """Return what files are known by whose whole paths are among words, outputs left out."""
+    found = {}
+    for word in words:
+        path = word.partition("=")[2] if word.startswith("-") else word
+        ours = any(path == one or path.startswith(f"{one}/") for one in made)
+        if path.startswith("/") and not ours and os.path.isfile(path):  # noqa: PTH113 - any text
+            found[path] = version_of(Path(path))
+    return found
 
 
 def digest_of(parts: Mapping[str, Any], moved: Mapping[str, str]) -> str:
     """Return a digest of JSON values, with names for what is another path in each run."""
     text = json.dumps(parts, sort_keys=True)
-    for path, name in moved.items():
-        text = text.replace(json.dumps(path)[1:-1], name)
+    for path in sorted(moved, key=len, reverse=True):  # a name is no part of a longer one
+        whole = rf"(?<![\w.-]){re.escape(json.dumps(path)[1:-1])}(?![\w.-])"
+        text = re.sub(whole, moved[path].replace("\\", r"\\"), text)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.agent.side_inputs import version_of
 from daskprs.agent.snapshot import digests_of, source_files
-from daskprs.azure.command_step import Command
-from daskprs.azure.reuse import FORM, Results, digest_of, key_of
+from daskprs.agent.stand_ins import ASSETS_VARIABLE
+from daskprs.azure.command_step import ROOT_RUN_ID, Command
+from daskprs.azure.reuse import FORM, Results, digest_of, files_named, key_of
 from daskprs.errors import DaskprsError
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import has_begun
@@ -61,22 +64,55 @@ class StepReuse:
 
     def _key(self, step: Step) -> str | None:
         """Return what a step is known by now that its inputs are there; None: it cannot be."""
-        moved = {str(self._folder): "{run}", self._folder.path.name: "{run}"}
+        moved = self._moved(step)
         if isinstance(step.work, Command):
             return self._key_of_command(step, step.work, moved)
         try:
-            return key_of(step.work.checked(overwrite=True), moved)
+            call = step.work.checked(overwrite=True)
+            variables = call.options.environment_variables or {}
+            assets = json.loads(variables.get(ASSETS_VARIABLE, "{}"))
+            return key_of(call, moved, _made(step), assets)
         except DaskprsError:
             return None  # its process will say so
 
+    def _moved(self, step: Step) -> dict[str, str]:
+        """Return what is called by this run, and names for it."""
+        run = self._folder.path.name
+        moved = {str(self._folder): "{run}", f"{run}.{step.name}": f"{{run}}.{step.name}"}
+        for kind, bounds in (("input", step.inputs), ("output", step.outputs)):
+            for name, bound in bounds.items():
+                named = bound.is_path and any(
+                    part == run or part.startswith(f"{run}.") for part in bound.path.parts
+                )
+                if named and (kind == "output" or bound.maker is not None):
+                    moved[str(bound.path)] = f"{{{kind}.{name}}}"
+        return moved
+
     def _key_of_command(self, step: Step, command: Command, moved: dict[str, str]) -> str:
         code = command.code
+        own = (ROOT_RUN_ID, self._folder.path.name)
+        variables = {k: v for k, v in command.variables.items() if (k, v) != own}
         paths = {name: bound.path for name, bound in step.inputs.items() if bound.is_path}
         parts = {
             "form": FORM,
-            "command": command.record() | {"code": None},
+            "files": files_named(_words(command.line), _made(step)),
+            "command": command.record() | {"code": None, "variables": variables},
             "code": {} if code is None else digests_of(code, source_files(code)),
             "inputs": {name: version_of(path) for name, path in paths.items()},
             "outputs": {name: str(bound.path) for name, bound in step.outputs.items()},
         }
         return digest_of(parts, moved)
+
+
+def _made(step: Step) -> set[str]:
+    return {str(bound.path) for bound in step.outputs.values()}
+
+
+def _words(line: str) -> list[str]:
+    """Return the words of a command, as a shell would see them if they are nothing special."""
+    try:
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.whitespace_split = True
+        return list(words)
+    except ValueError:
+        return line.split()

@@ -196,6 +196,7 @@ def test_a_preparing_component_and_a_parallel_step_run_by_one_command(home: Path
     assert "warning: jobs.score.task.program_arguments: --resource_monitor_interva" in done.stderr
     assert done.stderr.count("settings.default_compute, jobs.prepare.compute, jobs.score") == 1
     assert "<daskprs pipeline Completed>" in done.stdout
+    assert f"    rows: {home}/store/job.score/aggregated_returns.csv\n" in done.stdout
     assert not (home / "prepare/outputs").exists()
 
 

@@ -118,6 +118,67 @@ def test_what_has_changed_is_run_and_so_is_what_hangs_on_it(project: Project) ->
     assert reused == ["prepare"]
 
 
+def test_the_name_of_a_run_is_no_value_of_its_steps(project: Project) -> None:
+    """A run that is called by its day gives no result to that of another day."""
+    project.file.write_text(
+        "inputs: {day: some}\n"
+        "jobs:\n"
+        "  tell:\n"
+        "    command: echo ${{inputs.day}} > ${{outputs.o}}/day.txt\n"
+        "    inputs: {day: '${{parent.inputs.day}}'}\n"
+        "    outputs: {o: {path: 'azureml://datastores/blobs/paths/${{name}}/o'}}\n"
+    )
+    project.root.joinpath("blobs").mkdir()
+    reused: list[str] = []
+    for day, folder in (("monday", "monday"), ("tuesday", "tuesday"), ("tuesday", "again")):
+        result = run_pipeline(
+            project.file,
+            inputs={"day": day},
+            datastores={"blobs": project.root / "blobs"},
+            job_dir=project.root / "runs" / folder,
+            show=reused.append,
+        )
+        place = result.steps["tell"].outputs["o"]
+        assert (place / "day.txt").read_text() == f"{day}\n"
+        assert place == project.root / f"blobs/{folder}.tell/o"
+    assert sum(": reused, " in line for line in reused) == 1
+
+
+def test_files_that_are_named_by_words_or_assets_count(project: Project) -> None:
+    """Though they are no inputs: a script can open them."""
+    words, model = project.root / "words.txt", project.root / "model"
+    model.mkdir()
+    command = f"test -e {words}; python numbers.py ${{{{inputs.last}}}} ${{{{outputs.numbers}}}}"
+    named = f"jobs.prepare.command={command}"
+    arguments = f"jobs.square.task.program_arguments=--words={words} --notes ${{{{outputs.notes}}}}"
+
+    def run() -> list[str]:
+        return project.run(overrides=[named, arguments], assets={"model:1": model})[1]
+
+    run()
+    assert run() == ["prepare", "square"]
+    words.write_text("one")
+    assert run() == []
+    assert run() == ["prepare", "square"]
+    (model / "m.txt").write_text("m")
+    assert run() == ["prepare"]
+
+
+def test_a_result_that_lacks_rows_is_not_taken_under_other_limits(project: Project) -> None:
+    """What failed for want of time or tries may well succeed with more."""
+    failing = SQUARE.replace("    return", "    assert len(files) > 1\n    return")
+    (project.code / "square.py").write_text(failing)
+    few = "jobs.square.retry_settings.max_retries=0"
+    _, reused = project.run(overrides=[few])
+    _, reused = project.run(overrides=[few])
+    assert reused == ["prepare", "square"]
+    for more in ("retry_settings={max_retries: 1}", "retry_settings={max_retries: 0, timeout: 99}"):
+        _, reused = project.run(overrides=[f"jobs.square.{more}"])
+        assert reused == ["prepare"]
+    with pytest.raises(PipelineFailed):
+        project.run(overrides=[few, "jobs.square.mini_batch_error_threshold=0"])
+
+
 @pytest.mark.parametrize(
     ("override", "others"),
     [

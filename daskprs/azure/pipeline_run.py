@@ -20,6 +20,7 @@ from daskprs.azure.pipeline_result import (
     PipelineResult,
     StepResult,
 )
+from daskprs.azure.step_leftovers import clear
 from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.step_process import StepProcess
 from daskprs.azure.step_reuse import StepReuse
@@ -153,6 +154,8 @@ class PipelineRun:
         """Say whether this run, or an earlier one, has done the step already."""
         if self._keep(step):
             return True
+        if self._before.get(step.name, {}).get("status") != COMPLETED:
+            clear(step, self._folder)
         there = self._reuse.taken(step)
         if there is None:
             return False
@@ -175,6 +178,7 @@ class PipelineRun:
 
     def _start(self, step: Step) -> None:
         self._anew.add(step.name)
+        clear(step, self._folder)
         for bound in step.outputs.values():
             place = bound.path.parent if bound.is_file else bound.path
             place.mkdir(parents=True, exist_ok=True)

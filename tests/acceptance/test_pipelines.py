@@ -359,6 +359,39 @@ def test_a_step_that_was_changed_is_run_again_with_what_needs_it(failing: str, h
     assert started == ["bad", "last"]
 
 
+def test_what_a_step_left_when_it_failed_is_no_output_of_the_next_try(home: Path) -> None:
+    """Nor what it wrote before it was changed; a folder of the user's is left as it is."""
+    write(src__rows_py="def run(mini_batch):\n    return ['row'] * len(mini_batch)\n")
+    text = """\
+outputs: {rows: {type: uri_file}}
+jobs:
+  write:
+    command: echo $$ > ${{outputs.o}}/$$.txt; touch ${{outputs.mine}}/$$ outputs/$$; test -e HOME/on
+    outputs: {o: {type: uri_folder}, mine: {type: uri_folder, path: ./mine}}
+  score:
+    type: parallel
+    inputs: {i: "${{parent.jobs.write.outputs.o}}"}
+    outputs: {rows: "${{parent.outputs.rows}}"}
+    input_data: ${{inputs.i}}
+    task: {code: ./src, entry_script: rows.py, append_row_to: "${{outputs.rows}}"}
+""".replace("HOME", str(home))
+    with pytest.raises(PipelineFailed):
+        run(text, job_dir="job")
+    (home / "on").touch()
+    result = run(text, job_dir="job", resume=True)
+    assert result.outputs["rows"].read_text() == "row\n"
+    assert [len(list((home / place).iterdir())) for place in ("job/write/outputs", "mine")] == [
+        1,
+        2,
+    ]
+    (home / "src/rows.py").write_text(
+        "def run(mini_batch):\n    return ['new'] * len(mini_batch)\n"
+    )
+    changed = text.replace("inputs.i}}\n    task", 'inputs.i}}\n    mini_batch_size: "2"\n    task')
+    result = run(changed, job_dir="job", resume=True)
+    assert result.outputs["rows"].read_text() == "new\n"
+
+
 def test_a_failure_ends_what_runs_unless_the_pipeline_goes_on() -> None:
     """Also a process that a command has left in the background."""
     text = """\

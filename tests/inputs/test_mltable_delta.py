@@ -70,6 +70,14 @@ def test_the_latest_version_is_the_default_and_that_of_a_far_future(
     assert got.sort_values("a")["b"].notna().tolist() == [False, False, False, True]
 
 
+def test_mini_batches_of_one_row_group_are_leased_together(tmp_path: Path) -> None:
+    """So that it is decoded once, as of Parquet."""
+    batches = list(open_source(delta_table(tmp_path), Reading(mini_batch_size=1)).mini_batches())
+    groups = {(one.load_group, one.piece.base.piece[:2]) for one in batches}
+    assert sorted(group for group, _ in groups) == [0, 1, 2]
+    assert len(batches) == 4
+
+
 def test_keys_that_are_folders_need_no_shuffle(tmp_path: Path) -> None:
     """Their values come from the log."""
     source = open_source(delta_table(tmp_path), Reading(partition_keys=("key",)))

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 
-from daskprs.core.mini_batch import MiniBatch, Where
+from daskprs.core.mini_batch import Where
 from daskprs.errors import InputError, LoadError
 from daskprs.inputs.arrow_pandas import OneType, ToPandas, cast, one_type
-from daskprs.inputs.parquet import MOST_ROWS_OF_GROUP
 from daskprs.inputs.parquet_schema import nulls_of
-from daskprs.inputs.sizes import bytes_per_mini_batch
+from daskprs.inputs.row_groups import Named, RowGroupReader, RowGroups
 from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
 
+    from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.mltable.read import Written
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Unit
-
-
-class Group(NamedTuple):
-    """One row group of a version."""
-
-    file: int
-    number: int
-    rows: int
-    size_bytes: int
 
 
 def open_delta(written: Written, reading: Reading) -> DeltaSource:
@@ -93,45 +84,29 @@ class DeltaSource:
         self._place = place
         self._version = int(table.version())
         self._table_id = str(table.metadata().id)
-        self._size = bytes_per_mini_batch(reading.mini_batch_size)
         self._fragments = sorted(dataset.get_fragments(), key=lambda one: str(one.path))
         self._keys = list(table.metadata().partition_columns)
         self._values = _partition_values(table, self._keys)
         self._plain = dataset.schema.remove_metadata()
-        self._groups: list[Group] = []
-        with_nulls = self._met()
-        if reading.partitions is not None:
-            reading.partitions.check(len(self._groups))
-            wanted = set(reading.partitions.wanted)
-            self._groups = [one for at, one in enumerate(self._groups) if at in wanted]
+        footers = [one.metadata for one in self._fragments]
+        with_nulls = self._nulls(footers)
+        self._groups = RowGroups(footers, reading)
         self._types = one_type(self._plain, with_nulls)
 
     def prepare(self, scratch: Path) -> None:
         """Do nothing: the files are where they are."""
 
     def mini_batches(self) -> Iterator[MiniBatch]:
-        """Yield slices of row groups, by file, in order of path."""
-        index = first = 0
-        for group in self._groups:
-            path = self._fragments[group.file].path
-            rows = self._rows_of(group)
-            for start in range(0, group.rows, rows):
-                count = min(rows, group.rows - start)
-                yield MiniBatch(
-                    index=index,
-                    piece=(group.file, group.number, start, count),
-                    identity=f"{self._table_id}|{path}|{group.number}|{start}-{start + count}",
-                    items=count,
-                    size_bytes=group.size_bytes * count // group.rows,
-                    row_lower_bound=first,
-                    label=f"{path}, row group {group.number}, rows {start}-{start + count}",
-                )
-                index += 1
-                first += count
+        """Return slices of row groups, by file, in order of path."""
+        return self._groups.mini_batches(self._named)
+
+    def _named(self, file: int) -> Named:
+        path = self._fragments[file].path
+        return Named(f"{self._table_id}|{path}", path)
 
     def count(self) -> int:
         """Return how many mini-batches there are."""
-        return sum(-(-group.rows // self._rows_of(group)) for group in self._groups)
+        return self._groups.count()
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on: no file of a version ever changes."""
@@ -143,9 +118,13 @@ class DeltaSource:
             "schema": str(self._types.schema),
         }
 
-    def reader(self) -> DeltaReader:
+    def reader(self) -> RowGroupReader:
         """Return the reader for the agents."""
-        return DeltaReader(self._fragments, self._plain, self._types)
+        return RowGroupReader(self._files)
+
+    @cached_property
+    def _files(self) -> DeltaFiles:
+        return DeltaFiles(self._fragments, self._plain, self._types)
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, the row group, and which of its rows."""
@@ -155,7 +134,7 @@ class DeltaSource:
 
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""
-        return self.reader().to_pandas.meta()
+        return self._files.to_pandas.meta()
 
     @property
     def path_names(self) -> list[str]:
@@ -170,19 +149,14 @@ class DeltaSource:
         """Return what the folders of a file stand for."""
         return self._values[_decoded(path)]
 
-    def _met(self) -> set[str]:
-        """Note the row groups of all files, and return the columns that hold nulls somewhere."""
-        with_nulls = set[str]()
-        for place, fragment in enumerate(self._fragments):
-            metadata = fragment.metadata
+    def _nulls(self, footers: Sequence[Any]) -> set[str]:
+        """Return the columns that hold nulls somewhere."""
+        found = set[str]()
+        for fragment, metadata in zip(self._fragments, footers, strict=True):
             own = metadata.schema.to_arrow_schema()
-            with_nulls |= nulls_of(metadata, own)
-            for number in range(metadata.num_row_groups):
-                group = metadata.row_group(number)
-                size = Group(place, number, group.num_rows, group.total_byte_size)
-                self._groups.append(size)
-            with_nulls |= self._lacks(fragment.path, own.names) if metadata.num_rows else set()
-        return with_nulls
+            found |= nulls_of(metadata, own)
+            found |= self._lacks(fragment.path, own.names) if metadata.num_rows else set()
+        return found
 
     def _lacks(self, path: str, names: list[str]) -> set[str]:
         """Return the columns that are null in a file since it has not got them."""
@@ -190,52 +164,31 @@ class DeltaSource:
         lacking = {name for name in self._plain.names if name not in names}
         return {name for name in lacking if carried.get(name) is None}
 
-    def _rows_of(self, group: Group) -> int:
-        return max(1, group.rows * self._size // max(1, group.size_bytes))
 
-
-class DeltaReader:
-    """Decodes a row group once, and slices it for the mini-batches that follow in it."""
+class DeltaFiles:
+    """Decodes row groups of the files of a version."""
 
     def __init__(self, fragments: list[Any], schema: pa.Schema, types: OneType) -> None:
         self._fragments = fragments
         self._plain = schema
         self._types = types
-        self._decoded: tuple[int, int] | None = None
-        self._table: pa.Table | None = None
 
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
-        """Return the rows of a slice, with a new index."""
-        file, group, start, count = mini_batch.piece
-        if self._table is None or self._decoded != (file, group):
-            self._table = None  # never two row groups at a time
-            self._table = self._decode(file, group)
-            self._decoded = (file, group)
-        return self.to_pandas.frame(self._table.slice(start, count))
+    def name(self, file: int) -> str:
+        """Return the path of a file below the table's folder."""
+        return str(self._fragments[file].path)
 
-    def close(self) -> None:
-        """Let go of the row group."""
-        self._table = None
-
-    def keep_places(self) -> None:
-        """Do nothing: a slice says where its rows are."""
-
-    def offsets(self, mini_batch: MiniBatch) -> list[int]:
-        """Return a number for each row of a mini-batch that no other row of its file has."""
-        _, group, start, count = mini_batch.piece
-        return [group * MOST_ROWS_OF_GROUP + row for row in range(start, start + count)]
-
-    def place(self, mini_batch: MiniBatch, row: int) -> str:
-        """Return the file, row group and row, for people."""
-        file, group, start, _ = mini_batch.piece
-        return f"{self._fragments[file].path}, row group {group}, row {start + row}"
+    def frame(self, file: int, rows: pa.Table) -> pd.DataFrame:
+        """Return rows; what folders are named by is in them already."""
+        del file
+        return self.to_pandas.frame(rows)
 
     @cached_property
     def to_pandas(self) -> ToPandas:
         """What makes frames of the table."""
         return ToPandas(self._types.schema.empty_table(), self._types.objects)
 
-    def _decode(self, file: int, group: int) -> pa.Table:
+    def decode(self, file: int, group: int) -> pa.Table:
+        """Return a row group with the types of all."""
         fragment, schema = self._fragments[file], self._types.schema
         where = f"{fragment.path}, row group {group}"
         try:

@@ -150,6 +150,25 @@ def test_a_sample_is_the_same_for_every_size(
     assert got["number"].is_monotonic_increasing
 
 
+def test_files_of_one_name_in_two_folders_are_sampled_independently(tmp_path: Path) -> None:
+    """Rows at the same place, and the files themselves, have chances of their own."""
+    text = "a\n" + "".join(f"{number}\n" for number in range(100))
+    folders = [{"folder": "one"}, {"folder": "two"}]
+    half = {"take_random_sample": {"probability": 0.5}}
+    read = {"read_delimited": {"include_path_column": True}}
+    content = {"paths": folders, "transformations": [read, half]}
+    files = {f"{folder}/{at}.csv": text for folder in ("one", "two") for at in range(20)}
+    rows = rows_of(mltable(tmp_path, content, files))
+    is_one = rows["Path"].str.contains("/one/")
+    assert 800 < is_one.sum() < 1200
+    assert list(rows["a"][is_one]) != list(rows["a"][~is_one])
+    content["transformations"] = [half]
+    source = open_source(mltable(tmp_path, content, files), Reading(mini_batch_size=100))
+    paths = [path for one in source.mini_batches() for path in source.reader().load(one)]
+    kept = [{Path(one).name for one in paths if f"/{folder}/" in one} for folder in ("one", "two")]
+    assert kept[0] != kept[1]
+
+
 def test_a_second_sample_and_another_seed_draw_other_rows(tmp_path: Path) -> None:
     """Of half of the rows half; and nobody draws what another seed has drawn."""
     half = {"take_random_sample": {"probability": 0.5}}

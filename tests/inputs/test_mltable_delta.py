@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+import yaml
 from mltables import mltable, rows_of
 
 from daskprs.errors import InputError, YamlError
@@ -76,6 +77,23 @@ def test_mini_batches_of_one_row_group_are_leased_together(tmp_path: Path) -> No
     groups = {(one.load_group, one.piece.base.piece[:2]) for one in batches}
     assert sorted(group for group, _ in groups) == [0, 1, 2]
     assert len(batches) == 4
+
+
+def test_a_sample_stays_the_same_where_the_table_is_moved(tmp_path: Path) -> None:
+    """It is drawn by the paths below the table's folder."""
+    folder = delta_table(tmp_path)
+    sample = {"take_random_sample": {"probability": 0.5}}
+    content = {
+        "paths": [{"folder": "data"}],
+        "transformations": [{"read_delta_lake": None}, sample],
+    }
+    more = pa.table({"a": list(range(5, 105)), "key": ["x"] * 100})
+    deltalake.write_deltalake(str(folder / "data"), more, mode="append", schema_mode="merge")
+    (folder / "MLTable").write_text(yaml.safe_dump(content))
+    before = rows_of(folder)
+    after = rows_of(folder.rename(tmp_path / "moved"))
+    assert 20 < len(before) < 80
+    assert list(before["a"]) == list(after["a"])
 
 
 def test_keys_that_are_folders_need_no_shuffle(tmp_path: Path) -> None:

@@ -129,8 +129,16 @@ class DeltaSource:
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, the row group, and which of its rows."""
         file, group, start, count = mini_batch.piece
-        path = f"{self._place.rstrip('/')}/{self._fragments[file].path}"
+        path = self._path(file)
         return Where(paths=(path,), row_group=group, rows=(start, start + count))
+
+    def own_names(self) -> Iterator[tuple[str, str]]:
+        """Yield the path of each file, and what it is called below the folder of the table."""
+        for at, fragment in enumerate(self._fragments):
+            yield self._path(at), str(fragment.path)
+
+    def _path(self, file: int) -> str:
+        return f"{self._place.rstrip('/')}/{self._fragments[file].path}"
 
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""

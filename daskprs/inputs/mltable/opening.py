@@ -22,6 +22,7 @@ from daskprs.inputs.mltable.form import (
 from daskprs.inputs.mltable.formats import format_of
 from daskprs.inputs.mltable.narrowing import narrowed, needed
 from daskprs.inputs.mltable.paths_source import open_paths
+from daskprs.inputs.mltable.place import own_names
 from daskprs.inputs.mltable.read import Written, read_mltable
 from daskprs.inputs.mltable.source import MLTableSource, PlacedSource
 from daskprs.inputs.mltable.steps import Keep, Sample
@@ -188,9 +189,15 @@ def _with_steps(written: Written, reading: Reading, base: _Base) -> Opened:
     source, steps = _narrowed(base, steps, builder)
     told = [one.model_dump(exclude_unset=True) for one in written.transformations]
     is_sampled = any(isinstance(step, Sample) for step in steps)
-    names = {file.path: file.relative or file.name for file in base.files if is_sampled}
-    table = MLTableSource(source, steps, told, names)
+    table = MLTableSource(source, steps, told, _names(base) if is_sampled else {})
     return Opened(table, list(table.meta().columns))
+
+
+def _names(base: _Base) -> dict[str, str]:
+    """Return a name for each file that it keeps wherever its folder lies."""
+    if base.kind is None:
+        return dict(base.source.own_names())  # type: ignore[attr-defined]
+    return dict(zip(base.files.paths(), own_names(base.files), strict=True))
 
 
 def _narrowed(base: _Base, steps: list[Step], builder: Builder) -> tuple[PlacedSource, list[Step]]:

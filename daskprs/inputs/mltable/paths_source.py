@@ -14,6 +14,7 @@ from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.mltable.building import Builder
 from daskprs.inputs.mltable.formats import format_of
+from daskprs.inputs.mltable.place import own_names
 from daskprs.inputs.mltable.steps import Piece, run
 from daskprs.inputs.partitions import Partitions
 from daskprs.inputs.path_columns import PATH, PathColumns
@@ -23,7 +24,6 @@ from daskprs.yaml_files.mistakes import refuse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.mltable.read import Written
     from daskprs.inputs.reading import Reading
 
@@ -79,7 +79,7 @@ def _kept(written: Written, files: FileList, reading: Reading) -> list[int]:
     builder = Builder(written, table.iloc[:0], names, lambda: [table])
     builder.add_all()
     refuse(builder.mistakes)
-    offsets = [_number_of(file) for file in files]
+    offsets = [_number_of(name) for name in own_names(files)]
     piece = Piece(
         table, (0,) * len(builder.steps), "", lambda: offsets, lambda row: files[row].path
     )
@@ -105,7 +105,6 @@ def _partitions(written: Written, count: int) -> list[int]:
     return list(range(count))
 
 
-def _number_of(file: InputFile) -> int:
-    """Return a number that a file keeps wherever its folder lies."""
-    name = (file.relative or file.name).encode("utf-8", "surrogateescape")
-    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "big")
+def _number_of(name: str) -> int:
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -10,7 +11,9 @@ from urllib.parse import unquote
 from daskprs.inputs.input_file import is_url, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from daskprs.inputs.input_file import InputFile
 
 NAME = "MLTable"
 LOCAL_URL = "file://"
@@ -57,6 +60,15 @@ def without_scheme(path: str) -> str:
     if not path.startswith(LOCAL_URL):
         return path
     return unquote(path.removeprefix(LOCAL_URL).removeprefix("localhost"))
+
+
+def own_names(files: Iterable[InputFile]) -> Iterator[str]:
+    """Yield a name for each file that it keeps wherever its folder lies, and no other one has."""
+    known = Counter[str]()
+    for file in files:
+        name = file.relative or file.name
+        yield f"{name}|{known[name]}" if known[name] else name
+        known[name] += 1
 
 
 def _remote(url: str) -> str | None:

@@ -110,11 +110,13 @@ class ServedJob:
 
     @classmethod
     def read(cls, folder: Path) -> ServedJob | None:
-        """Return the job in a folder; None where none was accepted."""
+        """Return the job in a folder; None where none was accepted, or it is half removed."""
         try:
-            return cls(folder, Asked(**json.loads((folder / "request.json").read_bytes())))
+            job = cls(folder, Asked(**json.loads((folder / "request.json").read_bytes())))
+            is_whole = job.number > 0
         except (OSError, ValueError, TypeError):
             return None
+        return job if is_whole else None
 
     def queue(self, number: int) -> None:
         """Begin another turn, behind all that have a lower number."""
@@ -143,11 +145,12 @@ class ServedJob:
         code = self.exit_code()
         if code is not None:
             return ServedStatus(STATUS_OF_CODE.get(code, FAILED))
-        if self._of_turn("cancel").exists():
-            return ServedStatus(self._told_by_job() or CANCELED)
-        if not self._was_started():
-            return ServedStatus(QUEUED)
+        is_canceled, was_started = self._of_turn("cancel").exists(), self._was_started()
+        if not was_started:  # what the job folder tells is of an earlier turn
+            return ServedStatus(CANCELED if is_canceled else QUEUED)
         told = self._told_by_job()
+        if is_canceled:
+            return ServedStatus(told or CANCELED)
         return ServedStatus(told or FAILED, died=told is None)
 
     def is_alive(self) -> bool:

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pytest
 from polling import poll_for
 from services import PROGRAMS, LightService
 
+import daskprs
 from daskprs.azure.serve.registry import Limits, Registry
 from daskprs.azure.serve.served_job import Asked, ServedJob
 
@@ -133,8 +135,29 @@ def test_what_was_never_accepted_is_no_job(registry: Registry, tmp_path: Path) -
         folder.mkdir(parents=True)
         if content is not None:
             folder.joinpath("request.json").write_text(content)
+    folder = tmp_path / "jobs" / "batchjob-f"  # a folder whose removal was begun
+    ServedJob.create(folder, asked("batchjob-f", "2026", folder), 1)
+    folder.joinpath("ticket.1").unlink()
     registry.open()
     assert registry.listed(10, None) == ([], None)
+
+
+def test_a_resume_that_is_canceled_while_it_waits_is_canceled(tmp_path: Path) -> None:
+    """What its job folder tells is how it failed before."""
+    folder = tmp_path / "batchjob-1"
+    job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
+    with pytest.raises(daskprs.ParallelRunFailed):
+        daskprs.parallel_run(pd.DataFrame({"a": [1]}), _fails, job_dir=folder / "job")
+    job.write_end(42)
+    assert job.status().status == "Failed"
+    job.queue(2)
+    assert job.status().status == "Queued"
+    job.cancel()
+    assert job.status() == ("Canceled", False)
+
+
+def _fails(mini_batch: pd.DataFrame) -> None:
+    raise ValueError(len(mini_batch))
 
 
 def test_a_wish_to_end_that_comes_before_the_process_is_heeded(

@@ -307,6 +307,24 @@ def test_the_path_of_a_row_is_a_column_of_any_name(tmp_path: Path) -> None:
     assert rows_of(folder).to_dict("list") == {"Source": [str(folder / "a.csv")], "a": [1]}
 
 
+def test_a_column_of_the_files_keeps_its_name_where_no_path_is_asked_for(tmp_path: Path) -> None:
+    """Also one that is called as that of paths would be."""
+    read = {"read_delimited": {"path_column": "Source"}}
+    content = {"paths": [{"file": "a.csv"}], "transformations": [read]}
+    folder = mltable(tmp_path, content, {"a.csv": "Path,a\nx,1\n"})
+    assert rows_of(folder).to_dict("list") == {"Path": ["x"], "a": [1]}
+
+
+def test_a_value_is_not_true_and_false(tmp_path: Path) -> None:
+    """Nobody could say which is meant."""
+    boolean = {"true_values": ["yes", "1"], "false_values": ["no", "1"]}
+    convert = {"columns": "a", "column_type": {"boolean": boolean}}
+    steps = [READ_CSV, {"convert_column_types": [convert]}]
+    content = {"paths": [{"file": "a.csv"}], "transformations": steps}
+    with pytest.raises(YamlError, match="'1' is in true_values and in false_values"):
+        rows_of(mltable(tmp_path, content, {"a.csv": "a\n1\n"}))
+
+
 def test_columns_that_nothing_comes_of_are_not_read(tmp_path: Path) -> None:
     """So what is wrong in them does not matter; one that is only asked for is read."""
     content: dict[str, Any] = {
@@ -356,6 +374,7 @@ def test_rows_that_cannot_be_read_are_counted_all_the_same(tmp_path: Path) -> No
     [
         ("int", ["1", " 2", "3.0"], [1, 2, 3], "int64"),
         ("int", ["9007199254740993", "1"], [9007199254740993, 1], "int64"),
+        ("int", ["9007199254740993.0", "1e3"], [9007199254740993, 1000], "int64"),
         ("int", ["1", ""], [1.0, np.nan], "float64"),
         ("float", ["1", "2.5"], [1.0, 2.5], "float64"),
         ("string", ["01", "x"], ["01", "x"], "str"),
@@ -427,6 +446,9 @@ def test_columns_become_other_types_exactly(
     [
         ("int", "1.5", "'1.5', which is no int"),
         ("int", "x", "'x', which is no int"),
+        ("int", "inf", "'inf', which is no int"),
+        ("int", "1e999999999", "'1e999999999', which is no int"),
+        ("int", "9007199254740993.5", "'9007199254740993.5', which is no int"),
         ("float", "1_000.0", "'1_000.0', which is no float"),
         ("boolean", "perhaps", "'perhaps', which is no boolean"),
         (

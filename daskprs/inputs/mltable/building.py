@@ -22,6 +22,7 @@ from daskprs.inputs.mltable.steps import (
     Take,
     Unconverted,
 )
+from daskprs.inputs.path_columns import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,12 +75,12 @@ class Builder:
 
     def begin(self, path_column: str, overrides: dict[str, Any]) -> None:
         """Do what options of reading say: the name of the path column, and types."""
-        if path_column != "Path" and "Path" in self.meta.columns:
+        if path_column != PATH:
             if path_column in self.meta.columns:
                 told = f"the files have a column {path_column!r} already"
                 self.mistakes.append(self._written.mistake(0, told, "path_column"))
             else:
-                self._add(Rename("Path", path_column))
+                self._add(Rename(PATH, path_column))
         where = ("infer_column_types", "column_type_overrides")
         known = [name for name in overrides if self._known([name], 0, *where)]
         if known:

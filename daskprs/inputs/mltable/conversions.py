@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,6 +23,8 @@ EXACT = 1 << 53
 TRUE: tuple[str, ...] = ("true", "1")
 FALSE: tuple[str, ...] = ("false", "0")
 """What is a boolean, in any case, where nothing else is said."""
+MOST_DIGITS = 20
+"""Of an integer of 64 bits, and one more."""
 ISO = "ISO8601"
 TEXT = "str"
 
@@ -112,13 +115,13 @@ class Conversion(NamedTuple):
             return None
         try:
             return getattr(self, f"_{self.kind}")(value)
-        except (ValueError, OverflowError, TypeError):
+        except (ValueError, ArithmeticError, TypeError):
             raise Misfit(row, f"{_shown(value)}, which is no {self.kind}") from None
 
     def _int(self, value: Any) -> int:
         if isinstance(value, str):
             text = value.strip()
-            number: Any = int(text) if INT.fullmatch(text) else _float(text)
+            number: Any = int(text) if INT.fullmatch(text) else _decimal(text)
         else:
             number = value
         whole = int(number)
@@ -196,6 +199,14 @@ def _float(text: str) -> float:
     if "_" in text:
         raise ValueError
     return float(text)
+
+
+def _decimal(text: str) -> Decimal:
+    """Return what is written, of which a float would keep sixteen digits."""
+    number = Decimal(text)
+    if "_" in text or number.adjusted() > MOST_DIGITS:
+        raise ValueError
+    return number
 
 
 def _text_of(value: Any) -> str:

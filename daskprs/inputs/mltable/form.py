@@ -105,6 +105,9 @@ class BooleanType(Form):
         if bool(self.true_values) != bool(self.false_values):
             msg = "true_values and false_values go together"
             raise ValueError(msg)
+        if both := set(self.true_values or ()) & set(self.false_values or ()):
+            msg = f"{min(both)!r} is in true_values and in false_values"
+            raise ValueError(msg)
         return self
 
 

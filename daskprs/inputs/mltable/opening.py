@@ -178,7 +178,8 @@ def _with_steps(written: Written, reading: Reading, base: _Base) -> Opened:
     options = written.transformations[0].value
     inference = getattr(options, "infer_column_types", None)
     overrides = inference.column_type_overrides if isinstance(inference, Inference) else {}
-    builder.begin(getattr(options, "path_column", "Path"), overrides)
+    is_path_included = getattr(options, "include_path_column", False)
+    builder.begin(options.path_column if is_path_included else PATH, overrides)
     builder.add_all()
     refuse(builder.mistakes)
     steps = builder.steps

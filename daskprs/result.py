@@ -167,6 +167,8 @@ class ParallelRunResult:
         ]
         if self.output_file is not None:
             rows.append(("output", str(self.output_file)))
+        elif _holds_files(self.output_dir):
+            rows.append(("output", str(self.output_dir)))
         if self.mini_batches.failed:
             rows.append(("errors", str(JobFolder(self.job_dir).job_error)))
             rows.append(("failed", str(JobFolder(self.job_dir).failed)))
@@ -176,6 +178,11 @@ class ParallelRunResult:
 def _place(written: str | None) -> Path | str | None:
     """Return a place as it was given: URLs are text."""
     return written if written is None or "://" in written else Path(written)
+
+
+def _holds_files(place: Path | str) -> bool:
+    """Say whether a folder of this machine has anything in it: a script may have written there."""
+    return isinstance(place, Path) and place.is_dir() and any(place.iterdir())
 
 
 def _counted(counts: Counts) -> str:

@@ -16,6 +16,7 @@ from daskprs.errors import Option, OptionError
 from daskprs.job_folder import default_path
 from daskprs.option_rules import check_client
 from daskprs.pipeline_folder import PipelineFolder
+from daskprs.surface import Python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -125,7 +126,14 @@ def run_with(
     folder = PipelineFolder(job_dir or default_path(run_name(path), secrets.token_hex(4)))
     options = {"overwrite": True} if overwrite else {}
     given = Given(
-        assets, tuple(overrides), _texts(inputs), _texts(outputs), options, _address(client), resume
+        assets,
+        tuple(overrides),
+        _texts(inputs),
+        _texts(outputs),
+        options,
+        _address(client),
+        resume,
+        surface or Python(),
     )
     pipeline = read_pipeline(path, folder, given)
     if any(isinstance(step.work, Command) for step in pipeline.steps.values()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from daskprs.azure.run_settings import RunSettings
 from daskprs.azure.values import Values
 from daskprs.azure.wiring import Wiring
 from daskprs.errors import UsageError
+from daskprs.surface import Python
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake, refuse
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from daskprs.azure.bound import Bound
     from daskprs.azure.task import Task
     from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.surface import Surface
 
 PORTS = ("inputs", "outputs", "jobs")
 
@@ -79,6 +81,8 @@ class Given:
     client: str | None = None
     resume: bool = False
     """What is there already is from an earlier run."""
+    surface: Surface = field(default_factory=Python)
+    """Where it is asked for: options are named as they are written there."""
 
 
 def read_pipeline(path: str | PathLike[str], folder: PipelineFolder, given: Given) -> Pipeline:
@@ -236,7 +240,8 @@ class _Reading:
         try:
             task.check(with_data=with_data, **({"overwrite": True} if self._given.resume else {}))
         except UsageError as error:
-            self._mistakes.append(step.source.mistake(str(error)))
+            told = error.worded(self._given.surface.option)
+            self._mistakes.append(step.source.mistake(told))
 
 
 def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:

@@ -11,6 +11,8 @@ from daskprs.azure.frame_settings import frame_settings
 from daskprs.azure.missing_modules import refuse_missing_modules
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.options import RunOptions
+from daskprs.output.output_file import check_output_file
+from daskprs.output.remote import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,6 +95,10 @@ class Task:
         options = self.run_options(**changes)
         script = check_script(self._script, options.source_directory)
         self._refuse_missing_modules(script, options)
+        has_rows = options.output_action == "append_row"
+        if has_rows and self.output_dir is not None and not is_remote(self.output_dir):
+            target = Path(self.output_dir) / options.append_row_file_name
+            check_output_file(target, overwrite=options.overwrite)
 
     def _refuse_missing_modules(self, script: CheckedScript, options: RunOptions) -> None:
         """Look for what the script imports, unless another machine may have it."""

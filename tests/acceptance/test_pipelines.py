@@ -11,9 +11,11 @@ from typing import Any
 
 import psutil
 import pytest
+from click.testing import CliRunner
 from polling import poll_for
 
 from daskprs.azure import PipelineResult, run_pipeline
+from daskprs.cli import main
 from daskprs.errors import JobFolderError, PipelineFailed
 
 PREPARE = """\
@@ -345,6 +347,18 @@ def test_a_failure_is_told_and_a_resume_keeps_what_is_completed(failing: str, ho
         "after: kept, it is Completed",
     ]
     assert again.steps["after"].outputs["rows"].read_text() == "row\n"
+
+
+@pytest.mark.usefixtures("numbers")
+def test_an_output_that_is_there_is_refused_in_the_words_of_the_command(home: Path) -> None:
+    """Before any step is started."""
+    (home / "rows.csv").write_text("mine")
+    done = CliRunner().invoke(main, ["run", "pipeline.yml", "--output", "score.rows=rows.csv"])
+    assert done.exit_code == 2
+    assert f"jobs.score: the output file {home}/rows.csv exists. Replace it by --overwrite" in (
+        done.stderr
+    )
+    assert not (home / "daskprs-jobs").exists()
 
 
 def test_a_step_that_was_changed_is_run_again_with_what_needs_it(failing: str, home: Path) -> None:

@@ -184,6 +184,7 @@ def test_a_script_may_write_files_of_its_own(home: Path) -> None:
     assert result.items == (3, 3, 0)
     files = {path.name: path.read_text() for path in Path(result.output_dir).iterdir()}
     assert files == {"a.out": "A", "b.out": "B", "c.out": "C"}
+    assert f"output       {result.output_dir}\n" in repr(result)
 
 
 def test_a_deployment_may_be_written_in_python(home: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.checked_script import check_script
@@ -237,8 +238,10 @@ class _Reading:
 
     def _check(self, step: Declared, task: Task, *, with_data: bool) -> None:
         """Check what can be checked before the steps that it needs are done."""
+        ours = task.output_dir is not None and self._folder.path in Path(task.output_dir).parents
+        changes = {"overwrite": True} if self._given.resume or ours else {}
         try:
-            task.check(with_data=with_data, **({"overwrite": True} if self._given.resume else {}))
+            task.check(with_data=with_data, **changes)
         except UsageError as error:
             told = error.worded(self._given.surface.option)
             self._mistakes.append(step.source.mistake(told))

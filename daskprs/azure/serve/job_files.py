@@ -25,8 +25,10 @@ LOOK_EVERY_S = 0.25
 
 
 def listed(folder: Path) -> FilesAnswer:
-    """Return the files below a folder, by path."""
+    """Return the files below a folder, by path; none where a link has taken its place."""
     found: list[FileAnswer] = []
+    if folder.resolve() != folder:
+        return FilesAnswer(value=found, isTruncated=False)
     for path in _files(folder):
         if len(found) == MOST_LISTED:
             return FilesAnswer(value=found, isTruncated=True)
@@ -52,7 +54,8 @@ def opened(folder: Path, relative: str) -> IO[bytes]:
     """Open a file below a folder.
 
     What was opened is asked where it lies, so that no link, and none that is put there meanwhile,
-    leads elsewhere. A pipe is not waited for.
+    leads elsewhere. A pipe is not waited for. The folder is one without links on the way to it: it
+    is not resolved here, for it may have become one.
 
     Raises
     ------
@@ -65,7 +68,7 @@ def opened(folder: Path, relative: str) -> IO[bytes]:
     except (OSError, ValueError):
         raise not_found("file", relative, "path") from None
     place = Path(f"/proc/self/fd/{fd}").readlink()
-    if stat.S_ISREG(os.fstat(fd).st_mode) and place.is_relative_to(folder.resolve()):
+    if stat.S_ISREG(os.fstat(fd).st_mode) and place.is_relative_to(folder):
         return os.fdopen(fd, "rb")
     os.close(fd)
     raise not_found("file", relative, "path")

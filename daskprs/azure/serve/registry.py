@@ -53,7 +53,7 @@ class Registry:
     """
 
     def __init__(self, folder: Path, limits: Limits) -> None:
-        self._folder = folder
+        self._folder = folder.resolve()
         self._limits = limits
         self._lock = threading.RLock()
         self._jobs: dict[str, ServedJob] = {}

@@ -326,6 +326,25 @@ def test_a_jobs_name_is_no_path(service: LightService, path: str) -> None:
 # ---- what lies elsewhere ----
 
 
+@pytest.mark.parametrize("given", [{}, {"score": "azureml://datastores/results/paths/swapped"}])
+def test_a_link_in_the_place_of_a_jobs_output_is_not_followed(
+    service: LightService, given: dict[str, str], tmp_path: Path
+) -> None:
+    """Whoever has put it there."""
+    outputs = {key: {"JobOutputType": "UriFolder", "Uri": uri} for key, uri in given.items()}
+    answer = service.client.post("/jobs", json=body(service.data("empty"), OutputData=outputs))
+    name = answer.json()["name"]
+    assert service.ended(name) == "Completed"
+    own = service.home / "jobs" / name / "output"
+    output = service.home / "results" / "swapped" if given else own
+    assert service.client.get(f"/jobs/{name}/outputs/done.txt").status_code == 200
+    output.rename(tmp_path / "elsewhere")
+    output.symlink_to(tmp_path / "elsewhere")
+    assert code(service.client.get(f"/jobs/{name}/outputs/done.txt"), 404) == "NotFound"
+    assert service.client.get(f"/jobs/{name}/outputs").json()["value"] == []
+    output.unlink()
+
+
 @pytest.mark.parametrize(
     "path",
     [

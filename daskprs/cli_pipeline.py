@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -138,7 +139,8 @@ class PipelineCommand(CommandLine):
 
 
 def _to_stderr(line: str) -> None:
-    click.echo(line, err=True)
+    with suppress(OSError):  # where nobody can read it, the steps are done all the same
+        click.echo(line, err=True)
 
 
 def _nothing(line: str) -> None:

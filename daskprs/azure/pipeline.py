@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -177,4 +178,5 @@ def _address(client: Any) -> str | None:
 
 
 def _to_stderr(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
+    with suppress(OSError):  # where nobody can read it, the steps are done all the same
+        sys.stderr.write(f"{line}\n")

@@ -361,6 +361,33 @@ def test_an_output_that_is_there_is_refused_in_the_words_of_the_command(home: Pa
     assert not (home / "daskprs-jobs").exists()
 
 
+def test_a_script_that_was_mended_goes_on_where_it_was_if_that_is_accepted() -> None:
+    """Else the job of the step refuses it."""
+    write(
+        src__s_py="def run(files):\n    assert '2.txt' not in files[0]\n    return ['old']\n",
+        data__1_txt="",
+        data__2_txt="",
+    )
+    text = """\
+jobs:
+  a:
+    type: parallel
+    inputs: {d: {type: uri_folder, path: ./data}}
+    outputs: {rows: {type: uri_file}}
+    input_data: ${{inputs.d}}
+    mini_batch_error_threshold: 0
+    task: {code: ./src, entry_script: s.py, append_row_to: "${{outputs.rows}}"}
+"""
+    with pytest.raises(PipelineFailed):
+        run(text, job_dir="job")
+    write(src__s_py="def run(files):\n    return ['new']\n")
+    with pytest.raises(PipelineFailed, match=r"s\.py has changed"):
+        run(text, job_dir="job", resume=True)
+    result = run(text, job_dir="job", resume=True, accept_changes=["script"])
+    rows = result.steps["a"].outputs["rows"].read_text().split()
+    assert (len(rows), rows[1]) == (2, "new")
+
+
 def test_a_step_that_was_changed_is_run_again_with_what_needs_it(failing: str, home: Path) -> None:
     """What does not need it is kept."""
     (home / "mended").touch()
@@ -454,6 +481,19 @@ def test_ctrl_c_ends_all_steps_with_exit_code_130(home: Path) -> None:
     assert "The pipeline is Canceled: it was interrupted. What is Completed is kept." in told
     assert "run pipeline.yml --resume --job-dir " in told
     assert poll_for(lambda: is_gone(int((home / "pid").read_text())))
+
+
+def test_a_pipeline_whose_lines_nobody_reads_goes_on(home: Path) -> None:
+    """A terminal may be closed, and ``head`` may have seen enough."""
+    text = f"jobs: {{a: {{command: echo 1; echo 2; touch {home}/done}}}}"
+    (home / "pipeline.yml").write_text(text)
+    read, write_ = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "daskprs", "run", "pipeline.yml"]
+    done = subprocess.run(command, stderr=write_, stdout=subprocess.PIPE, check=False, timeout=60)
+    os.close(write_)
+    assert (done.returncode, (home / "done").exists()) == (0, True)
+    assert b"<daskprs pipeline Completed>" in done.stdout
 
 
 def test_nothing_outlives_a_pipeline_that_is_killed(home: Path) -> None:

@@ -227,6 +227,8 @@ class Wiring:
             return Bound(None)
 
     def _referred(self, one: Reference) -> Bound:
+        if one.scope == "default_datastore":
+            return Bound(self._ports.store)
         if one.step is None:  # older files leave out `parent`
             known = {"inputs": self._ports.inputs, "outputs": self._ports.outputs}.get(one.scope)
             if known is None:

@@ -429,3 +429,15 @@ def test_a_misspelt_key_hides_no_other_mistake_of_its_step() -> None:
         "task.entry_script: there is no entry script 'scor.py'",
     ]
     assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins
+
+
+def test_an_input_may_lie_in_the_default_datastore(home: Path) -> None:
+    """As an output may."""
+    (home / "blobs/data").mkdir(parents=True)
+    (home / "blobs/data/1.txt").touch()
+    text = SCORE.replace(
+        "data: ${{parent.inputs.data}}",
+        'data: {path: "azureml://datastores/${{default_datastore}}/paths/data"}',
+    )
+    made = task(read(text, Assets().and_also({}, {"blobs": str(home / "blobs")})))
+    assert made.data == str(home / "blobs/data")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from pyarrow import csv
 from daskprs.agent.linux import adopt_orphans
 
 sys.path.insert(0, str(Path(__file__).parent))
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite that runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start is interrupted
 
 from leftovers import Leftovers
 from polling import poll_for

@@ -154,8 +154,6 @@ class PipelineRun:
         """Say whether this run, or an earlier one, has done the step already."""
         if self._keep(step):
             return True
-        if self._before.get(step.name, {}).get("status") != COMPLETED:
-            clear(step, self._folder)
         there = self._reuse.taken(step)
         if there is None:
             return False

@@ -12,6 +12,7 @@ from daskprs.agent.snapshot import digests_of, source_files
 from daskprs.agent.stand_ins import ASSETS_VARIABLE
 from daskprs.azure.command_step import ROOT_RUN_ID, Command
 from daskprs.azure.reuse import FORM, Results, digest_of, files_named, key_of
+from daskprs.azure.step_leftovers import clear
 from daskprs.errors import DaskprsError
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import has_begun
@@ -47,7 +48,10 @@ class StepReuse:
         found = self._results.find(key)
         if found is None:
             return None
-        found.copy_to({name: bound.path for name, bound in step.outputs.items()})
+        places = {name: bound.path for name, bound in step.outputs.items()}
+        if places != found.outputs:  # else they are where this very run has left them
+            clear(step, self._folder)
+            found.copy_to(places)
         there = Path(found.told["folder"])
         log = self._folder.log(step.name)
         log.parent.mkdir(parents=True, exist_ok=True)

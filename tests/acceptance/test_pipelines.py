@@ -433,6 +433,22 @@ jobs:
     assert result.outputs["rows"].read_text() == "new\n"
 
 
+def test_a_result_that_is_reused_does_not_mix_with_what_was_there() -> None:
+    """A Completed step is changed into what another run has done."""
+    text = """\
+jobs:
+  write:
+    command: echo > ${{outputs.o}}/NAME
+    outputs: {o: {type: uri_folder, path: "azureml://datastores/${{default_datastore}}/paths/o"}}
+"""
+    for name in ("a", "b"):
+        run(text.replace("NAME", name), job_dir=name)
+    result = run(text.replace("NAME", "b"), job_dir="a", resume=True)
+    written = result.steps["write"].outputs["o"]
+    assert result.steps["write"].log.read_text().startswith("Not run: ")
+    assert [path.name for path in written.iterdir()] == ["b"]
+
+
 def test_a_failure_ends_what_runs_unless_the_pipeline_goes_on() -> None:
     """Also a process that a command has left in the background."""
     text = """\

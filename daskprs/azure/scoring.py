@@ -13,7 +13,6 @@ from daskprs.azure.task import Task
 from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.discover import discover
 from daskprs.inputs.input_file import is_url
-from daskprs.inputs.mltable.place import mltable_at
 from daskprs.job_folder import JobFolder, default_path
 
 if TYPE_CHECKING:
@@ -53,9 +52,6 @@ class Places(NamedTuple):
             told = f": must be one of {', '.join(KINDS)}."
             raise OptionError(Option("input_type", self.input_type), told)
         place = self._found(self.data)
-        if mltable_at(place) is not None:  # it would name files anywhere
-            msg = f"{place} is an MLTable: a batch deployment scores files. Name their folder."
-            raise InputError(msg)
         if is_url(place):
             return place
         path = Path(place)

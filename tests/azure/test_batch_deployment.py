@@ -287,6 +287,19 @@ def test_every_mistake_is_told_before_anything_starts(home: Path) -> None:
     assert "it stands in settings, too: 3" in told[2]
 
 
+@pytest.mark.parametrize("given", ["table", "table/MLTable"])
+def test_an_mltable_leads_nowhere(home: Path, given: str) -> None:
+    """What is scored are the files that lie there, and it is one of them."""
+    (home / "table").mkdir()
+    (home / "table" / "MLTable").write_text("paths: [{file: /etc/hostname}]\n")
+    done = invoke("scoring/deployment.yml", "--input", given, "--output-path", "scored")
+    assert done.exit_code == 0, done.stderr
+    assert (home / "scored" / "predictions.csv").read_text().count("\n") == 1
+    attempts = next(home.glob("daskprs-jobs/*/logs/sys/job_report/processed_mini-batches.csv"))
+    assert "MLTable" in attempts.read_text()
+    assert "hostname" not in attempts.read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -297,15 +310,11 @@ def test_every_mistake_is_told_before_anything_starts(home: Path) -> None:
         (("--input", "data", "--set", "mini_batch_size"), "write NAME=VALUE"),
         (("--input", "data", "--set", "mini_batch_sise=3"), "mini_batch_sise: there is no key"),
         (("--input", "data", "--mini-batch-size", "x"), "mini_batch_size: input should be a valid"),
-        (("--input", "table"), "is an MLTable: a batch deployment scores files"),
-        (("--input", "table/MLTable"), "is an MLTable: a batch deployment scores files"),
         (("--input", "data", "--output-path", "there"), "predictions.csv exists"),
     ],
 )
 def test_what_is_refused_leaves_nothing(home: Path, words: tuple[str, ...], said: str) -> None:
     """Neither a job folder nor the model in it."""
-    (home / "table").mkdir()
-    (home / "table" / "MLTable").touch()
     (home / "there").mkdir()
     (home / "there" / "predictions.csv").touch()
     before = sorted(home.rglob("*"))

@@ -77,7 +77,10 @@ class Zygote:
         """
         ours, theirs = socket.socketpair()
         with self._fork_lock, ours, theirs:
-            self._send(("fork", spec), [theirs.fileno(), page_fd])
+            try:
+                self._send(("fork", spec), [theirs.fileno(), page_fd])
+            except OSError as error:
+                raise AgentError(self._obituary()) from error
             match self._reply():
                 case ("forked", int(pid)):
                     return self._adopted(pid, spec, Channel(Connection(ours.detach())))
@@ -115,15 +118,12 @@ class Zygote:
     # ---- messages ----
 
     def _send(self, order: tuple[str, object], fds: list[int]) -> None:
-        try:
-            socket.send_fds(self._control, [pickle.dumps(order)], fds)
-        except OSError as error:
-            raise AgentError(self._obituary()) from error
+        socket.send_fds(self._control, [pickle.dumps(order)], fds)
 
     def _order_kill(self, pid: int) -> None:
         try:
             self._send(("kill", pid), [])
-        except AgentError:
+        except OSError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
 
@@ -162,9 +162,11 @@ class Zygote:
                     self._news.notify_all()
 
     def _obituary(self) -> str:
-        code = self._process.poll()
+        # Its sockets close a moment before the kernel lets it be waited for.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(CLOSE_TIMEOUT_S)
         return (
             f"the process that agents are forked from (pid {self._process.pid}) is gone, with "
-            f"returncode {code}. Look above for what it wrote to stderr; environment_variables "
-            "and the memory of the machine are the usual causes"
+            f"returncode {self._process.returncode}. Look above for what it wrote to stderr; "
+            "environment_variables and the memory of the machine are the usual causes"
         )

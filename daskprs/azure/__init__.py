@@ -5,8 +5,9 @@ Nothing here talks to Azure, or needs a package of it.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from daskprs.late_names import late_names
 
 if TYPE_CHECKING:
     from daskprs.azure.batch_deployment import BatchDeployment
@@ -28,17 +29,4 @@ __all__ = [
     "run_pipeline",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name from where it lives."""
-    if name not in _HOMES:
-        msg = f"module 'daskprs.azure' has no attribute {name!r}"
-        raise AttributeError(msg)
-    value = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Show the public names to completion, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = late_names(__name__, _HOMES, globals())

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from daskprs.errors import UsageError
+from daskprs.inputs.nearest import nearest
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Form, filled, works
 from daskprs.yaml_files.mistakes import nearest_of, refuse
@@ -115,6 +116,25 @@ class Assets:
             )
             raise Unresolved(msg)
         return base / Path(reference).expanduser()
+
+    def file(self, reference: str, base: Path) -> Path:
+        """Return the local path of a file that is there.
+
+        Raises
+        ------
+        UsageError
+            When it is not, or nobody has told where it is.
+
+        """
+        path = self.place(reference, base)
+        try:
+            is_there = path.is_file()
+        except OSError as error:  # a name that is too long, say
+            raise UsageError(str(error)) from error
+        if not is_there:
+            msg = f"there is no file {str(path)!r}.{nearest(path)}"
+            raise UsageError(msg)
+        return path
 
     def _in_datastore(
         self, reference: str, found: re.Match[str], store_root: Callable[[str], Path] | None

@@ -146,7 +146,7 @@ class PipelineSettings(Form):
     default_compute: str | None = without_effect(HERE)
     default_datastore: str | None = works(None)
     continue_on_step_failure: bool | None = works(None)
-    force_rerun: bool | None = without_effect("a step runs whenever its pipeline does")
+    force_rerun: bool | None = works(None, "run each step, whatever was done before")
 
 
 class PipelineDeployment(Form):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.deployment_form import PipelineDeployment
 from daskprs.azure.pipeline_job import is_of_component
 from daskprs.errors import UsageError
-from daskprs.inputs.nearest import nearest
 from daskprs.yaml_files.form import filled, ineffective
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
@@ -75,12 +74,9 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
         mistakes.append(Mistake(document.place(()), "component", told))
     for key, reference in named.items():
         try:
-            path = assets.place(reference, Path(document.name).absolute().parent)
-            told = "" if path.is_file() else f"there is no file {str(path)!r}.{nearest(path)}"
-        except (UsageError, OSError) as error:  # a name that is too long, say
-            told = str(error)
-        if told:
-            mistakes.append(Mistake(document.place((key,)), key, told))
+            path = assets.file(reference, Path(document.name).absolute().parent)
+        except UsageError as error:
+            mistakes.append(Mistake(document.place((key,)), key, str(error)))
     refuse(mistakes)
     settings = form.settings.model_dump(exclude_none=True) if form and form.settings else {}
     settings.pop("default_compute", None)

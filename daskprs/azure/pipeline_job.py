@@ -11,7 +11,6 @@ from daskprs.azure.pipeline_form import SettingsForm  # noqa: TC001 - a form is 
 from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
 from daskprs.azure.step_form import HERE
 from daskprs.errors import UsageError
-from daskprs.inputs.nearest import nearest
 from daskprs.yaml_files.form import Form, filled, without_effect, works
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
@@ -58,12 +57,9 @@ def of_component(document: Document, given: Given) -> tuple[Path, Given]:
     path = base
     if form is not None:
         try:
-            path = given.assets.place(form.component, base)
-            told = "" if path.is_file() else f"there is no file {str(path)!r}.{nearest(path)}"
-        except (UsageError, OSError) as error:  # a name that is too long, say
-            told = str(error)
-        if told:
-            mistakes.append(Mistake(document.place(("component",)), "component", told))
+            path = given.assets.file(form.component, base)
+        except UsageError as error:
+            mistakes.append(Mistake(document.place(("component",)), "component", str(error)))
     refuse(mistakes)
     if form is None:
         return path, given

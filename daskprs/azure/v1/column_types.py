@@ -6,19 +6,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import UsageError
+from daskprs.inputs.mltable.form import ENCODINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-ENCODINGS = {
-    "utf8": "utf-8",
-    "utf8bom": "utf-8-sig",
-    "iso88591": "iso-8859-1",
-    "latin1": "latin-1",
-    "utf16": "utf-16",
-    "utf32": "utf-32",
-    "windows1252": "cp1252",
-}
 
 
 class PromoteHeadersBehavior(Enum):
@@ -79,6 +70,23 @@ def dtypes_of(types: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
         name: one.dtype if isinstance(one, DataType) else one for name, one in (types or {}).items()
     }
+
+
+def refuse_types_of_parquet(types: Mapping[str, Any] | None) -> None:
+    """Refuse other types for the columns of Parquet.
+
+    Raises
+    ------
+    UsageError
+        When there are some.
+
+    """
+    if types:
+        msg = (
+            "set_column_types: Parquet has types of its own. In an MLTable file they can be "
+            "changed: convert_column_types."
+        )
+        raise UsageError(msg)
 
 
 def delimited_reading(

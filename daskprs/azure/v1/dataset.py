@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -14,6 +15,8 @@ from daskprs.azure.v1.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
 from daskprs.inputs.discover import discover
+from daskprs.inputs.input_file import is_url
+from daskprs.inputs.nearest import WILDCARDS
 from daskprs.inputs.open import open_source
 from daskprs.inputs.path_columns import PATH
 from daskprs.options import RunOptions
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
 
     from daskprs.azure.v1.workspace import Workspace
     from daskprs.inputs.source import Source, TableSource
-
-WILDCARDS = frozenset("*?[")
 
 
 def places_of(path: Any) -> list[str]:
@@ -153,9 +154,9 @@ class FileDataset(AbstractDataset):
                 "one of the folder above them."
             )
             raise InputError(msg)
-        parts = Path(os.path.abspath(self.data[0])).parts  # noqa: PTH100 - URLs stay
-        fixed = [part for part in parts if not WILDCARDS.isdisjoint(part)]
-        return str(Path(*parts[: parts.index(fixed[0])] if fixed else parts))
+        path = self.data[0] if is_url(self.data[0]) else str(Path(self.data[0]).absolute())
+        is_fixed = WILDCARDS.isdisjoint
+        return "/".join(takewhile(is_fixed, path.split("/"))) or "/"
 
     def _files(self) -> Iterator[tuple[str, str]]:
         for files in discover(self.data):

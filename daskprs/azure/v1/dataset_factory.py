@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from daskprs.azure.v1.column_types import delimited_reading, dtypes_of
+from daskprs.azure.v1.column_types import delimited_reading, dtypes_of, refuse_types_of_parquet
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
 from daskprs.azure.v1.datastore import DataPath
 from daskprs.errors import UsageError
@@ -131,12 +131,7 @@ class TabularDatasetFactory:
         partition_format: str | None = None,
     ) -> TabularDataset:
         """Return Parquet as a table; it has types of its own."""
-        if set_column_types:
-            msg = (
-                "set_column_types: Parquet has types of its own. In an MLTable file they can be "
-                "changed: convert_column_types."
-            )
-            raise UsageError(msg)
+        refuse_types_of_parquet(set_column_types)
         reading = {"include_path_column": include_path}
         return _made(TabularDataset, path, reading, partition_format, validate=validate)
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from daskprs.azure.v1.column_types import delimited_reading, dtypes_of
+from daskprs.azure.v1.column_types import delimited_reading, dtypes_of, refuse_types_of_parquet
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset
 from daskprs.azure.v1.datastore import Datastore
@@ -172,9 +172,12 @@ class OutputDataset:
         self,
         include_path: bool = False,  # noqa: FBT001, FBT002 - the same
         partition_format: str | None = None,
-        **_: Any,
+        file_extension: str | None = None,
+        set_column_types: Mapping[str, Any] | None = None,
     ) -> OutputDataset:
-        """Return it as a table of Parquet."""
+        """Return it as a table of Parquet; it has types of its own."""
+        del file_extension
+        refuse_types_of_parquet(set_column_types)
         reading = {"include_path_column": include_path, "partition_format": partition_format}
         return OutputDataset(self.output, reading)
 

@@ -17,6 +17,8 @@ Count = Annotated[int, Field(strict=True, ge=0)]
 EncodingName = Literal[
     "utf8", "utf8bom", "ascii", "latin1", "iso88591", "utf16", "utf32", "windows1252"
 ]
+ENCODINGS = {"utf8bom": "utf-8-sig", "iso88591": "latin-1", "windows1252": "cp1252"}
+"""Of those Azure has names for, the ones that Python calls otherwise."""
 BY_FORM = Discriminator(lambda value: "form" if isinstance(value, dict | Form) else "plain")
 """Of a plain value and a mapping only the one that is meant is complained about."""
 FIELD = re.compile(r"\{[^{}]+\}")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.mltable.read import Written
 
-NAME = "extract_columns_from_partition_format"
+FORMAT = "extract_columns_from_partition_format"
 
 
 def format_of(written: Written, files: Sequence[InputFile]) -> str | None:
@@ -30,7 +30,7 @@ def format_of(written: Written, files: Sequence[InputFile]) -> str | None:
 
     """
     for at, one in enumerate(written.transformations):
-        if one.name == NAME:
+        if one.name == FORMAT:
             text = str(one.value)
             try:
                 return _matching(text, files[0]) if files else text

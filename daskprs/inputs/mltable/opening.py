@@ -14,6 +14,7 @@ from daskprs.inputs.file_list import FileList
 from daskprs.inputs.input_options import check_options
 from daskprs.inputs.mltable.building import Builder, as_written
 from daskprs.inputs.mltable.form import (
+    ENCODINGS,
     Inference,
     ReadDelimited,
     ReadJsonLines,
@@ -39,14 +40,6 @@ if TYPE_CHECKING:
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Source
 
-ENCODINGS = {
-    "utf8": "utf-8",
-    "utf8bom": "utf-8-sig",
-    "iso88591": "latin-1",
-    "windows1252": "cp1252",
-    "utf16": "utf-16",
-    "utf32": "utf-32",
-}
 SAMPLE_BYTES = 256 << 10
 SAMPLES = 16
 """Mini-batches of so many bytes are looked at for nulls: all of a small input."""

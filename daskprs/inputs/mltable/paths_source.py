@@ -13,7 +13,7 @@ from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.mltable.building import Builder
-from daskprs.inputs.mltable.formats import format_of
+from daskprs.inputs.mltable.formats import FORMAT, format_of
 from daskprs.inputs.mltable.place import own_names
 from daskprs.inputs.mltable.steps import Piece, run
 from daskprs.inputs.partitions import Partitions
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from daskprs.inputs.mltable.read import Written
     from daskprs.inputs.reading import Reading
-
-OF_PATHS = "extract_columns_from_partition_format"
 
 
 def open_paths(written: Written, reading: Reading) -> FilesSource:
@@ -46,7 +44,7 @@ def open_paths(written: Written, reading: Reading) -> FilesSource:
     inputs = _inputs(written)
     files = FileList(file for one in inputs for file in one)
     partition_format = format_of(written, files)
-    if any(one.name != OF_PATHS for one in written.transformations):
+    if any(one.name != FORMAT for one in written.transformations):
         kept = set(_kept(written, files, replace(reading, partition_format=partition_format)))
         inputs = _only(inputs, kept)
     if not any(inputs):

@@ -10,6 +10,7 @@ from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.input_file import is_url, open_binary
 from daskprs.inputs.mltable.form import MLTableForm
+from daskprs.inputs.mltable.formats import FORMAT
 from daskprs.inputs.mltable.place import folder_of, resolved
 from daskprs.yaml_files.document import Document, Loc, dotted
 from daskprs.yaml_files.form import filled
@@ -18,7 +19,6 @@ from daskprs.yaml_files.mistakes import Mistake, refuse
 if TYPE_CHECKING:
     from daskprs.inputs.mltable.form import PathEntry, Transformation
 
-FORMAT = "extract_columns_from_partition_format"
 AZURE = ("azureml:", "azureml://")
 
 

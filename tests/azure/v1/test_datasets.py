@@ -14,6 +14,7 @@ from daskprs.azure.v1 import (
     Dataset,
     Datastore,
     DataType,
+    PipelineData,
     PromoteHeadersBehavior,
     Workspace,
 )
@@ -86,6 +87,7 @@ def test_parquet_json_lines_and_frames_are_tables_too(store: Datastore) -> None:
         lambda: Dataset.Tabular.from_delimited_files("a.csv", validate=False, empty_as_string=True),
         lambda: Dataset.Tabular.from_json_lines_files("a.jsonl", False, invalid_lines="drop"),
         lambda: Dataset.Tabular.from_parquet_files("a.parquet", False, set_column_types={"a": 1}),
+        lambda: PipelineData("p").as_dataset().parse_parquet_files(set_column_types={"a": 1}),
         lambda: DataType.to_datetime("%d.%m.%Y"),
         lambda: DataType.to_float(","),
     ],
@@ -107,6 +109,8 @@ def test_files_are_found_copied_and_told(store: Datastore) -> None:
     with pytest.raises(UsageError, match="overwrite=True"):
         files.download("copies")
     assert Dataset.File.from_files((store, "tables/*/*.csv")).root() == str(store.root / "tables")
+    url = "https://example.org/data/*/a.csv"
+    assert Dataset.File.from_files(url, validate=False).root() == "https://example.org/data"
     with pytest.raises(InputError, match="no file or folder"):
         Dataset.File.from_files((store, "tablets"))
     assert Dataset.File.from_files((store, "tablets"), validate=False).data

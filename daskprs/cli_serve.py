@@ -146,10 +146,12 @@ def _deployments(files: tuple[str, ...], values: dict[str, Any]) -> list[Deploym
 
 def _forwarded(values: dict[str, Any]) -> list[str]:
     """Return what each job is to be told, wherever its process works."""
+    from daskprs.azure.assets import split_asset
+
     words = []
     for option in ("asset", "datastore"):
         for word in values[option]:
-            name, _, path = word.partition("=")
+            name, path = split_asset(word) or (word, "")  # refused when it is looked at
             words += [f"--{option}", f"{name}={Path.cwd() / path}"]
     if values["assets"]:
         words += ["--assets", str(Path.cwd() / values["assets"])]

@@ -14,6 +14,8 @@ from daskprs.cli_surface import CommandLine
 from daskprs.errors import JobFolderError
 from daskprs.job_folder import JobFolder
 from daskprs.options import NEVER_IN_RESULTS
+from daskprs.pipeline_folder import PipelineFolder
+from daskprs.pipeline_record import read_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +79,7 @@ def status(ctx: click.Context, /, folder: str) -> None:
     with every_end():
         from daskprs.status import state_of
 
-        job = JobFolder(folder)
+        job = _job(folder)
         click.echo("\n".join(_lines(state_of(job), job, CommandLine(ctx))))
 
 
@@ -88,7 +90,7 @@ def result(folder: str) -> None:
     with every_end():
         from daskprs.status import state_of
 
-        state = state_of(JobFolder(folder))
+        state = state_of(_job(folder))
         if state.result is None:
             who = f", by {state.holder}" if state.holder else " before it told its result"
             msg = f"the job in {JobFolder(folder)} has no result: it is {state.status}{who}."
@@ -110,9 +112,23 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
         from daskprs.head_start import head_start
         from daskprs.job import Job
 
-        call = check_kept_call(JobFolder(folder), how, **found)
+        call = check_kept_call(_job(folder), how, **found)
         with head_start(call.options, call.client):
             show(Job(call, CommandLine(ctx)).run())
+
+
+def _job(folder: str) -> JobFolder:
+    """Return the folder of a job; that of a pipeline has those of its steps in it."""
+    pipeline = PipelineFolder(folder)
+    steps = read_record(pipeline)
+    if steps is None:
+        return JobFolder(folder)
+    told = "".join(f"\n  {one['status']:<11} {pipeline.step(name)}" for name, one in steps.items())
+    msg = (
+        f"{pipeline} is the folder of a pipeline, whose steps have folders of their own:{told}\n"
+        "To go on with the pipeline, run its file again with --resume --job-dir."
+    )
+    raise JobFolderError(msg)
 
 
 def _lines(state: JobState, folder: JobFolder, surface: CommandLine) -> list[str]:

@@ -17,6 +17,8 @@ from daskprs.cli import main
 from daskprs.cluster.connect import IN_PROCESS
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import locked
+from daskprs.pipeline_folder import PipelineFolder
+from daskprs.pipeline_record import write_record
 
 SCRIPT = """
 from pathlib import Path
@@ -94,6 +96,18 @@ def test_new_files_are_run_by_the_folder_alone(work: Path) -> None:
     (work / "in" / "0").write_text("fine")
     assert call(*RUN, *OPTIONS, "--extend").exit_code == 0
     assert output(work) == "0\na\nb\nc\n"
+
+
+@pytest.mark.parametrize("command", ["status", "result", "resume", "retry-failed"])
+def test_the_folder_of_a_pipeline_leads_to_those_of_its_steps(work: Path, command: str) -> None:
+    """Each with how it is, and the way to go on with all."""
+    folder = PipelineFolder(work / "whole")
+    folder.path.mkdir()
+    write_record(folder, "whole", {"prep": {"status": "Completed"}, "score": {"status": "Failed"}})
+    refused = call(command, "whole")
+    assert refused.exit_code == 2
+    assert f"Completed   {work}/whole/prep\n  Failed      {work}/whole/score" in refused.stderr
+    assert "--resume --job-dir" in refused.stderr
 
 
 def test_a_change_is_accepted_by_name(work: Path) -> None:

@@ -16,7 +16,7 @@ LAYERS = [
     {"errors", "late_names"},
     {"core", "yaml_files"},
     {"interrupts", "job_folder", "job_lock", "pipeline_folder"},
-    {"detachment"},
+    {"detachment", "pipeline_record"},
     {"inputs", "output"},
     {"agent", "option_rules", "options", "option_help"},
     {"report"},

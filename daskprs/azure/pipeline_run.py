@@ -25,8 +25,9 @@ from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.step_process import StepProcess
 from daskprs.azure.step_reuse import StepReuse
 from daskprs.errors import JobFolderError, Option, ParallelRunCanceled, PipelineFailed
-from daskprs.job_folder import JobFolder, whole_file
+from daskprs.job_folder import JobFolder
 from daskprs.job_lock import has_begun, held
+from daskprs.pipeline_record import read_record, write_record
 from daskprs.surface import Python
 
 if TYPE_CHECKING:
@@ -243,19 +244,12 @@ class PipelineRun:
     # ---- what is kept and told ----
 
     def _read_record(self) -> dict[str, Any]:
-        try:
-            record = json.loads(self._folder.record.read_bytes())
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError) as error:
-            msg = f"{self._folder.record} cannot be read: {error}"
-            raise JobFolderError(msg) from error
-        if not self._resume:
+        found = read_record(self._folder)
+        if found is not None and not self._resume:
             told = f"the folder {self._folder} holds a run of a pipeline already. Go on with it by "
             way = (Option("resume", value=True), ", or use another ", Option("job_dir"), ".")
             raise JobFolderError(told, *way)
-        found: dict[str, Any] = record["steps"]
-        return found
+        return found or {}
 
     def _keep_record(self) -> None:
         steps = {
@@ -264,9 +258,7 @@ class PipelineRun:
         }
         waiting = {name for name, status in self._status.items() if status == NOT_STARTED}
         steps |= {name: self._before[name] for name in waiting & self._before.keys()}
-        with whole_file(self._folder.record) as file:
-            record = {"pipeline": self._pipeline.name, "steps": steps}
-            file.write(json.dumps(record, indent=1).encode())
+        write_record(self._folder, self._pipeline.name, steps)
 
     def _how_to_go_on(self) -> str:
         return f"What is Completed is kept. To go on: {self._surface.resume(self._folder.path)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from typing import TYPE_CHECKING, Any, overload
 
@@ -10,8 +9,9 @@ from daskprs.azure.reuse import Results
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.runs import PipelineRun, StepRun
 from daskprs.azure.v1.script_step import ScriptRunConfig
-from daskprs.job_folder import default_path, whole_file
+from daskprs.job_folder import default_path
 from daskprs.pipeline_folder import PipelineFolder
+from daskprs.pipeline_record import write_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -100,6 +100,4 @@ class Experiment:
 def _keep_record(folder: PipelineFolder, name: str, runs: list[StepRun]) -> None:
     """Write what has become of the steps so far, by which the folder is known as that of a run."""
     folder.path.mkdir(parents=True, exist_ok=True)
-    record = {"pipeline": name, "steps": {one.name: {"status": "Completed"} for one in runs}}
-    with whole_file(folder.record) as file:
-        file.write(json.dumps(record, indent=1).encode())
+    write_record(folder, name, {one.name: {"status": "Completed"} for one in runs})

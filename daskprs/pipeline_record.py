@@ -1,0 +1,42 @@
+"""What has become of each step of a pipeline, as its folder tells."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from daskprs.errors import JobFolderError
+from daskprs.job_folder import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daskprs.pipeline_folder import PipelineFolder
+
+Steps = dict[str, dict[str, Any]]
+"""By name: a ``status``, and a ``definition`` where a resume needs to know what was changed."""
+
+
+def read_record(folder: PipelineFolder) -> Steps | None:
+    """Return what is known of each step; None where no pipeline has run.
+
+    Raises
+    ------
+    JobFolderError
+        When it cannot be read.
+
+    """
+    try:
+        steps: Steps = json.loads(folder.record.read_bytes())["steps"]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError) as error:
+        msg = f"{folder.record} cannot be read: {error}"
+        raise JobFolderError(msg) from error
+    return steps
+
+
+def write_record(folder: PipelineFolder, name: str, steps: Mapping[str, Any]) -> None:
+    """Write what has become of the steps of the pipeline of that name."""
+    with whole_file(folder.record) as file:
+        file.write(json.dumps({"pipeline": name, "steps": steps}, indent=1).encode())

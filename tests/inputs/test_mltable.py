@@ -589,6 +589,7 @@ SALES: dict[str, str | bytes] = {
 }
 FORMATS = [
     {"partition_format": "{Store}/{Brand}/{file_name}.{extension}"},
+    {"partition_format": "{Store}/{Brand}/*.csv", "path_column": "Path", "ignore_errors": False},
     "{Store}/{Brand}/data.csv",
     "/{Store}/{Brand}/*.csv",
     "{Store}/{Brand}/{file}",
@@ -597,14 +598,14 @@ FORMATS = [
 
 @pytest.mark.parametrize("partition_format", FORMATS)
 def test_keys_in_paths_are_text_and_shuffle_nothing(tmp_path: Path, partition_format: Any) -> None:
-    """One mini-batch for each combination of folders."""
+    """One mini-batch for each combination; saved MLTables name the folders before they read."""
+    read = {"read_delimited": {"include_path_column": True}}
+    extract = {"extract_columns_from_partition_format": partition_format}
+    is_saved = isinstance(partition_format, dict) and "path_column" in partition_format
+    first = [extract, read] if is_saved else [read, extract]
     content = {
         "paths": [{"pattern": "./**/*.csv"}],
-        "transformations": [
-            {"read_delimited": {"include_path_column": True}},
-            {"extract_columns_from_partition_format": partition_format},
-            {"keep_columns": ["Brand", "sold", "Store"]},
-        ],
+        "transformations": [*first, {"keep_columns": ["Brand", "sold", "Store"]}],
     }
     folder = mltable(tmp_path, content, SALES)
     source = open_source(folder, Reading(partition_keys=("Store", "Brand")))
@@ -795,13 +796,14 @@ paths:
 - folder: a.csv
 - file: azureml://datastores/d/paths/x
 - file: "*.csv"
+- file: wasbs://c@a.blob.core.windows.net/x
 transformations:
 - take: 1
 - read_delimited
 - read_parquet
 """
     folder = mltable(tmp_path, content, {"a.csv": "name,age\nx,1\n"})
-    with pytest.raises(YamlError) as caught:
+    with pytest.raises(YamlError, match=r"adlfs: abfss://c@a\.dfs\.") as caught:
         rows_of(folder)
     places = [line.split(": ")[0] for line in str(caught.value).splitlines()]
     assert [place.removeprefix(f"{folder}/") for place in places] == [
@@ -809,8 +811,9 @@ transformations:
         "MLTable:3:11",
         "MLTable:4:9",
         "MLTable:5:9",
-        "MLTable:8:3",
+        "MLTable:6:9",
         "MLTable:9:3",
+        "MLTable:10:3",
     ]
     content = """\
 paths: [{file: a.csv}]

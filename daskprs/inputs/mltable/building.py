@@ -75,14 +75,15 @@ class Builder:
 
     def begin(self, path_column: str, overrides: dict[str, Any]) -> None:
         """Do what options of reading say: the name of the path column, and types."""
+        at = self._written.read_at
         if path_column != PATH:
             if path_column in self.meta.columns:
                 told = f"the files have a column {path_column!r} already"
-                self.mistakes.append(self._written.mistake(0, told, "path_column"))
+                self.mistakes.append(self._written.mistake(at, told, "path_column"))
             else:
                 self._add(Rename(PATH, path_column))
         where = ("infer_column_types", "column_type_overrides")
-        known = [name for name in overrides if self._known([name], 0, *where)]
+        known = [name for name in overrides if self._known([name], at, *where)]
         if known:
             self._convert({name: overrides[name] for name in known})
 

@@ -48,8 +48,8 @@ def open_delta(written: Written, reading: Reading) -> DeltaSource:
         )
         raise InputError(msg) from None
     if len(written.entries) != 1:
-        refuse([written.mistake(0, "it reads one folder, and paths name several")])
-    options = written.transformations[0].value
+        refuse([written.mistake(written.read_at, "it reads one folder, and paths name several")])
+    options = written.transformations[written.read_at].value
     place = written.entries[0]
     try:
         table = DeltaTable(place, version=None if options is None else options.version_as_of)
@@ -58,7 +58,7 @@ def open_delta(written: Written, reading: Reading) -> DeltaSource:
         return DeltaSource(place, table, reading)
     except (DeltaError, OSError, ValueError) as error:
         told = f"the Delta table {place} cannot be read: {error}"
-        refuse([written.mistake(0, told)])
+        refuse([written.mistake(written.read_at, told)])
         raise
 
 

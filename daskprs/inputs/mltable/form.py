@@ -42,12 +42,20 @@ def _format(value: Any) -> Any:
 
     ``{date:yyyy/MM/dd}`` without quotes is a mapping to YAML, with one key and no value.
     """
-    if isinstance(value, dict) and list(value) == ["partition_format"]:
-        value = value["partition_format"]
-    if isinstance(value, dict) and len(value) == 1:
+    if isinstance(value, dict) and len(value) == 1 and "partition_format" not in value:
         name, rest = next(iter(value.items()))
         value = f"{{{name}}}" if rest is None else f"{{{name}:{rest}}}"
-    if isinstance(value, str) and not FIELD.search(value):
+    return value
+
+
+def _is_saved_format(value: Any) -> bool:
+    return isinstance(value, ExtractColumns) or (
+        isinstance(value, dict) and "partition_format" in value
+    )
+
+
+def _with_fields(value: str) -> str:
+    if not FIELD.search(value):
         msg = f"it must hold fields such as {{year}} or {{date:yyyy/MM/dd}}, and {value!r} does not"
         raise ValueError(msg)
     return value
@@ -55,6 +63,7 @@ def _format(value: Any) -> Any:
 
 Encoding = Annotated[EncodingName, BeforeValidator(_plain_encoding)]
 Names = Annotated[list[str], BeforeValidator(_listed)]
+FormatText = Annotated[str, BeforeValidator(_format), AfterValidator(_with_fields)]
 
 
 def _delimiter(value: str) -> str:
@@ -201,6 +210,22 @@ class ReadDeltaLake(Form):
         return self
 
 
+class ExtractColumns(Form):
+    """A partition format, as the `mltable` package writes it."""
+
+    partition_format: FormatText = works()
+    path_column: str | None = without_effect("paths are known without a column of them")
+    ignore_errors: bool = without_effect("a path that does not match is an error", False)
+
+
+AnyFormat = Annotated[
+    Annotated[FormatText, Tag("plain")] | Annotated[ExtractColumns, Tag("form")],
+    Discriminator(lambda value: "form" if _is_saved_format(value) else "plain"),
+    AfterValidator(lambda one: one.partition_format if isinstance(one, ExtractColumns) else one),
+]
+"""The format itself, however it was written."""
+
+
 class TakeRandomSample(Form):
     """A part of the rows."""
 
@@ -215,9 +240,7 @@ class Transformation(Form):
     read_parquet: ReadParquet | None = works(None)
     read_json_lines: ReadJsonLines | None = works(None)
     read_delta_lake: ReadDeltaLake | None = works(None, "needs the package `deltalake`")
-    extract_columns_from_partition_format: Annotated[str, BeforeValidator(_format)] | None = works(
-        None
-    )
+    extract_columns_from_partition_format: AnyFormat | None = works(None)
     convert_column_types: list[ConvertEntry] | None = works(None)
     keep_columns: Names | None = works(None)
     drop_columns: Names | None = works(None)

@@ -19,7 +19,8 @@ from daskprs.yaml_files.mistakes import Mistake, refuse
 if TYPE_CHECKING:
     from daskprs.inputs.mltable.form import PathEntry, Transformation
 
-AZURE = ("azureml:", "azureml://")
+AZURE = "azureml:"
+WASB = ("wasb://", "wasbs://")
 
 
 class Written(NamedTuple):
@@ -33,6 +34,12 @@ class Written(NamedTuple):
     inputs: list[FileList]
     """The files of each, without the MLTable itself."""
     transformations: list[Transformation]
+
+    @property
+    def read_at(self) -> int:
+        """Which of the transformations reads; -1 of a list of files."""
+        names = [one.name for one in self.transformations]
+        return next((at for at, name in enumerate(names) if name.startswith("read_")), -1)
 
     def mistake(self, at: int, told: str, *more: str | int) -> Mistake:
         """Return a mistake in a transformation."""
@@ -87,12 +94,8 @@ def _found(
     entry: PathEntry, folder: str, own: str, *, is_folder_enough: bool
 ) -> tuple[str, FileList, str | None]:
     """Return where an entry is, its files, and what is wrong with it."""
-    if entry.path.startswith(AZURE):
-        told = (
-            f"{entry.path} lies in Azure, which daskprs does not reach. Name a local path, or a "
-            "URL that fsspec opens, such as abfs://container/folder"
-        )
-        return "", FileList(), told
+    if entry.path.startswith((AZURE, *WASB)):
+        return "", FileList(), _instead(entry.path)
     place = resolved(entry.path, folder)
     if is_folder_enough and entry.folder is not None:
         return place, FileList(), None
@@ -107,6 +110,17 @@ def _found(
     if entry.folder is not None and is_itself:
         return place, files, f"{entry.path} is a file: say file in place of folder"
     return place, FileList(file for file in files if file.path != own), None
+
+
+def _instead(path: str) -> str:
+    """Return what to write instead of a path that nothing here opens."""
+    if path.startswith(AZURE):
+        return (
+            f"{path} lies in Azure, which daskprs does not reach. Name a local path, or a "
+            "URL that fsspec opens, such as abfs://container/folder"
+        )
+    same = path.partition("://")[2].replace(".blob.", ".dfs.", 1)
+    return f"fsspec opens it by another name, with the package adlfs: abfss://{same}"
 
 
 def _order(document: Document, transformations: list[Transformation]) -> list[Mistake]:
@@ -124,8 +138,8 @@ def _order(document: Document, transformations: list[Transformation]) -> list[Mi
             loc = ("transformations", at, transformations[at].name)
             told = f"there is {named} already, and there can be one"
             mistakes.append(Mistake(document.place(loc), dotted(loc), told))
-        if once == "read_" and ats and ats[0] > 0:
+        if once == "read_" and ats and not {*names[: ats[0]]} <= {FORMAT}:
             loc = ("transformations", ats[0], transformations[ats[0]].name)
-            told = "it has to be the first transformation: the others work on what it reads"
+            told = f"it has to come first, but for {FORMAT}: the others work on what it reads"
             mistakes.append(Mistake(document.place(loc), dotted(loc), told))
     return mistakes

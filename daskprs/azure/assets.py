@@ -23,6 +23,8 @@ IN_DATASTORE = re.compile(r"azureml://(.*/)?datastores/(?P<store>[^/]+)(/paths/(
 LONG = re.compile(
     r"azureml:/(/.*)?/(?P<name>[^/]+)/(versions/(?P<version>[^/]+)|labels/(?P<label>[^/]+))/?"
 )
+IN_REGISTRY = re.compile(r"azureml://registries/[^/]+/[^/]+/(?P<name>[^/]+)/?")
+"""Whatever its version."""
 
 
 class Unresolved(UsageError):  # noqa: N818 - it says what happened
@@ -101,8 +103,9 @@ class Assets:
             return Path(self.paths[reference])
         if found := IN_DATASTORE.fullmatch(reference):
             return self._in_datastore(reference, found, store_root)
-        if found := SHORT.fullmatch(reference) or LONG.fullmatch(reference):
-            return self._asset(reference, found)
+        for form in (SHORT, LONG, IN_REGISTRY):
+            if found := form.fullmatch(reference):
+                return self._asset(reference, found)
         if reference.startswith("azureml:"):
             msg = f"{reference!r} is no reference to an asset: azureml:name:1, azureml:name@latest"
             raise Unresolved(msg)

@@ -27,6 +27,11 @@ class Bound(NamedTuple):
     """The step that makes what lies there."""
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether it stands for a value that nobody knows: see `unknown`."""
+        return self.is_path and self.value == ""
+
+    @property
     def text(self) -> str | None:
         """As it stands in a command."""
         return None if self.value is None else str(self.value)
@@ -40,6 +45,11 @@ class Bound(NamedTuple):
     def is_file(self) -> bool:
         """Whether an output is a file, not a folder."""
         return self.type in FILE_TYPES
+
+
+def unknown(type_: str | None = None) -> Bound:
+    """Return what stands for a value that cannot be told: what hangs on it is no mistake."""
+    return Bound("", type_, is_path=True)
 
 
 def as_type(type_: str | None) -> str | None:

@@ -23,6 +23,8 @@ FORMS: dict[str, type[ParallelForm | CommandForm]] = {
     "parallel": ParallelForm,
     "command": CommandForm,
 }
+INSTEAD = {"pipeline": "write its steps into the jobs of this pipeline"}
+OTHERWISE = "write a command or a parallel step that does the same"
 PORTS = ("inputs", "outputs")
 """Without them nothing that hangs on a step can be looked at."""
 
@@ -98,7 +100,7 @@ def declared(
     component, origin = _component(content, source, assets, mistakes)
     kind = _kind(content, component)
     if kind not in FORMS:
-        told = f"a step of type {kind!r} cannot be run here: parallel and command steps can"
+        told = f"a step of type {kind!r} cannot be run here: {INSTEAD.get(kind, OTHERWISE)}"
         return None, [*mistakes, source.mistake(told, "type")]
     form, more, wrong = _filled(FORMS[kind], content | {"component": None}, source)
     mistakes += more

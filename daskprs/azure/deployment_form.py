@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 
+from daskprs.azure.pipeline_form import SettingsForm  # noqa: TC001 - a form is made of it
 from daskprs.option_rules import LONGEST_S, check_file_name
 from daskprs.yaml_files.form import Form, without_effect, works
 
@@ -140,15 +141,6 @@ class ModelDeployment(Settings):
     settings: Settings | None = works(None)
 
 
-class PipelineSettings(Form):
-    """What the jobs of a pipeline have in common."""
-
-    default_compute: str | None = without_effect(HERE)
-    default_datastore: str | None = works(None)
-    continue_on_step_failure: bool | None = works(None)
-    force_rerun: bool | None = works(None, "run each step, whatever was done before")
-
-
 class PipelineDeployment(Form):
     """A deployment of a pipeline component, or of the pipeline of a job."""
 
@@ -163,4 +155,4 @@ class PipelineDeployment(Form):
     job_definition: str | None = works(None, "the file of a pipeline job, or an asset")
     environment: Any = without_effect(PYTHON)
     compute: str | None = without_effect(HERE)
-    settings: PipelineSettings | None = works(None)
+    settings: SettingsForm | None = works(None)

@@ -182,8 +182,11 @@ class ParallelStep:
         return variables
 
     def _side_inputs(self, data: Bound) -> dict[str, str]:
-        found = self._inputs.items()
-        return {name: str(one.value) for name, one in found if one.is_path and one is not data}
+        return {
+            name: str(one.value)
+            for name, one in self._inputs.items()
+            if one.is_path and one is not data and not one.is_unknown
+        }
 
     def _of_output(self, output: Bound | None) -> dict[str, Any]:
         if output is None:

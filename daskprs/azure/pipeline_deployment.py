@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.deployment_form import PipelineDeployment
+from daskprs.azure.pipeline_form import as_overrides
 from daskprs.azure.pipeline_job import is_of_component
 from daskprs.errors import UsageError
 from daskprs.yaml_files.form import filled, ineffective
@@ -78,12 +79,10 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
         except UsageError as error:
             mistakes.append(Mistake(document.place((key,)), key, str(error)))
     refuse(mistakes)
-    settings = form.settings.model_dump(exclude_none=True) if form and form.settings else {}
-    settings.pop("default_compute", None)
     return DeployedPipeline(
         (form.name if form else None) or Path(document.name).stem,
         form.endpoint_name if form else None,
         path,
-        tuple(f"settings.{key}={value}" for key, value in settings.items()),
+        as_overrides(form.settings) if form else (),
         tuple(key.name for key in ineffective(form) if key.name != "$schema") if form else (),
     )

@@ -14,7 +14,7 @@ from daskprs.azure.component import Declared, Source, declared
 from daskprs.azure.expressions import NAME
 from daskprs.azure.overrides import overridden
 from daskprs.azure.parallel_step import ParallelStep
-from daskprs.azure.pipeline_form import PipelineForm
+from daskprs.azure.pipeline_form import PipelineForm, SettingsForm
 from daskprs.azure.pipeline_job import is_of_component, of_component
 from daskprs.azure.pipeline_ports import PipelinePorts
 from daskprs.azure.run_settings import RunSettings
@@ -24,10 +24,10 @@ from daskprs.errors import UsageError
 from daskprs.surface import Python
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Key, filled_as_far, ineffective
-from daskprs.yaml_files.mistakes import Mistake, refuse
+from daskprs.yaml_files.mistakes import Mistake, nearest_of, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
     from daskprs.azure.assets import Assets
@@ -52,6 +52,8 @@ class Step:
     """System flags that are no options of the job."""
     may_reuse: bool
     """Whether the result of an earlier run that did the same is as good."""
+    shares: bool
+    """Whether others write where it writes, or it reads there."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class Given:
     """What is there already is from an earlier run."""
     surface: Surface = field(default_factory=Python)
     """Where it is asked for: options are named as they are written there."""
+    with_inputs: bool = True
+    """Whether each input has a value by now."""
 
 
 def read_pipeline(path: str | PathLike[str], folder: PipelineFolder, given: Given) -> Pipeline:
@@ -131,14 +135,22 @@ class _Reading:
         self._refuse_names("outputs", form.outputs or ())
         if len(self._mistakes) > of_form:
             refuse(self._mistakes)
-        ports = PipelinePorts(form, self._source, values, self._folder, inputs, outputs)
+        ports = PipelinePorts(
+            form,
+            self._source,
+            values,
+            self._folder,
+            inputs,
+            outputs,
+            with_inputs=self._given.with_inputs,
+        )
         declared_steps = self._declared(form, ports)
         broken = form.jobs.keys() - declared_steps.keys()
         assets = self._given.assets
         wiring = Wiring(ports, values, declared_steps, self._folder, outputs, assets, broken)
         self._mistakes += values.mistakes
         order = self._order(declared_steps, wiring)
-        notices = _without_effect(form, declared_steps.values())
+        notices = [*self._unknown_settings(form), *_without_effect(form, declared_steps.values())]
         self._fresh = bool(form.settings and form.settings.force_rerun)
         steps = {name: self._step(declared_steps[name], wiring, notices) for name in order}
         refuse(self._mistakes)
@@ -181,6 +193,13 @@ class _Reading:
                 ports_ = {**step.declared_outputs, **step.given_outputs}
                 self._refuse_names("outputs", ports_, source)
         return found
+
+    def _unknown_settings(self, form: PipelineForm) -> Iterator[str]:
+        """Yield warnings about settings that nobody knows."""
+        for name in (form.settings.model_extra or ()) if form.settings else ():
+            told = f"it has no effect: {nearest_of(name, [*SettingsForm.model_fields])}"
+            mistake = self._source.mistake(told, "settings", name, of_key=True)
+            yield str(mistake._replace(is_warning=True))
 
     def _refuse_names(self, key: str, names: Iterable[str], source: Source | None = None) -> None:
         """Refuse names that would be no plain names of folders."""
@@ -225,8 +244,9 @@ class _Reading:
         inputs = wiring.inputs_of(step.name)
         if work is None:
             return None
-        may_reuse = step.form.is_deterministic is not False and not self._fresh
-        return Step(step.name, work, needs, inputs, outputs, others, may_reuse)
+        shares = wiring.shares(step.name)
+        may_reuse = step.form.is_deterministic is not False and not self._fresh and not shares
+        return Step(step.name, work, needs, inputs, outputs, others, may_reuse, shares)
 
     def _check_script(self, step: Declared, script: str) -> None:
         """Look for the script of a step that cannot be checked as a whole."""

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import ConfigDict
+
 from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
 from daskprs.azure.step_form import ENVIRONMENT, HERE
-from daskprs.yaml_files.form import Form, without_effect, works
+from daskprs.yaml_files.form import Form, ineffective, without_effect, works
 
 
 class SettingsForm(Form):
-    """``settings``."""
+    """``settings``. A key that it does not know is a warning: published files have some."""
+
+    model_config = ConfigDict(extra="allow")
 
     default_datastore: str | None = works(None, note="what `${{default_datastore}}` stands for")
     datastore: str | None = works(None, note="an older name of `default_datastore`")
@@ -21,6 +25,15 @@ class SettingsForm(Form):
     force_rerun: bool | None = works(None, note="run each step, whatever was done before")
     continue_run_on_step_failure: bool | None = works(None, note="as continue_on_step_failure")
     continue_run_on_failed_optional_input: bool | None = without_effect("no step goes on so")
+
+
+def as_overrides(settings: SettingsForm | None) -> tuple[str, ...]:
+    """Return what one file says of the settings in another, as ``--set`` does."""
+    if settings is None:
+        return ()
+    idle = {key.name for key in ineffective(settings)}
+    values = settings.model_dump(exclude_unset=True).items()
+    return tuple(f"settings.{key}={value}" for key, value in values if key not in idle)
 
 
 class PipelineForm(Form):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from daskprs.azure.invocation_file import texts_of
-from daskprs.azure.pipeline_form import SettingsForm  # noqa: TC001 - a form is made of it
+from daskprs.azure.pipeline_form import SettingsForm, as_overrides
 from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
 from daskprs.azure.step_form import HERE
 from daskprs.errors import UsageError
@@ -63,11 +63,9 @@ def of_component(document: Document, given: Given) -> tuple[Path, Given]:
     refuse(mistakes)
     if form is None:
         return path, given
-    settings = form.settings.model_dump(exclude_unset=True) if form.settings else {}
-    own = (f"settings.{key}={value}" for key, value in settings.items())
     return path, replace(
         given,
-        overrides=(*own, *given.overrides),
+        overrides=(*as_overrides(form.settings), *given.overrides),
         inputs={**texts_of(form.inputs or {}, base, given.assets), **(given.inputs or {})},
         outputs={**texts_of(form.outputs or {}, base, given.assets), **(given.outputs or {})},
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from daskprs.azure.bound import Bound, as_type, takes_path
+from daskprs.azure.bound import Bound, as_type, takes_path, unknown
 from daskprs.azure.expressions import ExpressionError, Reference, filled_in, parsed
 from daskprs.azure.port_form import InputForm, OutputForm
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
@@ -37,6 +37,8 @@ class PipelinePorts:
         Where outputs go that are given no place.
     inputs, outputs
         What the caller gives, by name; relative paths are relative to the working directory.
+    with_inputs
+        Whether each input has to have a value.
 
     """
 
@@ -48,7 +50,10 @@ class PipelinePorts:
         folder: PipelineFolder,
         inputs: Mapping[str, str],
         outputs: Mapping[str, str],
+        *,
+        with_inputs: bool = True,
     ) -> None:
+        self._with_inputs = with_inputs
         self._source = source
         self._values = values
         self._folder = folder
@@ -109,7 +114,9 @@ class PipelinePorts:
             way = (*way, "path") if form.path is not None else way
             return values.existing(values.path(form.place, kind, source, *way), source, *way)
         if form.default is None and not form.optional:
-            values.wrong(f"it has no value: give it by --input {name}=…", source, *way)
+            if self._with_inputs:
+                values.wrong(f"it has no value: give it by --input {name}=…", source, *way)
+            return unknown(kind)
         return values.fitting(form, Bound(form.default, kind), source, *way)
 
     def _output(self, name: str, port: Any, given: str | None) -> Bound:
@@ -133,5 +140,5 @@ class PipelinePorts:
             text = filled_in(parsed(form.path), word)
         except ExpressionError as error:
             self._values.wrong(error, self._source, *way)
-            return Bound("", kind, is_path=True)
+            return unknown(kind)
         return self._values.path(text, kind, self._source, *way, made=True)

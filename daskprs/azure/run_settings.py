@@ -57,5 +57,6 @@ class RunSettings:
         one = only_reference(parts)
         known = self._ports.inputs
         if one is not None and one.scope == "inputs" and one.of_parent and one.name in known:
-            return known[one.name].value
+            bound = known[one.name]
+            return None if bound.is_unknown else bound.value
         return filled_in(parts, self._ports.text)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def clear(step: Step, folder: PipelineFolder) -> None:
     """Remove the outputs of a step from the folder of the run; a job that goes on needs its own.
 
-    What lies elsewhere is the user's, and may be more than an output.
+    What lies elsewhere is the user's, and may be more than an output; so may what is shared.
     """
     if has_begun(JobFolder(folder.step(step.name))):
         return
@@ -32,6 +32,6 @@ def clear(step: Step, folder: PipelineFolder) -> None:
 
 def _places(step: Step, folder: PipelineFolder) -> Iterator[Path]:
     yield folder.step(step.name) / "outputs"
-    for bound in step.outputs.values():
+    for bound in () if step.shares else step.outputs.values():
         if folder.path in bound.path.parents:
             yield bound.path

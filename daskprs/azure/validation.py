@@ -147,16 +147,20 @@ def _check_deployment(check: Check) -> None:
 def _check_pipeline_deployment(check: Check) -> None:
     found = pipeline_deployment_of(check.document, check.assets)
     _say(check, found.without_effect)
-    _check_pipeline_at(found.path, check, found.overrides)
+    _check_pipeline_at(found.path, check, found.overrides, with_inputs=False)
 
 
 def _check_pipeline(check: Check) -> None:
-    _check_pipeline_at(check.path, check)
+    is_component = "pipelineComponent" in str(check.document.content.get("$schema"))
+    _check_pipeline_at(check.path, check, with_inputs=not is_component)
 
 
-def _check_pipeline_at(path: Path, check: Check, overrides: tuple[str, ...] = ()) -> None:
+def _check_pipeline_at(
+    path: Path, check: Check, overrides: tuple[str, ...] = (), *, with_inputs: bool
+) -> None:
+    """Check a pipeline; a component's and a deployment's inputs are given when it runs."""
     nowhere = PipelineFolder(path.absolute().with_name(f".{path.name}.validated"))
-    given = Given(check.assets, overrides, inputs=check.inputs)
+    given = Given(check.assets, overrides, inputs=check.inputs, with_inputs=with_inputs)
     check.warnings.extend(read_pipeline(path, nowhere, given).notices)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.azure.bound import Bound, wrong_value
+from daskprs.azure.bound import Bound, unknown, wrong_value
 from daskprs.errors import UsageError
 from daskprs.inputs.nearest import nearest
 
@@ -46,12 +46,12 @@ class Values:
             place = self._assets.place(text, source.base, root)
         except UsageError as error:
             self.wrong(error, source, *way)
-            return Bound(None, kind)
+            return unknown(kind)
         return Bound(str(place.absolute()), kind, is_path=True)
 
     def existing(self, bound: Bound, source: Source, *way: str) -> Bound:
         """Return a value; a path that no step makes has to be there."""
-        if bound.is_path and bound.maker is None and bound.value is not None:
+        if bound.is_path and bound.maker is None and not bound.is_unknown:
             if not bound.path.exists():
                 told = f"there is no file or folder {bound.path}.{nearest(bound.path)}"
                 self.wrong(told, source, *way)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.bound import Bound, as_type, takes_path
+from daskprs.azure.bound import Bound, as_type, takes_path, unknown
 from daskprs.azure.expressions import (
     ExpressionError,
     Reference,
@@ -15,6 +15,8 @@ from daskprs.azure.expressions import (
     references,
 )
 from daskprs.azure.port_form import InputForm, OutputForm
+from daskprs.azure.step_places import is_shared, makers_of
+from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
@@ -66,6 +68,8 @@ class Wiring:
         self._steps = steps
         self.folder = folder
         self._given = outputs
+        self._writers: dict[str, str] = {}
+        """Of outputs of the pipeline: the step that each is an output of."""
         self.outputs_of = {name: self._outputs(step) for name, step in steps.items()}
         known = [f"{name}.{one}" for name, found in self.outputs_of.items() for one in found]
         ports.refuse_unknown("--output", outputs, [*ports.outputs, *known])
@@ -94,6 +98,10 @@ class Wiring:
     def needs(self, name: str) -> set[str]:
         """Return the steps that have to be done before."""
         return {one.maker for one in self.inputs_of(name).values() if one.maker is not None}
+
+    def shares(self, name: str) -> bool:
+        """Say whether others write where a step writes, or it reads there."""
+        return is_shared(name, self.inputs_of(name).values(), self.outputs_of)
 
     def is_there(self, name: str) -> bool:
         """Say whether the inputs of a step that are paths exist; what is not there was told."""
@@ -150,13 +158,22 @@ class Wiring:
             parts = parsed(text)
             one = only_reference(parts)
             if one is not None and one.scope == "outputs" and one.step is None:
-                bound = _known(one, self._ports.outputs)
+                bound = self._of_pipeline(step, one)
                 return bound._replace(type=kind or bound.type or "uri_folder")
             text = filled_in(parts, lambda one: self._of_place(step, one, name))
         except ExpressionError as error:
             self._values.wrong(error, step.source, *way)
-            return Bound("", kind, is_path=True)
+            return unknown(kind)
         return self._values.path(text, kind or "uri_folder", step.source, *way, made=True)
+
+    def _of_pipeline(self, step: Declared, one: Reference) -> Bound:
+        """Return the output of the pipeline that one of a step is."""
+        bound = _known(one, self._ports.outputs)
+        writer = self._writers.setdefault(one.name, step.name)
+        if writer != step.name:
+            msg = f"{one} is what the step {writer!r} writes: give each step an output of its own"
+            raise ExpressionError(msg)
+        return bound
 
     def _of_place(self, step: Declared, one: Reference, output: str) -> str | None:
         if one.scope in ("inputs", "outputs") and (one.step is not None or not one.of_parent):
@@ -172,10 +189,8 @@ class Wiring:
             self._refuse_undeclared(step, "inputs", step.given_inputs, list(declared))
         found = {}
         for name in (*declared, *(one for one in step.given_inputs if one not in declared)):
-            below, told = declared.get(name), len(self._values.mistakes)
+            below = declared.get(name)
             bound = self._input(step, name, below)
-            if bound.value is None and len(self._values.mistakes) > told:
-                bound = bound._replace(value="", is_path=True)  # what is wrong is told by now
             if below is not None:
                 bound = self._values.fitting(below, bound, step.source, "inputs", name)
             found[name] = bound
@@ -192,10 +207,22 @@ class Wiring:
             return self._default(step, name, below, kind)
         way = ("inputs", name, *(("path",) if form else ()))
         bound = self._value(step, text, way) if isinstance(text, str) else Bound(text)
-        if not bound.is_path and bound.value is not None and (takes_path(kind) or form):
-            path = self._values.path(str(bound.value), kind, step.source, *way)
-            return self._values.existing(path._replace(maker=bound.maker), step.source, *way)
-        return bound._replace(type=kind or bound.type)
+        if bound.is_path or bound.value is None or not (takes_path(kind) or form):
+            return bound._replace(type=kind or bound.type)
+        place, makers = self._makers(step, str(bound.value))
+        if makers:
+            maker = bound.maker or next((one for one in makers if one != step.name), None)
+            return Bound(str(place), kind, is_path=True, maker=maker)
+        path = self._values.path(str(bound.value), kind, step.source, *way)
+        return self._values.existing(path._replace(maker=bound.maker), step.source, *way)
+
+    def _makers(self, step: Declared, text: str) -> tuple[Path, list[str]]:
+        """Return where a path leads, and the steps in whose outputs it lies."""
+        try:
+            place = self.assets.place(text, step.source.base, self.folder.datastore).absolute()
+        except UsageError:
+            return Path(), []  # it is told where nobody makes it
+        return place, makers_of(place, self.outputs_of)
 
     def _default(
         self, step: Declared, name: str, below: InputForm | None, kind: str | None
@@ -210,6 +237,7 @@ class Wiring:
             )
         if below is not None and not below.optional:
             self._values.wrong(f"the input {name!r} is missing", step.source, "inputs")
+            return unknown(kind)
         return Bound(None, kind)
 
     def _value(self, step: Declared, text: str, way: tuple[str, ...]) -> Bound:
@@ -224,11 +252,13 @@ class Wiring:
             return Bound(text, maker=next(filter(None, makers), None))
         except ExpressionError as error:
             self._values.wrong(error, step.source, *way)
-            return Bound(None)
+            return unknown()
 
     def _referred(self, one: Reference) -> Bound:
         if one.scope == "default_datastore":
             return Bound(self._ports.store)
+        if one.scope == "name":
+            return Bound(self.folder.path.name)
         if one.step is None:  # older files leave out `parent`
             known = {"inputs": self._ports.inputs, "outputs": self._ports.outputs}.get(one.scope)
             if known is None:
@@ -236,7 +266,7 @@ class Wiring:
                 raise ExpressionError(msg)
             return _known(one, known)
         if one.step in self._broken:
-            return Bound("", is_path=True, maker=one.step)
+            return unknown()._replace(maker=one.step)
         if one.step not in self._steps:
             msg = f"{one}: there is no step {one.step!r}; {nearest_of(one.step, [*self._steps])}"
             raise ExpressionError(msg)

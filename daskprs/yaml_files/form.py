@@ -157,8 +157,10 @@ def _forms(value: Any) -> Iterator[Form]:
 
 
 def _refusals(form: Form, document: Document, at: Loc) -> Iterator[Mistake]:
-    for name in form.model_fields_set:
-        key = _key(name, type(form).model_fields[name])
+    for name, field in type(form).model_fields.items():
+        if name not in form.model_fields_set:
+            continue
+        key = _key(name, field)
         loc = (*at, key.name)
         if key.effect is Effect.REFUSED:
             yield Mistake(document.place(loc, of_key=True), dotted(loc), key.note)

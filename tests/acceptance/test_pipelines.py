@@ -449,6 +449,27 @@ jobs:
     assert [path.name for path in written.iterdir()] == ["b"]
 
 
+def test_steps_may_meet_at_a_place_that_neither_names_as_the_others() -> None:
+    """What lies in an output waits for its step; a folder of two steps keeps what each writes."""
+    text = """\
+outputs: {notes: {path: "STORE/${{name}}"}}
+jobs:
+  third: {command: "echo > ${{outputs.all}}/third", outputs: {all: {path: STORE/all}}}
+  second:
+    command: cat ${{inputs.note}} > ${{outputs.all}}/second
+    inputs: {note: {type: uri_file, path: "STORE/${{name}}/first"}}
+    outputs: {all: {path: STORE/all}}
+  first:
+    command: echo one > ${{inputs.notes}}/first
+    inputs: {notes: {type: uri_folder, path: "STORE/${{name}}", mode: rw_mount}}
+    outputs: {notes: "${{parent.outputs.notes}}"}
+"""
+    result = run(text.replace("STORE", "azureml://datastores/blobs/paths/notes"))
+    place = result.steps["second"].outputs["all"]
+    assert sorted(path.name for path in place.iterdir()) == ["second", "third"]
+    assert (place / "second").read_text() == "one\n"
+
+
 def test_a_failure_ends_what_runs_unless_the_pipeline_goes_on() -> None:
     """Also a process that a command has left in the background."""
     text = """\

@@ -135,19 +135,23 @@ def test_overrides_inputs_and_outputs_change_a_file(home: Path) -> None:
 def test_every_mistake_is_told_in_one_go() -> None:
     """With file, line, column, the rule, the value, and the nearest known name."""
     text = SCORE.replace("mini_batch_size: ", "mini_batch_sise: ").replace("data: ./", "")
-    text = (
-        text.replace("./data", "./dat") + "  two: {command: x, inputs: {a: '${{parent.inputs.b}}'}}"
+    text = text.replace("inputs:\n  nodes", "inputs:\n  far: {path: azureml:far:1}\n  nodes", 1)
+    text = text.replace("./data", "./dat") + (
+        "  two: {command: x, inputs: {a: '${{parent.inputs.b}}'}}\n"
+        "  three: {command: 'cat ${{inputs.a}}', inputs: {a: '${{parent.inputs.far}}'}}\n"
     )
     told = refused(text, inputs={"nods": "3"}, outputs={"row": "x"}).splitlines()
     missing = f"there is no file or folder {Path.cwd()}/dat."
     sise = "there is no key 'mini_batch_sise'; did you mean 'mini_batch_size'?"
-    unknown = "${{parent.inputs.b}}: there is no input 'b'; known are nodes, data"
+    unknown = "${{parent.inputs.b}}: there is no input 'b'; known are far, nodes, data"
+    far = "azureml:far:1: nobody has told where this asset is. Give its place by"
     assert told == [
         "p.yml:1:1: --input nods: there is no input 'nods'; did you mean 'nodes'?",
         "p.yml:1:1: --output row: there is no output 'row'; did you mean 'rows'?",
-        f"p.yml:4:34: inputs.data.path: {missing} Did you mean '{Path.cwd()}/data'?",
-        f"p.yml:18:5: jobs.score.mini_batch_sise: {sise}",
-        f"p.yml:29:33: jobs.two.inputs.a: {unknown}",
+        f"p.yml:3:15: inputs.far.path: {far} --asset far:1=PATH, or in a mapping file by --assets.",
+        f"p.yml:5:34: inputs.data.path: {missing} Did you mean '{Path.cwd()}/data'?",
+        f"p.yml:19:5: jobs.score.mini_batch_sise: {sise}",
+        f"p.yml:30:33: jobs.two.inputs.a: {unknown}",
     ]
 
 
@@ -318,6 +322,7 @@ def test_references_resolve_by_asset_datastore_and_mapping_file(home: Path) -> N
         "azureml:n:2": "data",
         "azureml:o:7": "src",
         "azureml://registries/r/models/m/versions/3": "model",
+        "azureml://registries/r/models/m": "model",
         "azureml://datastores/x/paths/data/": "data",
         "azureml://subscriptions/s/resourcegroups/g/workspaces/w/datastores/x/paths/model": "model",
         "https://x.org/a=b": "data",
@@ -336,6 +341,7 @@ def test_what_has_no_effect_is_said_once_by_reason() -> None:
     """And a misspelt system flag is a warning with its place."""
     text = SCORE.replace("type: pipeline", "type: pipeline\ncompute: azureml:cpu\ntags: {a: b}")
     text = text.replace("percent 30", "percent 30 --resource_monitor_interva 20")
+    text = text.replace("blobs}", "blobs, default_datestore: blobs}")
     notices = read(
         text.replace("type: parallel", "type: parallel\n    compute: azureml:cpu")
     ).notices
@@ -346,6 +352,8 @@ def test_what_has_no_effect_is_said_once_by_reason() -> None:
         == 1
     )
     assert any(one.startswith("Without effect here: tags (") for one in notices)
+    setting = "settings.default_datestore: it has no effect: did you mean 'default_datastore'?"
+    assert any(one.endswith(f": warning: {setting}") for one in notices)
     assert any(
         "warning: jobs.score.task.program_arguments: --resource_monitor" in one for one in notices
     )
@@ -441,3 +449,12 @@ def test_an_input_may_lie_in_the_default_datastore(home: Path) -> None:
     )
     made = task(read(text, Assets().and_also({}, {"blobs": str(home / "blobs")})))
     assert made.data == str(home / "blobs/data")
+
+
+@pytest.mark.usefixtures("home")
+def test_an_output_of_the_pipeline_is_that_of_one_step() -> None:
+    """Else nobody could say whose result it is."""
+    step = "{command: x, outputs: {o: '${{parent.outputs.all}}'}}"
+    told = refused(f"outputs: {{all: }}\njobs:\n  a: {step}\n  b: {step}\n")
+    assert told.startswith("p.yml:4:32: jobs.b.outputs.o: ${{parent.outputs.all}} is what the step")
+    assert "'a' writes" in told

@@ -236,11 +236,14 @@ def test_what_azures_client_lets_pass_is_a_mistake() -> None:
     assert "jobs.of_a_file.input_data: ${{inputs.files}} is a uri_file" in done.stdout
 
 
-@pytest.mark.parametrize("file", ["good.yml", "deployed.yml"])
-def test_warnings_are_no_mistakes(home: Path, file: str) -> None:
-    """A misspelt system flag goes to the script, and keys without effect are named."""
+@pytest.mark.parametrize("words", [("good.yml", "--input", "data=data"), ("deployed.yml",)])
+def test_warnings_are_no_mistakes(home: Path, words: tuple[str, ...]) -> None:
+    """A misspelt system flag goes to the script, and keys without effect are named.
+
+    Inputs of a deployment are given when it is invoked.
+    """
     before = sorted(home.rglob("*"))
-    done = validate(file, "--input", "data=data")
+    done, file = validate(*words), words[0]
     assert done.exit_code == 0, done.output
     assert "resource_monitor_interval" in done.stdout
     assert "ompute" in done.stdout

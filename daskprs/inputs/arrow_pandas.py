@@ -197,7 +197,7 @@ def _noted(schema: pa.Schema, keeps: Callable[[dict[str, Any]], bool]) -> pa.Sch
 def _is_known(dtype: str) -> bool:
     try:
         np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):  # a comma makes it a list of types, for NumPy
         return _is_known_to_pandas(dtype)
     return True
 
@@ -208,7 +208,7 @@ def _is_known_to_pandas(dtype: str) -> bool:
 
     try:
         pd.api.types.pandas_dtype(dtype)
-    except TypeError:
+    except (TypeError, NotImplementedError):
         return False
     return True
 

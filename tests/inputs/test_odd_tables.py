@@ -155,12 +155,26 @@ def test_an_integer_that_no_float_can_hold_is_named(tmp_path: Path) -> None:
     assert list(together(open_source(path, Reading()))["a"]) == [2**60 + 1, pd.NA]
 
 
-def test_types_that_pandas_wrote_and_cannot_read_are_values(tmp_path: Path) -> None:
-    """Lists of its own Arrow types, in files of `DataFrame.to_parquet`."""
-    type_ = pd.ArrowDtype(pa.list_(pa.int64()))
-    pd.DataFrame({"a": pd.array([[1], None], dtype=type_)}).to_parquet(tmp_path / "a.parquet")
-    got = together(open_source(tmp_path, Reading(mini_batch_size=1)))
-    assert [None if one is None else list(one) for one in got["a"]] == [[1], None]
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (pa.list_(pa.int64()), [1]),
+        (pa.list_(pa.int64(), 2), [1, 2]),
+        (pa.struct([("x", pa.int64()), ("y", pa.string())]), {"x": 1, "y": "z"}),
+        (pa.map_(pa.string(), pa.int64()), [("x", 1)]),
+        (pa.dictionary(pa.int32(), pa.string()), "x"),
+    ],
+    ids=str,
+)
+def test_types_that_pandas_wrote_and_cannot_read_are_values(
+    tmp_path: Path, type_: pa.DataType, value: Any
+) -> None:
+    """Its own Arrow types, in files of `DataFrame.to_parquet`, whatever their names hold."""
+    column = pd.array([value, None], dtype=pd.ArrowDtype(type_))
+    pd.DataFrame({"a": column}).to_parquet(tmp_path / "a.parquet")
+    first, second = together(open_source(tmp_path, Reading(mini_batch_size=1)))["a"]
+    assert (list(first) if isinstance(value, list) else first) == value
+    assert pd.isna(second)
 
 
 def test_values_of_folders_have_one_type(tmp_path: Path) -> None:

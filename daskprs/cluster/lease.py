@@ -59,8 +59,11 @@ def fetched(future: Future, client: Client, is_there: Callable[[], bool]) -> Lea
             returned: LeaseReturned = gathering.result()
         except CancelledError:
             return None
-        except TimeoutError:  # of a connection: where it leads to may still be there
-            continue
+        except OSError:  # a connection was cut or ran out of time: both ends may still be there
+            if is_there():
+                continue
+            future.cancel()
+            return None
         future.release()
         return returned
 

@@ -51,7 +51,7 @@ class ArrowParser:
         self._text_is_null = text_is_null
         self._quoted = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
         self._unquoted = csv.ParseOptions(delimiter=delimiter, quote_char=False)
-        self._decode = None if codecs.lookup(encoding).name in ("utf-8", "ascii") else encoding
+        self._decode = None if codecs.lookup(encoding).name == "utf-8" else encoding
 
     def parse(
         self, body: bytes, names: Sequence[str], wanted: Sequence[TextColumn]

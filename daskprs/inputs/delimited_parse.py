@@ -110,17 +110,21 @@ class DelimitedParser:
         told = {column.name: column.told for column in wanted if column.told is not None}
         nulls = self.dialect.nulls(wanted)
         frame = read_records(body, names, self.dialect, dtype=told, **nulls)
-        huge = {column.name: column.parsed for column in wanted if _is_huge(column, frame)}
-        if huge:
-            frame = read_records(body, names, self.dialect, dtype=told | huge, **nulls)
+        floats = {one.name: one.parsed for one in wanted if _are_unseen_floats(one, frame, body)}
+        if floats:
+            frame = read_records(body, names, self.dialect, dtype=told | floats, **nulls)
         fitted = {column.name: column.fit(frame[column.name]) for column in wanted}
         return pd.DataFrame(fitted, index=frame.index)
 
 
-def _is_huge(column: TextColumn, frame: pd.DataFrame) -> bool:
-    """Say whether what should be floats was not seen to be: integers of more than 64 bits."""
-    is_float = column.is_plain and column.parsed.kind == "f"
-    return is_float and not pd.api.types.is_numeric_dtype(frame[column.name].dtype)
+def _are_unseen_floats(column: TextColumn, frame: pd.DataFrame, body: bytes) -> bool:
+    """Say whether floats were lost to integers: by more than 64 bits, or the sign of a zero."""
+    if not (column.is_plain and column.parsed.kind == "f"):
+        return False
+    cells = frame[column.name]
+    if not pd.api.types.is_numeric_dtype(cells.dtype):
+        return True
+    return cells.dtype.kind == "i" and b"-0" in body and bool((cells == 0).any())
 
 
 def read_csv(body: bytes, names: Sequence[str], dialect: Dialect, **options: Any) -> pd.DataFrame:

@@ -190,6 +190,13 @@ def test_odd_files_are_read(tmp_path: Path, case: str) -> None:
     assert len(got) == len(next(iter(expected.values()), []))
 
 
+def test_a_zero_keeps_its_sign_among_integers(tmp_path: Path) -> None:
+    """In a column of floats, where pandas takes a piece of it for integers."""
+    path = _written(tmp_path, b"a\n0.5\n-0\n1\n0\n")
+    got = together(open_source(path, Reading(mini_batch_size=4)))
+    assert list(map(str, got["a"])) == ["0.5", "-0.0", "1.0", "0.0"]
+
+
 GOOD = b"1,2\n" * 9
 REFUSED: dict[str, tuple[bytes, dict[str, Any], str]] = {
     "too few": (GOOD + b"1\n", {}, "line 11: 1 field where 2 are expected: '1'"),
@@ -203,6 +210,7 @@ REFUSED: dict[str, tuple[bytes, dict[str, Any], str]] = {
     ),
     "True for 1": (GOOD + b"True,3\n", {"dtypes": {"a": "int64"}}, "'a' holds 'True'"),
     "a half": (GOOD + b"1.5,3\n", {"dtypes": {"a": "int64"}}, "'a' holds '1.5'"),
+    "no ASCII": (GOOD + "1,é\n".encode(), {"encoding": "ascii"}, "line 11: .* not in the encoding"),
     "too large": (GOOD + b"9" * 20 + b",3\n", {"dtypes": {"a": "int64"}}, "'a' holds '9999"),
     "not exact": (GOOD + b"9007199254740993.0,3\n", {"dtypes": {"a": "int64"}}, "'a' holds '90071"),
     "no float32": (GOOD + b"1e300,3\n", {"dtypes": {"a": "float32"}}, "'a' holds '1e300'"),

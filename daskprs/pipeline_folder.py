@@ -95,6 +95,23 @@ class PipelineFolder:
         return self.step(step) / "user_logs" / "std_log.txt"
 
 
+class ScriptFolder:
+    """Knows where a script's own words about its run are: in the folder of a step, or of a run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def metrics(self) -> Path:
+        """What was logged of metrics, a line of JSON for each value."""
+        return self._path / "logs" / "user" / "metrics.jsonl"
+
+    @property
+    def artifacts(self) -> Path:
+        """Files that were uploaded."""
+        return self._path / "artifacts"
+
+
 def is_pipeline_folder(path: Path) -> bool:
     """Say whether a pipeline has run in a folder."""
     return (path / RECORD).exists()

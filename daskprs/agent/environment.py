@@ -22,6 +22,8 @@ THREAD_COUNTS = (
 )
 OUTPUT_PATH = "AZUREML_BI_OUTPUT_PATH"
 """Where scripts find the output folder."""
+ASSETS = "DASKPRS_ASSETS"
+"""Holds, as JSON, where the job's named assets lie: ``{"my-model": "/path"}``."""
 CGROUP = Path("/sys/fs/cgroup")
 
 

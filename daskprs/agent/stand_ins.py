@@ -8,8 +8,6 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import importlib.util
-import json
-import os
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -19,29 +17,8 @@ from daskprs.agent.public import EntryScript
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ASSETS_VARIABLE = "DASKPRS_ASSETS"
-"""Holds, as JSON, where the job's named assets lie: ``{"my-model": "/path"}``."""
-
-
-class Model:
-    """Stands for ``azureml.core.Model``, as far as scripts find a model's folder with it."""
-
-    @staticmethod
-    def get_model_path(model_name: str, version: int | None = None, **_: Any) -> str:  # noqa: ARG004
-        """Return where a named asset of the job lies."""
-        assets: dict[str, str] = json.loads(os.environ.get(ASSETS_VARIABLE, "{}"))
-        assets |= EntryScript().side_inputs
-        if model_name not in assets:
-            known = ", ".join(sorted(assets)) or "none"
-            msg = (
-                f"the job has no asset called {model_name!r} (known: {known}). Give its place by "
-                f"side_inputs={{{model_name!r}: '/path'}}."
-            )
-            raise FileNotFoundError(msg)
-        path = assets[model_name]
-        if path == os.environ.get("AZUREML_MODEL_DIR"):  # it contains the model, and nothing else
-            return next(os.scandir(path)).path
-        return path
+SDK = "daskprs.azure.v1"
+"""Has what scripts import from ``azureml``; only a script that asks for it loads it."""
 
 
 def _missing(name: str) -> Any:
@@ -56,8 +33,14 @@ def _fill_entry_script(module: types.ModuleType) -> None:
     module.EntryScript = EntryScript  # type: ignore[attr-defined]
 
 
-def _fill_model(module: types.ModuleType) -> None:
-    module.Model = Model  # type: ignore[attr-defined]
+def _fill_azureml(module: types.ModuleType) -> None:
+    module.__getattr__ = _of_sdk  # type: ignore[method-assign]
+
+
+def _of_sdk(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(importlib.import_module(SDK), name)
 
 
 def _fill_mltable(module: types.ModuleType) -> None:
@@ -72,11 +55,10 @@ MODULES: dict[str, Callable[[types.ModuleType], None]] = {
     "azureml_user": _nothing,
     "azureml_user.parallel_run": _fill_entry_script,
     "entry_script": _fill_entry_script,
-    "azureml": _nothing,
-    "azureml.core": _fill_model,
-    "azureml.core.model": _fill_model,
+    "azureml": _fill_azureml,
     "mltable": _fill_mltable,
 }
+"""Below ``azureml`` each module has all of it: where a name lies there does not matter."""
 
 
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -87,10 +69,9 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         """Answer for our names; a real parent package means that its parts are real, or absent."""
         del path, target
-        if fullname not in MODULES or not self._parent_is_ours(fullname):
+        if _filler(fullname) is None or not self._parent_is_ours(fullname):
             return None
-        is_package = any(name.startswith(f"{fullname}.") for name in MODULES)
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=is_package)
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
     def _parent_is_ours(self, fullname: str) -> bool:
         parent = fullname.rpartition(".")[0]
@@ -101,17 +82,23 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Fill the module."""
-        MODULES[module.__name__](module)
+        fill = _filler(module.__name__)
+        if fill is not None:
+            fill(module)
+
+
+def _filler(name: str) -> Callable[[types.ModuleType], None] | None:
+    return MODULES.get("azureml" if name.startswith("azureml.") else name)
 
 
 def stands_for(name: str) -> bool:
     """Say whether a module has a stand-in."""
-    return name in MODULES
+    return _filler(name) is not None
 
 
 def lacking() -> list[str]:
-    """Return the modules whose packages are not installed here, so that a stand-in is needed."""
-    return [name for name in MODULES if not _is_installed(name.partition(".")[0])]
+    """Return the packages that are not installed here, so that a stand-in is needed."""
+    return [name for name in MODULES if "." not in name and not _is_installed(name)]
 
 
 def _is_installed(package: str) -> bool:
@@ -120,12 +107,25 @@ def _is_installed(package: str) -> bool:
 
 
 def has(name: str, attribute: str) -> bool:
-    """Say whether the stand-in of a module has a name."""
+    """Say whether the stand-in of a module has a name; of ``azureml`` lower case is a module."""
+    inner = f"{name}.{attribute}"
+    if inner in MODULES or (stands_for(inner) and attribute.islower()):
+        return True
     module = types.ModuleType(name)
-    MODULES[name](module)
+    StandIns().exec_module(module)
     return hasattr(module, attribute)
 
 
-def install() -> None:
+def install() -> StandIns:
     """Answer from now on, after everything else had its chance."""
-    sys.meta_path.append(StandIns())
+    finder = StandIns()
+    sys.meta_path.append(finder)
+    return finder
+
+
+def take_over(name: str) -> None:
+    """Make a module that was found in a file a stand-in, so that those in it are found, too."""
+    finder = next((one for one in sys.meta_path if isinstance(one, StandIns)), None) or install()
+    module = sys.modules[name]
+    module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
+    finder.exec_module(module)

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent import stand_ins
 from daskprs.agent.snapshot import content_hash, copy_snapshot, digests_of, source_files
 from daskprs.azure.expressions import ExpressionError, Reference, parsed, references
 from daskprs.azure.filled_text import command_line
 from daskprs.azure.missing_modules import missing_modules
+from daskprs.azure.stand_in_folder import stand_in_folder
 from daskprs.errors import YamlError
 
 if TYPE_CHECKING:
@@ -30,13 +30,6 @@ ROOT_RUN_ID = "AZUREML_ROOT_RUN_ID"
 SCRIPTS = re.compile(r"(?:^|[\s;&|(])python3?\s+(?:-u\s+)?([^\s;&|<>$'\"-][^\s;&|<>$'\"]*\.py)\b")
 """Scripts that a command runs, as far as they can be told without running it."""
 INSTALLS = re.compile(r"\b(pip3?|conda|mamba|uv)\s+(\w+\s+)*install\b")
-STAND_IN = """\
-import sys
-
-from daskprs.agent.stand_ins import MODULES
-
-MODULES[__name__](sys.modules[__name__])
-"""
 
 
 class Command(NamedTuple):
@@ -64,7 +57,7 @@ class Command(NamedTuple):
                 (place / name).symlink_to(there)
         path = os.pathsep.join([str(_python(folder.bin)), os.environ.get("PATH", os.defpath)])
         environment = {**os.environ, "PATH": path, **self.variables}
-        more = [environment.get("PYTHONPATH", ""), str(_stand_ins(folder.stand_ins))]
+        more = [environment.get("PYTHONPATH", ""), str(stand_in_folder(folder.stand_ins))]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, more))
         return [SHELL, "-c", self.line], place, environment
 
@@ -168,13 +161,4 @@ def _python(folder: Path) -> Path:
         script = folder / name
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
         script.chmod(0o755)
-    return folder
-
-
-def _stand_ins(folder: Path) -> Path:
-    """Return a folder with modules that published scripts import and this Python lacks."""
-    for name in stand_ins.lacking():
-        file = folder.joinpath(*name.split("."), "__init__.py")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(STAND_IN)
     return folder

@@ -160,9 +160,8 @@ def _lacking(one: _Import) -> str | None:
     if not stand_ins.stands_for(one.module):
         return one.module if stand_ins.stands_for(top) else top
     for name in one.names:
-        inner = f"{one.module}.{name}"
-        if not stand_ins.stands_for(inner) and not stand_ins.has(one.module, name):
-            return inner
+        if not stand_ins.has(one.module, name):
+            return f"{one.module}.{name}"
     return None
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from daskprs.agent.stand_ins import ASSETS_VARIABLE
+from daskprs.agent.environment import ASSETS
 from daskprs.azure.bound import Bound, takes_path
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed
 from daskprs.azure.filled_text import words
@@ -178,7 +178,7 @@ class ParallelStep:
     def _variables(self) -> dict[str, str]:
         variables = dict(self._form.environment_variables or {})
         if self._wiring.assets.paths:
-            variables[ASSETS_VARIABLE] = json.dumps(dict(self._wiring.assets.paths))
+            variables[ASSETS] = json.dumps(dict(self._wiring.assets.paths))
         return variables
 
     def _side_inputs(self, data: Bound) -> dict[str, str]:

@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskprs.agent.environment import ASSETS
 from daskprs.agent.side_inputs import version_of
 from daskprs.agent.snapshot import digests_of, source_files
-from daskprs.agent.stand_ins import ASSETS_VARIABLE
 from daskprs.azure.command_step import ROOT_RUN_ID, Command
 from daskprs.azure.reuse import FORM, Results, digest_of, files_named, key_of
 from daskprs.azure.step_leftovers import clear
@@ -74,7 +74,7 @@ class StepReuse:
         try:
             call = step.work.checked(overwrite=True)
             variables = call.options.environment_variables or {}
-            assets = json.loads(variables.get(ASSETS_VARIABLE, "{}"))
+            assets = json.loads(variables.get(ASSETS, "{}"))
             return key_of(call, moved, _made(step), assets)
         except DaskprsError:
             return None  # its process will say so

@@ -43,6 +43,11 @@ class Task:
     output_dir: Path | str | None = None
     client: Client | str | None = None
 
+    def with_variables(self, more: Mapping[str, str]) -> Task:
+        """Return it with more environment variables of its agents."""
+        variables = {**(self.options.get("environment_variables") or {}), **more}
+        return replace(self, options={**self.options, "environment_variables": variables})
+
     def checked(self, **changes: Any) -> CheckedCall:
         """Return the call, after every check that costs little.
 

@@ -18,9 +18,9 @@ import beside
 from package.part import thing
 from . import near
 from azureml_user.parallel_run import EntryScript
-from azureml.core import Model, Workspace
+from azureml.core import Model, AutoMLConfig
 from azureml.core.model import Model
-from azureml.data import TabularDataset
+from azureml.data import TabularDataset, AutoML
 import mltable
 
 raise SystemExit("nobody runs this")
@@ -67,8 +67,8 @@ def test_what_is_missing_is_named_once_with_its_place(tmp_path: Path) -> None:
         ("no_such_e", "part.py", 1),
         ("no_such_f", "beside.py", 2),
         ("no_such_g", "near.py", 2),
-        ("azureml.core.Workspace", "entry.py", 6),
-        ("azureml.data", "entry.py", 8),
+        ("azureml.core.AutoMLConfig", "entry.py", 6),
+        ("azureml.data.AutoML", "entry.py", 8),
     }
 
 

@@ -6,34 +6,92 @@ Notebooks run with their imports changed: whatever they import from ``azureml.co
 
 from __future__ import annotations
 
-from daskprs.azure.v1.column_types import DataType, PromoteHeadersBehavior
-from daskprs.azure.v1.compute import AmlCompute, ComputeTarget, ComputeTargetException
-from daskprs.azure.v1.config import ParallelRunConfig
-from daskprs.azure.v1.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.data_reference import DataReference
-from daskprs.azure.v1.dataset import FileDataset, TabularDataset
-from daskprs.azure.v1.dataset_factory import Dataset
-from daskprs.azure.v1.datastore import DataPath, Datastore
-from daskprs.azure.v1.environment import (
-    DEFAULT_CPU_IMAGE,
-    DEFAULT_GPU_IMAGE,
-    CondaDependencies,
-    Environment,
-    RunConfiguration,
-)
-from daskprs.azure.v1.experiment import Experiment
-from daskprs.azure.v1.model import Model
-from daskprs.azure.v1.outputs import OutputFileDatasetConfig, PipelineData
-from daskprs.azure.v1.parallel_step import ParallelRunStep
-from daskprs.azure.v1.parameter import PipelineParameter
-from daskprs.azure.v1.pipeline import Pipeline
-from daskprs.azure.v1.runs import PipelineRun, RunDetails, StepRun
-from daskprs.azure.v1.script_step import PythonScriptStep, ScriptRunConfig
-from daskprs.azure.v1.workspace import Workspace
+from typing import TYPE_CHECKING
+
+from daskprs import __version__
+from daskprs.late_names import late_names
+
+if TYPE_CHECKING:
+    from daskprs.azure.v1.column_types import DataType, PromoteHeadersBehavior
+    from daskprs.azure.v1.compute import AmlCompute, ComputeTarget, ComputeTargetException
+    from daskprs.azure.v1.config import ParallelRunConfig
+    from daskprs.azure.v1.consumption import DatasetConsumptionConfig
+    from daskprs.azure.v1.data_reference import DataReference
+    from daskprs.azure.v1.dataset import FileDataset, TabularDataset
+    from daskprs.azure.v1.dataset_factory import Dataset
+    from daskprs.azure.v1.datastore import DataPath, Datastore
+    from daskprs.azure.v1.environment import (
+        DEFAULT_CPU_IMAGE,
+        DEFAULT_GPU_IMAGE,
+        CondaDependencies,
+        Environment,
+        RunConfiguration,
+    )
+    from daskprs.azure.v1.experiment import Experiment
+    from daskprs.azure.v1.model import Model
+    from daskprs.azure.v1.outputs import OutputFileDatasetConfig, PipelineData
+    from daskprs.azure.v1.parallel_step import ParallelRunStep
+    from daskprs.azure.v1.parameter import PipelineParameter
+    from daskprs.azure.v1.pipeline import Pipeline
+    from daskprs.azure.v1.published import (
+        InteractiveLoginAuthentication,
+        MsiAuthentication,
+        PipelineEndpoint,
+        PublishedPipeline,
+        Schedule,
+        ScheduleRecurrence,
+        ServicePrincipalAuthentication,
+    )
+    from daskprs.azure.v1.runs import PipelineRun, RunDetails, StepRun
+    from daskprs.azure.v1.script_run import Run
+    from daskprs.azure.v1.script_step import PythonScriptStep, ScriptRunConfig
+    from daskprs.azure.v1.workspace import Workspace
+
+VERSION = __version__
+
+# Imported when they are asked for: scripts in agents ask for one or two of them.
+_NAMES = {
+    "column_types": ("DataType", "PromoteHeadersBehavior"),
+    "compute": ("AmlCompute", "ComputeTarget", "ComputeTargetException"),
+    "config": ("ParallelRunConfig",),
+    "consumption": ("DatasetConsumptionConfig",),
+    "data_reference": ("DataReference",),
+    "dataset": ("FileDataset", "TabularDataset"),
+    "dataset_factory": ("Dataset",),
+    "datastore": ("DataPath", "Datastore"),
+    "environment": (
+        "CondaDependencies",
+        "DEFAULT_CPU_IMAGE",
+        "DEFAULT_GPU_IMAGE",
+        "Environment",
+        "RunConfiguration",
+    ),
+    "experiment": ("Experiment",),
+    "model": ("Model",),
+    "outputs": ("OutputFileDatasetConfig", "PipelineData"),
+    "parallel_step": ("ParallelRunStep",),
+    "parameter": ("PipelineParameter",),
+    "pipeline": ("Pipeline",),
+    "published": (
+        "InteractiveLoginAuthentication",
+        "MsiAuthentication",
+        "PipelineEndpoint",
+        "PublishedPipeline",
+        "Schedule",
+        "ScheduleRecurrence",
+        "ServicePrincipalAuthentication",
+    ),
+    "runs": ("PipelineRun", "RunDetails", "StepRun"),
+    "script_run": ("Run",),
+    "script_step": ("PythonScriptStep", "ScriptRunConfig"),
+    "workspace": ("Workspace",),
+}
+_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "DEFAULT_CPU_IMAGE",
     "DEFAULT_GPU_IMAGE",
+    "VERSION",
     "AmlCompute",
     "ComputeTarget",
     "ComputeTargetException",
@@ -47,20 +105,30 @@ __all__ = [
     "Environment",
     "Experiment",
     "FileDataset",
+    "InteractiveLoginAuthentication",
     "Model",
+    "MsiAuthentication",
     "OutputFileDatasetConfig",
     "ParallelRunConfig",
     "ParallelRunStep",
     "Pipeline",
     "PipelineData",
+    "PipelineEndpoint",
     "PipelineParameter",
     "PipelineRun",
     "PromoteHeadersBehavior",
+    "PublishedPipeline",
     "PythonScriptStep",
+    "Run",
     "RunConfiguration",
     "RunDetails",
+    "Schedule",
+    "ScheduleRecurrence",
     "ScriptRunConfig",
+    "ServicePrincipalAuthentication",
     "StepRun",
     "TabularDataset",
     "Workspace",
 ]
+
+__getattr__, __dir__ = late_names(__name__, _HOMES, globals())

@@ -81,11 +81,19 @@ class AbstractDataset:
     def register(
         self, workspace: Workspace, name: str, description: str | None = None, **_: Any
     ) -> Self:
-        """Give it a name in a workspace, as long as that lives."""
+        """Give it a name in a workspace; one of a frame in memory has it while that lives."""
         del description
         self.name = name
-        workspace.datasets[name] = self
+        workspace.keep_dataset(name, self)
         return self
+
+    def record(self) -> dict[str, Any] | None:
+        """Return it as JSON values, for `dataset_of_record`; None of a frame in memory."""
+        if not isinstance(self.data, list):
+            return None
+        data = [one if is_url(one) else os.path.abspath(one) for one in self.data]  # noqa: PTH100
+        told = {"unit": self.unit, "name": self.name, "data": data, "reading": self.reading}
+        return {**told, "partition_keys": self.partition_keys}
 
     def as_named_input(self, name: str) -> DatasetConsumptionConfig:
         """Return it as an input of a step."""
@@ -226,6 +234,16 @@ class TabularDataset(AbstractDataset):
         one = TabularDataset(self.data, self.reading, partition_keys)
         one.name = name
         return one
+
+
+def dataset_of_record(record: Any) -> Any:
+    """Return the dataset that a record describes; a path is itself."""
+    if isinstance(record, str):
+        return record
+    kind = TabularDataset if record["unit"] == TabularDataset.unit else FileDataset
+    dataset = kind(record["data"], record["reading"], record["partition_keys"])
+    dataset.name = record["name"]
+    return dataset
 
 
 @contextmanager

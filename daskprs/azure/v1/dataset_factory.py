@@ -10,6 +10,7 @@ from daskprs.azure.v1.datastore import DataPath
 from daskprs.errors import UsageError
 from daskprs.inputs.discover import discover
 from daskprs.inputs.partition_format import PartitionFormat
+from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -185,14 +186,15 @@ class Dataset:
 
         """
         del version
-        if name not in workspace.datasets:
+        known = workspace.datasets
+        if name not in known:
             msg = (
-                f"there is no dataset {name!r} in this workspace, which knows only what was "
-                f"registered in it. Make it from its files: "
+                f"there is no dataset {name!r} in this workspace ({nearest_of(name, [*known])}). "
+                "To register one: "
                 f"Dataset.File.from_files('/path').register(ws, {name!r})."
             )
             raise UsageError(msg)
-        return workspace.datasets[name]
+        return known[name]
 
 
 def _made(

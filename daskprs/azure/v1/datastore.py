@@ -26,6 +26,14 @@ class DataPath(NamedTuple):
         """Where it is here; it may be a glob."""
         return self.datastore.place(self.path_on_datastore)
 
+    def as_mount(self) -> DataPath:
+        """Return it as an input of a step, read in place."""
+        return self
+
+    def as_download(self) -> DataPath:
+        """Return it as an input of a step, read in place."""
+        return self
+
 
 class Datastore:
     """A folder in place of a store in Azure.
@@ -47,6 +55,8 @@ class Datastore:
     name: str
     root: Path
     workspace: Workspace | None
+    account_name = "local"
+    account_key = None
 
     def __init__(self, workspace: Workspace, name: str | None = None) -> None:
         known = workspace.get_default_datastore() if name is None else workspace.datastore(name)
@@ -81,6 +91,8 @@ class Datastore:
         """
         del container_name
         return cls(workspace, datastore_name)
+
+    register_azure_file_share = register_azure_data_lake_gen2 = register_azure_blob_container
 
     def path(self, path: str | None = None) -> DataPath:
         """Return a path on it."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from daskprs.azure.reuse import Results
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.runs import PipelineRun, StepRun
+from daskprs.azure.v1.script_run import Run
 from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.job_folder import default_path
 from daskprs.pipeline_folder import PipelineFolder
@@ -37,6 +38,11 @@ class Experiment:
     def __init__(self, workspace: Workspace | None = None, name: str = "experiment") -> None:
         self.workspace = workspace
         self.name = name
+
+    def start_logging(self, **_: Any) -> Run:
+        """Return a run of what follows in this process."""
+        folder = default_path(self.name, secrets.token_hex(4)).absolute()
+        return Run(folder, self.workspace, experiment_name=self.name)
 
     @overload
     def submit(self, config: Pipeline, **given: Any) -> PipelineRun: ...

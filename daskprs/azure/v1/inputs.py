@@ -145,8 +145,10 @@ def root_of(given: Any, parameters: Mapping[str, Any]) -> str:
     return dataset.root()
 
 
-def words_of(arguments: Sequence[Any], parameters: Mapping[str, Any]) -> list[str]:
-    """Return arguments as text, with the paths of what is named in them.
+def words_of(
+    arguments: Sequence[Any], parameters: Mapping[str, Any], *, with_tables: bool = False
+) -> list[str]:
+    """Return arguments as text, with the paths of what is named in them; of tables, their names.
 
     Raises
     ------
@@ -154,10 +156,10 @@ def words_of(arguments: Sequence[Any], parameters: Mapping[str, Any]) -> list[st
         For what is neither text, a number, a path nor a name of data.
 
     """
-    return [_word(one, parameters) for one in arguments]
+    return [_word(one, parameters, with_tables=with_tables) for one in arguments]
 
 
-def _word(one: Any, parameters: Mapping[str, Any]) -> str:
+def _word(one: Any, parameters: Mapping[str, Any], *, with_tables: bool) -> str:
     value = settled(one, parameters)
     if isinstance(value, Output) and value.place is not None:
         return str(value.place)
@@ -166,4 +168,6 @@ def _word(one: Any, parameters: Mapping[str, Any]) -> str:
     if source_of(value, parameters) is None:
         msg = f"arguments: {one!r} is neither text, a number, a path nor an input or output."
         raise OptionError(msg)
+    if with_tables and is_table(value, parameters):
+        return name_of(value, 0)
     return root_of(value, parameters)

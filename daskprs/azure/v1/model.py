@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.environment import ASSETS
+from daskprs.agent.public import EntryScript
+from daskprs.azure.v1.registry import RegisteredModel, Registry
+from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
 from daskprs.inputs.nearest import nearest
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
     from daskprs.azure.v1.workspace import Workspace
 
 
 class Model:
-    """A registered model: a name for what lies in a file or folder.
+    """A registered model: a copy of a file or folder in the folder of a workspace.
 
     Scripts find it by ``Model.get_model_path(name)``, in steps that know its workspace.
 
@@ -25,29 +33,56 @@ class Model:
     ----------
     workspace : Workspace
         In which it was registered.
-    name : str
-        Under which.
+    name, version : str, int, optional
+        Under which; None: the last version.
+    id : str, optional
+        Both: ``name:version``.
+    tags, properties : list, optional
+        What it has to have: keys, or pairs of a key and a value.
 
     """
 
     name: str
+    version: int
     path: Path
-    version = 1
     description: str | None
     tags: dict[str, str]
+    properties: dict[str, str]
 
-    def __init__(self, workspace: Workspace, name: str) -> None:
-        if name not in workspace.models:
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: str | None = None,
+        id: str | None = None,  # noqa: A002 - the original's signature
+        tags: Iterable[Any] | None = None,
+        properties: Iterable[Any] | None = None,
+        version: int | str | None = None,
+        **_: Any,
+    ) -> None:
+        if id is not None:
+            name, version = id.rsplit(":", 1)
+        found = [
+            one
+            for one in _registered(workspace, name, tags, properties)
+            if version is None or one.version == int(version)
+        ]
+        if not found:
+            told = f"{name!r}" if version is None else f"{name!r} of version {version}"
+            near = nearest_of(str(name), [*workspace.models])
             msg = (
-                f"there is no model {name!r} in this workspace "
-                f"({nearest_of(name, [*workspace.models])}). To register it: Model.register("
-                f"workspace=ws, model_path='/path', model_name={name!r})."
+                f"there is no model {told} in this workspace ({near}). To register it: "
+                f"Model.register(workspace=ws, model_path='/path', model_name={name!r})."
             )
             raise UsageError(msg)
-        vars(self).update(vars(workspace.models[name]))
+        self._be(workspace, found[-1])
 
     def __repr__(self) -> str:
-        return f"Model({self.name!r}, path={str(self.path)!r})"
+        return f"Model({self.name!r}, version={self.version}, path={str(self.path)!r})"
+
+    @property
+    def id(self) -> str:
+        """Its name and version."""
+        return f"{self.name}:{self.version}"
 
     @classmethod
     def register(
@@ -60,7 +95,7 @@ class Model:
         description: str | None = None,
         **_: Any,
     ) -> Model:
-        """Give a file or folder a name in a workspace; it stays where it is.
+        """Copy a file or folder into a workspace, as the next version of a model.
 
         Raises
         ------
@@ -68,23 +103,121 @@ class Model:
             When it is not there.
 
         """
-        del properties
-        if not Path(model_path).exists():
+        path = Path(model_path)
+        if not path.exists():
             msg = f"model_path: there is no file or folder {model_path!r}.{nearest(model_path)}"
             raise UsageError(msg)
-        one = cls.__new__(cls)
-        one.name, one.path = model_name, Path(model_path).absolute()
-        one.description, one.tags = description, dict(tags or {})
-        workspace.models[model_name] = one
-        return one
+        told = {
+            "tags": dict(tags or {}),
+            "properties": dict(properties or {}),
+            "description": description,
+        }
+        workspace.registry.add_model(model_name, path, told)
+        return cls(workspace, model_name)
+
+    @classmethod
+    def list(
+        cls,
+        workspace: Workspace,
+        name: str | None = None,
+        tags: Iterable[Any] | None = None,
+        properties: Iterable[Any] | None = None,
+        run_id: str | None = None,
+        latest: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        **_: Any,
+    ) -> list[Model]:
+        """Return the models of a workspace: those of a name, with tags and properties.
+
+        With `latest` only the last version of each.
+        """
+        del run_id
+        models = []
+        for _name, found in groupby(
+            _registered(workspace, name, tags, properties), lambda one: one.name
+        ):
+            versions = [*found]
+            models += versions[-1:] if latest else versions
+        return [cls._of(workspace, one) for one in models]
 
     @staticmethod
-    def list(
-        workspace: Workspace, name: str | None = None, tags: Sequence[str] | None = None, **_: Any
-    ) -> list[Model]:
-        """Return the models of a workspace, those of a name and with tags where that is given."""
-        return [
-            one
-            for one in workspace.models.values()
-            if (name is None or one.name == name) and all(tag in one.tags for tag in tags or ())
-        ]
+    def get_model_path(model_name: str, version: int | None = None, **_: Any) -> str:
+        """Return where a model lies, in a script that is part of a job or of a step.
+
+        Raises
+        ------
+        FileNotFoundError
+            When there is none of that name.
+
+        """
+        assets: dict[str, str] = json.loads(os.environ.get(ASSETS, "{}"))
+        assets |= EntryScript().side_inputs
+        path = assets.get(model_name)
+        if path is not None and version is None:
+            if path == os.environ.get("AZUREML_MODEL_DIR"):  # it contains the model, nothing else
+                return next(os.scandir(path)).path
+            return path
+        place = RunPlace.current()
+        registered = [] if place is None or place.root is None else [*Registry(place.root).models()]
+        for one in reversed(registered):
+            if one.name == model_name and version in (None, one.version):
+                return str(one.path)
+        known = ", ".join(sorted({*assets, *(one.name for one in registered)})) or "none"
+        msg = (
+            f"the job has no asset called {model_name!r} (known: {known}). Give its place by "
+            f"side_inputs={{{model_name!r}: '/path'}}."
+        )
+        raise FileNotFoundError(msg)
+
+    def download(
+        self,
+        target_dir: str | PathLike[str] = ".",
+        exist_ok: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        exists_ok: bool | None = None,  # noqa: FBT001 - the same
+    ) -> str:
+        """Copy it into a folder, and return where it is there."""
+        target = Path(target_dir) / self.path.name
+        if target.exists() and not (exist_ok or exists_ok):
+            msg = f"{target} is there already. Download with exist_ok=True."
+            raise UsageError(msg)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.is_dir():
+            shutil.copytree(self.path, target, dirs_exist_ok=True)
+        else:
+            shutil.copy2(self.path, target)
+        return str(target)
+
+    def delete(self) -> None:
+        """Remove this version from its workspace."""
+        self.workspace.registry.remove_model(self.name, self.version)
+
+    @classmethod
+    def _of(cls, workspace: Workspace, one: RegisteredModel) -> Model:
+        model = cls.__new__(cls)
+        model._be(workspace, one)  # noqa: SLF001 - its own class
+        return model
+
+    def _be(self, workspace: Workspace, one: RegisteredModel) -> None:
+        self.workspace = workspace
+        self.name, self.version, self.path = one.name, one.version, one.path
+        self.tags, self.properties = one.told["tags"], one.told["properties"]
+        self.description = one.told["description"]
+
+
+def _registered(
+    workspace: Workspace,
+    name: str | None,
+    tags: Iterable[Any] | None,
+    properties: Iterable[Any] | None,
+) -> Iterator[RegisteredModel]:
+    for one in workspace.registry.models():
+        has_name = name is None or one.name == name
+        if has_name and _has(one.told["tags"], tags) and _has(one.told["properties"], properties):
+            yield one
+
+
+def _has(there: Mapping[str, Any], wanted: Iterable[Any] | None) -> bool:
+    """Say whether all keys, or pairs of a key and a value, are there."""
+    return all(
+        one in there if isinstance(one, str) else str(there.get(one[0])) == str(one[1])
+        for one in wanted or ()
+    )

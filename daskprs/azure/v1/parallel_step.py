@@ -24,6 +24,7 @@ from daskprs.azure.v1.inputs import (
 from daskprs.azure.v1.mounting import mounted
 from daskprs.azure.v1.outputs import as_output
 from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step_rules import refuse_misfits
 from daskprs.errors import OptionError
 from daskprs.job_folder import JobFolder, default_path
@@ -63,6 +64,8 @@ class ParallelRunStep:
         Words for the script; inputs and outputs among them become their paths.
     allow_reuse : bool
         Give the result of an earlier run that did the same.
+    models : list, optional
+        Without effect: scripts find all models of the workspace.
 
     Raises
     ------
@@ -80,7 +83,9 @@ class ParallelRunStep:
         side_inputs: Sequence[Any] | None = None,
         arguments: Sequence[Any] | None = None,
         allow_reuse: bool = True,  # noqa: FBT001, FBT002 - the original's signature
+        models: Sequence[Any] | None = None,
     ) -> None:
+        del models
         self.name = name
         self.parallel_run_config = parallel_run_config
         self.inputs = inputs
@@ -179,6 +184,7 @@ class ParallelRunStep:
         """
         run_id = (folder if parent is None else parent.path).name
         task = self.task(folder, parameters, workspace, client, run_id)
+        task = task.with_variables(RunPlace.of(folder, workspace).variables())
         links = self._links(parameters)
         with mounted(links):
             try:

@@ -6,6 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from daskprs.azure.v1.experiment import Experiment
+from daskprs.azure.v1.published import refuse_publishing
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -81,12 +82,7 @@ class Pipeline:
             Saying what to write instead.
 
         """
-        msg = (
-            "publish: there is no Azure here, so no endpoint that would run the pipeline. Run it "
-            "with other values by Experiment(ws, 'name').submit(pipeline, "
-            "pipeline_parameters={…}), in a script that a scheduler calls."
-        )
-        raise UsageError(msg)
+        refuse_publishing()
 
 
 def _flat(steps: Any) -> Iterator[Step]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+from daskprs.azure.v1.published import refuse_publishing
+from daskprs.azure.v1.script_run import metrics_in
 from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
 
@@ -62,6 +64,8 @@ class StepRun:
     ----------
     name : str
         Of the step.
+    id : str
+        What ``{run-id}`` stands for in the paths of its outputs.
     folder : Path
         Where its logs are.
     result : ParallelRunResult or None
@@ -73,6 +77,7 @@ class StepRun:
 
     def __init__(self, step: Any, folder: Path, run_id: str, outcome: Any) -> None:
         self.name = step.name
+        self.id = run_id
         self.folder = folder
         self.result: ParallelRunResult | None = None if outcome is None else outcome.result
         self.is_reused = outcome is not None and outcome.is_reused
@@ -95,6 +100,10 @@ class StepRun:
             msg = f"the step {self.name!r} has no output {name!r}; {known}"
             raise UsageError(msg)
         return self._outputs[name]
+
+    def get_metrics(self, **_: Any) -> dict[str, Any]:
+        """Return what its script has logged."""
+        return metrics_in(self.folder)
 
     def get_status(self) -> str:
         """Return how it ended; one that failed has raised instead."""
@@ -145,6 +154,18 @@ class PipelineRun:
     def wait_for_completion(self, **_: Any) -> str:
         """Return how it ended, at once: `Experiment.submit` has waited."""
         return COMPLETED
+
+    def get_metrics(self, **_: Any) -> dict[str, Any]:
+        """Return what scripts have logged by the parent of their runs."""
+        return metrics_in(self.folder)
+
+    def get_portal_url(self) -> str:
+        """Return where it can be looked at: its folder."""
+        return self.folder.as_uri()
+
+    def publish_pipeline(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse, as `Pipeline.publish` does."""
+        refuse_publishing()
 
 
 class RunDetails:

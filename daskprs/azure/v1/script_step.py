@@ -9,19 +9,31 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.v1.inputs import outputs_in, parameters_in, root_of, source_of, words_of
+from daskprs.azure.stand_in_folder import stand_in_folder
+from daskprs.azure.v1.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.dataset import AbstractDataset, TabularDataset
+from daskprs.azure.v1.inputs import (
+    dataset_of,
+    name_of,
+    outputs_in,
+    parameters_in,
+    root_of,
+    source_of,
+    words_of,
+)
 from daskprs.azure.v1.outputs import Output
 from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import DaskprsError, OptionError
 from daskprs.inputs.nearest import nearest
 from daskprs.job_folder import JobFolder, default_path
+from daskprs.pipeline_folder import PipelineFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.workspace import Workspace
-    from daskprs.pipeline_folder import PipelineFolder
 
 SHOWN_LINES = 20
 """Of what a script that failed has written."""
@@ -129,7 +141,6 @@ class PythonScriptStep:
         **_: Any,
     ) -> None:
         """Run the script in a folder, whose log has what it writes."""
-        del workspace
         script = self.source_directory / self.script_name
         if not script.is_file():
             msg = f"script_name: there is no file {str(script)!r}.{nearest(script, '.py')}"
@@ -138,22 +149,42 @@ class PythonScriptStep:
         for one in self.outputs:
             one.place = one.place_of(run_id) or folder / "outputs" / one.name
             one.place.mkdir(parents=True, exist_ok=True)
-        for one in self.inputs:
-            root_of(one, parameters)
-        words = words_of(self.arguments, parameters)
+        words = words_of(self.arguments, parameters, with_tables=True)
+        place = RunPlace.of(folder, workspace, self._records(parameters))
         log = JobFolder(folder).azure_driver_log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as file:
             done = subprocess.run(  # noqa: S603 - it is the user's script
                 [sys.executable, str(script), *words],
                 cwd=self.source_directory,
-                env={**os.environ, **getattr(self._environment, "environment_variables", {})},
+                env=self._variables(place, PipelineFolder(folder)),
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 check=False,
             )
         if done.returncode:
             raise DaskprsError(_told(self, log, done.returncode))
+
+    def _records(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what its named inputs are: a dataset, or the path of files that are mounted."""
+        named = [one for one in self.arguments if isinstance(one, DatasetConsumptionConfig)]
+        records = {}
+        for number, one in enumerate([*self.inputs, *named]):
+            dataset = dataset_of(one, parameters)
+            is_read = isinstance(dataset, TabularDataset) or (
+                getattr(one, "mode", "") == "direct" and isinstance(one.dataset, AbstractDataset)
+            )
+            told = dataset.record() if is_read else root_of(one, parameters)
+            if told is not None:
+                records[name_of(one, number)] = told
+        return records
+
+    def _variables(self, place: RunPlace, folder: PipelineFolder) -> dict[str, str]:
+        """Return the environment of the process, where it finds stand-ins for what it imports."""
+        given = getattr(self._environment, "environment_variables", {})
+        variables = {**os.environ, **given, **place.variables()}
+        more = [variables.get("PYTHONPATH", ""), str(stand_in_folder(folder.stand_ins))]
+        return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, more))}
 
 
 class ScriptRunConfig(PythonScriptStep):

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
 from daskprs.azure.v1.datastore import Datastore
+from daskprs.azure.v1.model import Model
+from daskprs.azure.v1.registry import Registry
 from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
 
@@ -15,8 +18,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs.azure.v1.compute import AmlCompute
-    from daskprs.azure.v1.dataset import AbstractDataset
-    from daskprs.azure.v1.model import Model
 
 DEFAULT_DATASTORE = "workspaceblobstore"
 CONFIG = ("config.json", ".azureml/config.json")
@@ -67,8 +68,9 @@ class Workspace:
         places = {DEFAULT_DATASTORE: self.root, **(datastores or {})}
         self.datastores = {name: Datastore.local(name, path) for name, path in places.items()}
         self.compute_targets: dict[str, AmlCompute] = {}
-        self.datasets: dict[str, AbstractDataset] = {}
-        self.models: dict[str, Model] = {}
+        self.registry = Registry(self.root)
+        self._default = DEFAULT_DATASTORE
+        self._in_memory: dict[str, AbstractDataset] = {}
         for one in self.datastores.values():
             one.workspace = self
 
@@ -100,9 +102,48 @@ class Workspace:
         root = file.absolute().parent / found.pop("root")
         return cls(root=root, **found)
 
+    @classmethod
+    def get(cls, name: str = "local", **_: Any) -> Workspace:
+        """Return the workspace that ``config.json`` describes, whatever its name.
+
+        Raises
+        ------
+        UsageError
+            As by `from_config`.
+
+        """
+        workspace = cls.from_config()
+        workspace.name = name
+        return workspace
+
+    @property
+    def models(self) -> dict[str, Model]:
+        """The last version of each model that was registered in it."""
+        return {one.name: one for one in Model.list(self, latest=True)}
+
+    @property
+    def datasets(self) -> dict[str, AbstractDataset]:
+        """The datasets that were registered in it."""
+        records = self.registry.datasets()
+        kept = {name: dataset_of_record(one) for name, one in records.items()}
+        return {**kept, **self._in_memory}
+
+    def keep_dataset(self, name: str, dataset: AbstractDataset) -> None:
+        """Keep a dataset by a name; a frame in memory, as long as this object lives."""
+        record = dataset.record()
+        if record is None:
+            self._in_memory[name] = dataset
+        else:
+            self._in_memory.pop(name, None)
+            self.registry.keep_dataset(name, record)
+
     def get_default_datastore(self) -> Datastore:
-        """Return the datastore that is the folder `root`."""
-        return self.datastores[DEFAULT_DATASTORE]
+        """Return the datastore that is the folder `root`, unless another was made the default."""
+        return self.datastores[self._default]
+
+    def set_default_datastore(self, name: str) -> None:
+        """Make another datastore the default one, as long as this object lives."""
+        self._default = self.datastore(name).name
 
     def datastore(self, name: str) -> Datastore:
         """Return a datastore by name.

@@ -140,7 +140,10 @@ def test_registered_datasets_and_computes_are_found_by_their_names(store: Datast
     ws = store.workspace
     assert ws is not None
     table = Dataset.Tabular.from_parquet_files((store, "d.parquet")).register(ws, "table")
-    assert Dataset.get_by_name(ws, "table") is table
+    again = Dataset.get_by_name(Workspace(root="store"), "table")
+    assert (type(again), again.name, again.record()) == (type(table), "table", table.record())
+    frame = Dataset.Tabular.register_pandas_dataframe(table.to_pandas_dataframe(), store, "frame")
+    assert frame.register(ws, "frame") is ws.datasets["frame"]
     assert "cpu" not in ws.compute_targets
     sizes = AmlCompute.provisioning_configuration(vm_size="STANDARD_D2_V2", max_nodes=2)
     compute = ComputeTarget.create(ws, "cpu", sizes)

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+import daskprs.azure.v1 as azure_v1
 from daskprs.azure.v1 import (
     CondaDependencies,
     Dataset,
     Environment,
     Experiment,
+    Model,
     OutputFileDatasetConfig,
     ParallelRunConfig,
     ParallelRunStep,
@@ -19,6 +21,7 @@ from daskprs.azure.v1 import (
     PipelineData,
     PipelineParameter,
     PythonScriptStep,
+    Run,
     RunConfiguration,
     RunDetails,
     ScriptRunConfig,
@@ -135,6 +138,95 @@ def test_a_pipeline_of_the_last_step_has_all_that_it_needs(*, as_table: bool) ->
         experiment.submit(pipeline, pipeline_parameters={"stile": "bold"})
 
 
+ASKING = """
+from pathlib import Path
+import numpy as np
+from azureml.core import Dataset, Model
+from azureml.core.run import Run
+
+def init():
+    global run_of_step
+    run_of_step = Run.get_context(allow_offline=False)
+
+def run(mini_batch):
+    for path in mini_batch:
+        run_of_step.log("size", np.int64(len(Path(path).read_text())))
+        run_of_step.upload_file("copies/" + Path(path).name, path)
+    model = run_of_step.register_model("m", model_path="copies/text.txt", tags={"of": "text"})
+    experiment = run_of_step.experiment
+    known = Dataset.get_by_name(experiment.workspace, "words").name
+    return [f"{experiment.name} {known} {Path(Model.get_model_path('m')).read_text()[:3]}"]
+"""
+TELLING = """
+import sys
+from azureml.core import Run
+run = Run.get_context()
+words = run.input_datasets["words"].to_pandas_dataframe()
+with open(run.input_datasets["files"]) as file, run:
+    run.parent.log_row("words", rows=len(words), lines=len(file.readlines()), told=sys.argv[1])
+"""
+
+
+def test_scripts_ask_about_their_run_and_tell_it() -> None:
+    """With their imports as they are: by ``azureml``, in agents and in processes of their own."""
+    ws = Workspace(root="store")
+    Path("words.csv").write_text("word\none\ntwo\n")
+    words = Dataset.Tabular.from_delimited_files("words.csv").register(ws, "words")
+    text = Dataset.File.from_files("text.txt")
+    Path("code/asking.py").write_text(ASKING)
+    Path("code/telling.py").write_text(TELLING)
+    asked = PipelineData("asked", ws.get_default_datastore())
+    asking = ParallelRunStep("asking", config(entry_script="asking.py"), [text], asked)
+    named = words.as_named_input("words")
+    telling = PythonScriptStep(
+        "telling.py",
+        arguments=[named],
+        inputs=[named, text.as_named_input("files").as_mount(), asked],
+        source_directory="code",
+    )
+    experiment = Experiment(ws, "asked")
+    run = experiment.submit(Pipeline(ws, [telling, asking]), progress=False)
+    step = run.find_step_run("asking")[0]
+    assert step.get_metrics() == {"size": 14}
+    assert (step.folder / "artifacts/copies/text.txt").read_text() == "one\ntwo\nthree\n"
+    assert Model(ws, "m", tags=["of"]).path.read_text() == "one\ntwo\nthree\n"
+    assert run.get_metrics() == {"words": {"rows": 2, "lines": 3, "told": "words"}}
+    assert Path("store/azureml", step.id, "asked/styled.txt").read_text() == "asked words one\n"
+
+    with experiment.start_logging() as here:
+        here.log_list("loss", [2, 1])
+        here.log("loss", 0)
+    assert here.get_metrics("loss") == {"loss": [[2, 1], 0]}
+    assert (here.experiment.name, here.get_status()) == ("asked", "Completed")
+
+
+def test_a_process_that_is_part_of_no_run_has_an_offline_one_of_which_nothing_is_kept() -> None:
+    """What needs a workspace says how to give one."""
+    run = Run.get_context()
+    run.log("size", 1)
+    run.upload_file("text.txt", "text.txt")
+    assert (run.get_metrics(), run.parent, run.input_datasets) == ({}, None, {})
+    with pytest.raises(UsageError, match=r"knows no workspace.*Pipeline\(workspace=ws"):
+        _ = run.experiment
+    with pytest.raises(UsageError, match="part of no run"):
+        Run.get_context(allow_offline=False)
+
+
+def test_what_would_need_a_service_can_be_imported_and_says_what_to_do_instead() -> None:
+    """Scripts look for what they have published before they publish."""
+    assert azure_v1.PublishedPipeline.list(Workspace(root="store")) == []
+    step = ParallelRunStep("same", config(), [Dataset.File.from_files("code")])
+    for refused in (
+        Pipeline(steps=[step]).publish,
+        azure_v1.PublishedPipeline.get,
+        azure_v1.Schedule.create,
+        azure_v1.InteractiveLoginAuthentication(force=True).get_authentication_header,
+    ):
+        with pytest.raises(UsageError, match="no endpoint"):
+            refused()
+    assert all(hasattr(azure_v1, name) for name in azure_v1.__all__)
+
+
 def test_the_log_of_the_driver_is_where_azure_has_it() -> None:
     """Of a parallel step it is the log of the job's driver."""
     step = ParallelRunStep("style-it", config(), [Dataset.File.from_files("code")])
@@ -183,8 +275,6 @@ def test_steps_that_need_each_other_and_steps_of_one_name_are_refused() -> None:
     files = Dataset.File.from_files("code")
     with pytest.raises(UsageError, match="two steps are called 'same'"):
         Pipeline(steps=[ParallelRunStep("same", config(), [files]) for _ in range(2)])
-    with pytest.raises(UsageError, match="no endpoint"):
-        Pipeline(steps=[ParallelRunStep("same", config(), [files])]).publish(name="p")
 
 
 def test_system_flags_among_arguments_are_options_and_the_rest_is_the_scripts() -> None:

@@ -155,11 +155,23 @@ def test_side_inputs_come_by_argument_by_name_and_at_the_path_that_a_script_expe
 
 
 def test_a_model_that_was_registered_is_found_by_its_name() -> None:
-    """Through the workspace of the compute target."""
-    ws = Workspace(root="store")
+    """Through the workspace of the compute target, in whichever process it was registered."""
     Path("model.txt").write_text("model ")
-    Model.register(workspace=ws, model_path="model.txt", model_name="m", tags={"a": "b"})
-    assert [one.name for one in Model.list(ws, tags=["a"])] == ["m"]
+    for tags in ({"a": "b"}, {"a": "c"}):
+        one = Model.register(Workspace(root="store"), "model.txt", "m", tags)
+    assert (one.id, one.tags) == ("m:2", {"a": "c"})
+    Path("model.txt").unlink()
+    ws = Workspace(root="store")
+    assert [one.version for one in Model.list(ws, tags=["a"])] == [1, 2]
+    assert [one.version for one in Model.list(ws, tags=[["a", "b"]])] == [1]
+    assert [one.version for one in Model.list(ws, "m", latest=True)] == [2]
+    assert Path(Model(ws, "m", version=1).download("here")).read_text() == "model "
+    with pytest.raises(UsageError, match="exist_ok=True"):
+        Model(ws, id="m:2").download("here")
+    Model(ws, "m").delete()
+    assert ws.models["m"].version == 1
+    with pytest.raises(UsageError, match="no model 'm' of version 2"):
+        Model(ws, "m", version=2)
     step = ParallelRunStep(
         "scored",
         config(compute_target=AmlCompute(ws, "cpu")),

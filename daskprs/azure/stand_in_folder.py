@@ -1,0 +1,25 @@
+"""Modules that published scripts import and this Python lacks, for processes that are no agents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs.agent import stand_ins
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MODULE = """\
+from daskprs.agent import stand_ins
+
+stand_ins.take_over(__name__)
+"""
+
+
+def stand_in_folder(folder: Path) -> Path:
+    """Return a folder for ``PYTHONPATH`` that has them."""
+    for name in stand_ins.lacking():
+        file = folder / name / "__init__.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(MODULE)
+    return folder

@@ -1,0 +1,102 @@
+"""What was registered in a workspace: models and datasets, as files in its folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from daskprs.job_folder import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FOLDER = ".azureml"
+"""In the folder of the workspace; its ``config.json`` may lie in it, too."""
+RECORD = "model.json"
+FILES = "files"
+
+
+class RegisteredModel(NamedTuple):
+    """One version of a model."""
+
+    name: str
+    version: int
+    path: Path
+    """Its file or folder."""
+    told: dict[str, Any]
+    """What was said of it."""
+
+
+class Registry:
+    """Knows what was registered, by whichever process.
+
+    Parameters
+    ----------
+    root
+        The folder of the workspace.
+
+    """
+
+    def __init__(self, root: Path) -> None:
+        self._models = root / FOLDER / "models"
+        self._datasets = root / FOLDER / "datasets"
+
+    def add_model(self, name: str, source: Path, told: Mapping[str, Any]) -> None:
+        """Keep a copy of a file or folder, as the next version of a model."""
+        versions = self._models / quote(name, safe="")
+        versions.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".", dir=versions) as folder:
+            made = Path(folder, "made")
+            target = made / FILES / source.resolve().name
+            target.parent.mkdir(parents=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns(FOLDER))
+            else:
+                shutil.copy2(source, target)
+            (made / RECORD).write_text(json.dumps(told, default=str))
+            _rename_to_next(made, versions)
+
+    def models(self) -> Iterator[RegisteredModel]:
+        """Yield all models, the versions of each in their order."""
+        for folder in sorted(self._models.glob("*")):
+            for version in _versions(folder):
+                place = folder / str(version)
+                told = json.loads((place / RECORD).read_text())
+                path = next((place / FILES).iterdir())
+                yield RegisteredModel(unquote(folder.name), version, path, told)
+
+    def remove_model(self, name: str, version: int) -> None:
+        """Remove one version of a model."""
+        shutil.rmtree(self._models / quote(name, safe="") / str(version))
+
+    def keep_dataset(self, name: str, record: Mapping[str, Any]) -> None:
+        """Keep what a dataset is, as JSON values."""
+        self._datasets.mkdir(parents=True, exist_ok=True)
+        with whole_file(self._datasets / f"{quote(name, safe='')}.json") as file:
+            file.write(json.dumps(record, indent=1).encode())
+
+    def datasets(self) -> dict[str, Any]:
+        """Return what all datasets are, by name."""
+        files = sorted(self._datasets.glob("*.json"))
+        return {unquote(file.stem): json.loads(file.read_text()) for file in files}
+
+
+def _versions(folder: Path) -> list[int]:
+    return sorted(int(one.name) for one in folder.glob("[0-9]*"))
+
+
+def _rename_to_next(made: Path, versions: Path) -> None:
+    """Give a folder the number after the last; who else does so at the same time has another."""
+    while True:
+        target = versions / str(max(_versions(versions), default=0) + 1)
+        try:
+            made.rename(target)
+        except OSError:
+            if not target.exists():
+                raise
+        else:
+            return

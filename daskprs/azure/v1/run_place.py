@@ -1,0 +1,52 @@
+"""Where the run is that a script is part of, as an environment variable tells its process."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daskprs.azure.v1.workspace import Workspace
+
+VARIABLE = "DASKPRS_RUN"
+
+
+class RunPlace(NamedTuple):
+    """What a script can know of its run."""
+
+    folder: Path
+    """Of the step."""
+    root: Path | None
+    """Of the workspace; None: the step knows none."""
+    datastores: dict[str, str]
+    """Of the workspace: folders by name."""
+    inputs: dict[str, Any]
+    """What the named inputs of a script step are."""
+
+    @classmethod
+    def of(
+        cls, folder: Path, workspace: Workspace | None, inputs: Mapping[str, Any] | None = None
+    ) -> Self:
+        """Return that of a step that is to run in a folder."""
+        if workspace is None:
+            return cls(folder, None, {}, dict(inputs or {}))
+        datastores = {name: str(one.root) for name, one in workspace.datastores.items()}
+        return cls(folder, workspace.root, datastores, dict(inputs or {}))
+
+    @classmethod
+    def current(cls) -> Self | None:
+        """Return that of this process; None outside of a run."""
+        told = os.environ.get(VARIABLE)
+        if told is None:
+            return None
+        given = json.loads(told)
+        root = None if given["root"] is None else Path(given["root"])
+        return cls(Path(given["folder"]), root, given["datastores"], given["inputs"])
+
+    def variables(self) -> dict[str, str]:
+        """Return the environment variables that tell a process."""
+        return {VARIABLE: json.dumps(self._asdict(), default=str)}

@@ -1,0 +1,231 @@
+"""`Run`: the run that a script is part of, as far as it needs no service."""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import shutil
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+from daskprs.agent.public import EntryScript
+from daskprs.azure.v1.dataset import dataset_of_record
+from daskprs.azure.v1.model import Model
+from daskprs.azure.v1.run_place import RunPlace
+from daskprs.azure.v1.workspace import Workspace
+from daskprs.errors import UsageError
+from daskprs.pipeline_folder import PipelineFolder, ScriptFolder
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+RUNNING, COMPLETED = "Running", "Completed"
+LOGGER = logging.getLogger("daskprs.run")
+
+
+class RunExperiment:
+    """The experiment of a run, seen from its script: a name, and the workspace."""
+
+    def __init__(self, name: str, workspace: Workspace) -> None:
+        self.name = name
+        self.workspace = workspace
+
+
+class Run:
+    """A run, seen from its script: what it logs and uploads lies in the folder of the step.
+
+    Outside of a run, as in a notebook, it is an offline one, of which nothing is kept.
+
+    Attributes
+    ----------
+    id : str
+        The name of its folder.
+    input_datasets : dict
+        Its named inputs: datasets, or paths of files that are mounted or downloaded.
+
+    """
+
+    def __init__(
+        self,
+        folder: Path | None,
+        workspace: Workspace | None = None,
+        inputs: dict[str, Any] | None = None,
+        experiment_name: str | None = None,
+    ) -> None:
+        self.id = f"OfflineRun_{secrets.token_hex(4)}" if folder is None else folder.name
+        self.input_datasets = inputs or {}
+        self._folder = folder
+        self._workspace = workspace
+        self._experiment_name = experiment_name
+        self._status = RUNNING
+
+    def __repr__(self) -> str:
+        return f"Run({self.id!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.complete()
+
+    @classmethod
+    def get_context(
+        cls,
+        allow_offline: bool = True,  # noqa: FBT001, FBT002 - the original's signature
+        **_: Any,
+    ) -> Run:
+        """Return the run that this process is part of.
+
+        Raises
+        ------
+        UsageError
+            When it is part of none, and `allow_offline` says that it has to be.
+
+        """
+        place = RunPlace.current()
+        if place is not None:
+            root = place.root
+            workspace = None if root is None else Workspace(root=root, datastores=place.datastores)
+            datasets = {name: dataset_of_record(one) for name, one in place.inputs.items()}
+            return cls(place.folder, workspace, {**EntryScript().side_inputs, **datasets})
+        if not allow_offline:
+            msg = "Run.get_context(allow_offline=False): this process is part of no run."
+            raise UsageError(msg)
+        return cls(None)
+
+    @property
+    def experiment(self) -> RunExperiment:
+        """Its experiment, with the workspace.
+
+        Raises
+        ------
+        UsageError
+            When the step knows no workspace.
+
+        """
+        if self._workspace is None:
+            msg = (
+                f"the run {self.id!r} knows no workspace. Give one: Pipeline(workspace=ws, …), "
+                "step.run(workspace=ws), or Experiment(ws, 'name')."
+            )
+            raise UsageError(msg)
+        return RunExperiment(self._name(), self._workspace)
+
+    @property
+    def parent(self) -> Run | None:
+        """The run of the pipeline that it is part of; None of another."""
+        if self._folder is None or not PipelineFolder(self._folder.parent).record.exists():
+            return None
+        return Run(self._folder.parent, self._workspace)
+
+    # ---- what a script tells ----
+
+    def log(self, name: str, value: Any, description: str = "", **_: Any) -> None:
+        """Keep a value of a metric."""
+        del description
+        LOGGER.info("%s: %s", name, value)
+        if self._folder is not None:
+            told = json.dumps({"name": name, "value": value}, default=_plain)
+            file = ScriptFolder(self._folder).metrics
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a") as metrics:
+                metrics.write(f"{told}\n")
+
+    def log_list(self, name: str, value: Any, description: str = "", **_: Any) -> None:
+        """Keep several values of a metric."""
+        self.log(name, [*value], description)
+
+    def log_row(self, name: str, description: str = "", **columns: Any) -> None:
+        """Keep a row of a metric that is a table."""
+        self.log(name, columns, description)
+
+    def log_table(self, name: str, value: Any, description: str = "", **_: Any) -> None:
+        """Keep a metric that is a table: a dict of columns."""
+        self.log(name, value, description)
+
+    def log_image(
+        self, name: str, path: str | PathLike[str] | None = None, plot: Any = None, **_: Any
+    ) -> None:
+        """Keep an image: a file, or a figure of Matplotlib."""
+        if path is not None:
+            self.upload_file(name, path)
+        elif self._folder is not None:
+            plot.savefig(self._artifact(f"{name}.png"))
+
+    def get_metrics(self, name: str | None = None, **_: Any) -> dict[str, Any]:
+        """Return what was logged so far; of a name that was logged several times, a list."""
+        found = metrics_in(self._folder)
+        return found if name is None else {name: found[name]} if name in found else {}
+
+    def upload_file(self, name: str, path_or_stream: str | PathLike[str] | IO[bytes]) -> None:
+        """Copy a file to the artifacts of the run."""
+        if self._folder is None:
+            return
+        if hasattr(path_or_stream, "read"):
+            self._artifact(name).write_bytes(path_or_stream.read())
+        else:
+            shutil.copy2(path_or_stream, self._artifact(name))
+
+    def upload_folder(self, name: str, path: str | PathLike[str], **_: Any) -> None:
+        """Copy a folder to the artifacts of the run."""
+        if self._folder is not None:
+            shutil.copytree(path, self._artifact(name), dirs_exist_ok=True)
+
+    def register_model(self, model_name: str, model_path: str | None = None, **told: Any) -> Model:
+        """Register an artifact of the run, or a file or folder beside it, as a model."""
+        path = model_path or model_name
+        artifact = None if self._folder is None else ScriptFolder(self._folder).artifacts / path
+        found = path if artifact is None or not artifact.exists() else artifact
+        return Model.register(self.experiment.workspace, found, model_name, **told)
+
+    def tag(self, *_: Any, **__: Any) -> None:
+        """Take a tag: nothing shows it."""
+
+    set_tags = add_properties = flush = tag
+
+    def complete(self, **_: Any) -> None:
+        """End it, as far as its script is concerned."""
+        self._status = COMPLETED
+
+    def get_status(self) -> str:
+        """Return whether it goes on."""
+        return self._status
+
+    def get_details(self) -> dict[str, Any]:
+        """Return its id and status."""
+        return {"runId": self.id, "status": self._status}
+
+    def _name(self) -> str:
+        """Return the name of the experiment, which the run of a pipeline is kept under."""
+        if self._experiment_name is None and self._folder is not None:
+            for one in (self._folder, self._folder.parent):
+                record = PipelineFolder(one).record
+                if record.exists():
+                    return str(json.loads(record.read_bytes())["pipeline"])
+        return self._experiment_name or self.id
+
+    def _artifact(self, name: str) -> Path:
+        """Return where an artifact goes, in a folder that is there."""
+        if self._folder is None or ".." in Path(name).parts:
+            msg = f"{name!r} is no name of an artifact of {self!r}."
+            raise UsageError(msg)
+        path = ScriptFolder(self._folder).artifacts / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def metrics_in(folder: Path | None) -> dict[str, Any]:
+    """Return the metrics that were logged in the folder of a run."""
+    found: dict[str, list[Any]] = {}
+    file = None if folder is None else ScriptFolder(folder).metrics
+    if file is not None and file.exists():
+        for line in file.read_text().splitlines():
+            told = json.loads(line)
+            found.setdefault(told["name"], []).append(told["value"])
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON has no words for, such as numbers of NumPy, in words that it has."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)

@@ -32,7 +32,7 @@ class Backlog:
         self._waiting: deque[Entry] = deque()
 
     def __len__(self) -> int:
-        """Return how many were handed back and wait."""
+        """Return how many wait: handed back, or made to see where a load group ends."""
         return len(self._waiting)
 
     @property

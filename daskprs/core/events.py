@@ -61,7 +61,7 @@ class Standing(NamedTuple):
     running: int
     """In leases just now."""
     waiting: int
-    """Given back or failed, and waiting for another attempt."""
+    """In no lease, though known: given back, failed with attempts left, or looked at ahead."""
     recovered: int
     """Found committed in the journal of an earlier run."""
     left_out: tuple[str, ...] = ()

@@ -52,10 +52,11 @@ class LeaseSizes:
         """Return about how long so many mini-batches take."""
         return count * (self.seconds / self.count if self.count else UNKNOWN_S)
 
-    @property
-    def to_the_end(self) -> int:
-        """How many more a lease may have, to end where something else has to be loaded."""
-        return int(TO_THE_END_S * self.count / self.seconds) if self.seconds > 0 else 0
+    def to_the_end(self, size: int, slots: int) -> int:
+        """Return how many more a lease of this size may have, to end where a load group does."""
+        if self.seconds <= 0:
+            return 0
+        return int(max(0, min(self._most(slots) - size, TO_THE_END_S * self.count / self.seconds)))
 
     def learn(self, count: int, seconds: float) -> None:
         """Take note of a lease: so many mini-batches in so many seconds."""
@@ -84,8 +85,7 @@ class LeaseSizes:
         """
         if self.count == 0:
             return 1
-        grown = max(GROWTH * self.largest_yet, self.seen // SAMPLES)
-        size = float(min(LARGEST, max(1, IN_ALL // max(1, slots)), grown))
+        size = float(self._most(slots))
         rate = self.count / self.seconds if self.seconds > 0 else LARGEST / SMALLEST_S
         at_least = AT_LEAST - (IN_HAND_S * rate <= 1)
         in_hand_s = IN_HAND_S * self.return_after_s(slots) / RETURN_AFTER_S
@@ -96,3 +96,8 @@ class LeaseSizes:
             smallest_s = self.return_after_s(slots) / SHARE_OF_RETURN if many else SMALLEST_S
             size = min(size, max(share, smallest_s * rate))
         return max(1, int(size))
+
+    def _most(self, slots: int) -> int:
+        """Return how many a lease may have, however quick mini-batches are."""
+        grown = max(GROWTH * self.largest_yet, self.seen // SAMPLES)
+        return min(LARGEST, max(1, IN_ALL // max(1, slots)), grown)

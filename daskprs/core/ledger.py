@@ -166,11 +166,10 @@ class Ledger:
         self._wait_on(returned, flight)
         if returned.vacant:
             self._staff.dismiss(flight.slot)
-            self._backlog.put_back(flight.entries.values())
         elif len(flight.entries) == carried > 0 and init_failure is None:
             self._settling.refuse(flight, NOT_BEGUN, len(self._slots))
-        else:
-            self._backlog.put_back(flight.entries.values())
+            return
+        self._backlog.put_back(flight.entries.values())
 
     def _lease_failed(self, event: LeaseFailed) -> None:
         """Bear an error of daskprs itself, as long as there are nodes without: nothing ran."""
@@ -223,10 +222,10 @@ class Ledger:
         more: list[Entry] = []
         busy = suspects or returned.recalled or not self._staff.process(slot)
         if not busy and self._usable.is_good(slot):
-            others = self._elsewhere
-            most = max(0, self._sizes.next(others.slots, self._left()) - len(running))
-            leaves = partial(others.leaves, slot=slot, choice=0)
-            more = self._backlog.take(most, leaves, self._sizes.to_the_end, innocent=True)
+            size = self._sizes.next(self._elsewhere.slots, self._left())
+            rest = self._sizes.to_the_end(size, self._elsewhere.slots)
+            leaves = partial(self._elsewhere.leaves, slot=slot, choice=0)
+            more = self._backlog.take(max(0, size - len(running)), leaves, rest, innocent=True)
         self._submit(slot, running, more, after=returned.lease_id)
 
     # ---- going on ----
@@ -247,13 +246,11 @@ class Ledger:
 
     def _feed(self) -> None:
         """Submit leases to the slots that are free; a retry prefers another node and slot."""
-        free = [slot for slot, lease in self._slots.items() if lease is None]
-        if not free:
+        if not (free := [slot for slot, lease in self._slots.items() if lease is None]):
             return
         usable = self._usable.of(self._slots)
         self._elsewhere = elsewhere = Elsewhere(usable, self._flights, self._now_s)
-        trial = self._usable.on_trial(free, self._now_s)
-        if trial is not None:
+        if (trial := self._usable.on_trial(free, self._now_s)) is not None:
             self._give(trial, 1, lambda _: False)
         for choice in range(CHOICES):
             for slot in usable:
@@ -261,10 +258,13 @@ class Ledger:
                     return
                 if self._slots[slot] is None:
                     size = self._sizes.next(len(usable), self._left())
-                    self._give(slot, size, partial(elsewhere.leaves, slot=slot, choice=choice))
+                    leaves = partial(elsewhere.leaves, slot=slot, choice=choice)
+                    self._give(slot, size, leaves, self._sizes.to_the_end(size, len(usable)))
 
-    def _give(self, slot: SlotId, most: int, leaves: Callable[[Entry], bool]) -> None:
-        work = self._backlog.take(most, leaves, self._sizes.to_the_end)
+    def _give(
+        self, slot: SlotId, most: int, leaves: Callable[[Entry], bool], to_the_end: int = 0
+    ) -> None:
+        work = self._backlog.take(most, leaves, to_the_end)
         if work and not self._accounts.over:
             self._submit(slot, {}, work)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daskprs.core.actions import Submit
-from daskprs.core.lease_sizes import LARGEST, LeaseSizes
+from daskprs.core.lease_sizes import GROWTH, LARGEST, LeaseSizes
 
 
 def test_the_first_leases_are_single_mini_batches() -> None:
@@ -50,6 +50,15 @@ def test_no_lease_is_larger_than_the_largest(seconds_each: float) -> None:
         count = sizes.next(4, None)
         sizes.learn(count, count * seconds_each)
     assert sizes.next(4, None) == LARGEST
+
+
+def test_to_the_end_of_a_row_group_a_lease_goes_no_further_than_any_may() -> None:
+    """However quick the first mini-batch was; else for a tenth of a second."""
+    sizes = LeaseSizes()
+    sizes.learn(1, 1e-300)
+    assert [sizes.to_the_end(size, slots=4) for size in (1, GROWTH, 9)] == [GROWTH - 1, 0, 0]
+    sizes = LeaseSizes(seconds=1.0, count=100.0, largest_yet=100)
+    assert sizes.to_the_end(2, slots=4) == 10
 
 
 def test_one_slow_mini_batch_among_thousands_changes_little() -> None:

@@ -26,16 +26,13 @@ def head_start(options: RunOptions, client: Client | str | None) -> Iterator[Non
     It is half of the time until the first mini-batch, and runs nothing of the caller's: what the
     check of the call refuses ends it at once.
     """
-    try:
-        if client is None and not _has_current_client():
-            share = usable_cores() // agent_count(options, client)
-            environment = agent_environment(
-                os.environ, options.environment_variables, threads=share
-            )
-            warm.start(environment, options.start_method)
+    if client is not None or _has_current_client():
         yield
-    finally:
-        warm.close()
+        return
+    share = usable_cores() // agent_count(options, client)
+    environment = agent_environment(os.environ, options.environment_variables, threads=share)
+    with warm.ahead(environment, options.start_method):
+        yield
 
 
 def agent_count(options: RunOptions, client: Client | str | None) -> int:

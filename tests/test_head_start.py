@@ -11,7 +11,7 @@ from distributed import Client, LocalCluster
 from daskprs.agent import warm
 from daskprs.agent.environment import agent_environment, usable_cores
 from daskprs.cluster.connect import IN_PROCESS
-from daskprs.errors import OptionError
+from daskprs.errors import AgentError, OptionError
 from daskprs.head_start import head_start
 from daskprs.options import RunOptions
 
@@ -48,6 +48,25 @@ def test_nothing_is_left_of_a_call_that_is_refused() -> None:
     with pytest.raises(OptionError):
         refuse()
     assert children() == before
+
+
+def test_the_end_of_a_call_leaves_what_others_have_started() -> None:
+    """Calls in several threads: one is refused while another one is checked."""
+    before = children()
+    options = RunOptions.from_names(environment_variables={"A": "b"})
+    with head_start(options, None):
+        started = children() - before
+        with head_start(RunOptions(), None):
+            pass
+        assert children() - before == started
+    assert children() == before
+
+
+def test_what_cannot_be_started_is_told_by_the_job() -> None:
+    """A variable that is longer than the kernel allows: the call goes on until it is needed."""
+    options = RunOptions.from_names(environment_variables={"A": "b" * (1 << 18)})
+    with head_start(options, None), pytest.raises(AgentError, match="Argument list too long"):
+        warm.take({"A": "b" * (1 << 18)}, options.start_method)
 
 
 def test_agents_elsewhere_need_no_process_here() -> None:

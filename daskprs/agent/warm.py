@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from daskprs.agent.zygote import Zygote
+from daskprs.errors import AgentError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _lock = threading.Lock()
 _ahead: list[tuple[dict[str, str], str, Zygote]] = []
 
 
-def start(environment: Mapping[str, str], start_method: str) -> None:
-    """Start a zygote that a pool in this process will take."""
-    zygote = Zygote(environment, start_method)
-    with _lock:
-        _ahead.append((dict(environment), start_method, zygote))
+@contextmanager
+def ahead(environment: Mapping[str, str], start_method: str) -> Iterator[None]:
+    """Have a zygote within the block that a pool in this process will take; end it if none did."""
+    try:
+        entry = (dict(environment), start_method, Zygote(environment, start_method))
+    except AgentError:  # the pool will say so, and the job has a result
+        yield
+        return
+    try:
+        with _lock:
+            _ahead.append(entry)
+        yield
+    finally:
+        with _lock:
+            is_left = entry in _ahead  # jobs in other threads have theirs
+            if is_left:
+                _ahead.remove(entry)
+        if is_left:
+            entry[-1].discard()
 
 
 def take(environment: Mapping[str, str], start_method: str) -> Zygote:
@@ -30,12 +46,3 @@ def take(environment: Mapping[str, str], start_method: str) -> Zygote:
                 _ahead.remove(entry)
                 return entry[2]
     return Zygote(environment, start_method)
-
-
-def close() -> None:
-    """End those that nobody took."""
-    with _lock:
-        left = [zygote for _, _, zygote in _ahead]
-        _ahead.clear()
-    for zygote in left:
-        zygote.discard()

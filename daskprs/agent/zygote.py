@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 FORK_TIMEOUT_S = 120.0
 """A zygote has so long to import pandas and fork, on a machine that is busy."""
 CLOSE_TIMEOUT_S = 5.0
+WHY = "environment_variables and the memory of the machine are the usual causes"
 
 
 class Zygote:
@@ -40,18 +41,28 @@ class Zygote:
     start_method
         ``"fork"``, or ``"spawn"`` for a fresh interpreter for each agent.
 
+    Raises
+    ------
+    AgentError
+        When no process can be started.
+
     """
 
     def __init__(self, environment: Mapping[str, str], start_method: str) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
-                boot_command("zygote", str(theirs.fileno()), start_method),
-                env=dict(environment),
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
+                    boot_command("zygote", str(theirs.fileno()), start_method),
+                    env=dict(environment),
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:  # ValueError: what no environment can hold
+                self._control.close()
+                msg = f"the process that agents are forked from cannot be started: {error}. {WHY}."
+                raise AgentError(msg) from error
         self._agents: dict[int, AgentProcess] = {}
         self._fork_lock = threading.Lock()
         self._replies: list[tuple[str, object]] = []
@@ -167,6 +178,5 @@ class Zygote:
             self._process.wait(CLOSE_TIMEOUT_S)
         return (
             f"the process that agents are forked from (pid {self._process.pid}) is gone, with "
-            f"returncode {self._process.returncode}. Look above for what it wrote to stderr; "
-            "environment_variables and the memory of the machine are the usual causes"
+            f"returncode {self._process.returncode}. Look above for what it wrote to stderr; {WHY}"
         )

@@ -13,13 +13,13 @@ from daskprs.cluster.far_nodes import FarNodes
 from daskprs.cluster.news import WorkerLeaving, WorkerLost, WorkerRefused, WorkerTold
 from daskprs.cluster.roster import Roster
 from daskprs.cluster.session import Session
-from daskprs.core.actions import SlotAdded, SlotLost
+from daskprs.core.actions import SlotAdded, SlotsLost
 from daskprs.core.events import Remarked, SlotsChanged
 from daskprs.core.overdue import Overdue
 from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from distributed import Client, Future
 
@@ -49,7 +49,7 @@ class Crew:
     listeners
         Are told what a person should know.
     tell
-        Takes `SlotAdded` and `SlotLost`.
+        Takes `SlotAdded` and `SlotsLost`.
     wake
         Called by Dask's threads when there is something new: with what has come back, or None.
 
@@ -62,7 +62,7 @@ class Crew:
         limits: Limits,
         nodes: Nodes,
         listeners: Listeners,
-        tell: Callable[[SlotAdded | SlotLost], None],
+        tell: Callable[[SlotAdded | SlotsLost], None],
         wake: Callable[[tuple[int, Future] | None], None],
     ) -> None:
         self._client = client
@@ -133,18 +133,28 @@ class Crew:
 
         Where a crash has done it that is known, and counted, already.
         """
+        self._drop_if_there(slot, expected=True)
+
+    def not_brought(self, slot: SlotId) -> None:
+        """Take a slot out of use whose worker has not brought what its lease came to."""
+        self._drop_if_there(slot, expected=False)
+
+    def _drop_if_there(self, slot: SlotId, *, expected: bool) -> None:
+        """Take a slot out of use, unless it is heard by now that its worker has gone."""
         self._hear()
         if slot in self._slots:
-            self.drop(slot, expected=True)
+            self._drop([slot], expected=expected)
 
-    def drop(self, slot: SlotId, *, expected: bool = False) -> None:
-        """Take a slot out of use, and take back what it was working on."""
-        self._slots.pop(slot, None)
+    def _drop(self, slots: Collection[SlotId], *, expected: bool = False) -> None:
+        """Take slots out of use, and take back what they were working on."""
+        for slot in slots:
+            self._slots.pop(slot, None)
         for lease_id, (where, future) in list(self._leases.items()):
-            if where == slot:
+            if where in slots:
                 del self._leases[lease_id]
                 future.cancel()
-        self._tell(SlotLost(slot, expected))
+        if slots:
+            self._tell(SlotsLost(tuple(slots), expected))
 
     # ---- what happens on the cluster ----
 
@@ -156,9 +166,10 @@ class Crew:
         changed = self._hear()
         now = time.monotonic()
         self._roster.tick(now)
-        for slot, why in self._roster.overdue(self._slots).items():
+        overdue = self._roster.overdue(self._slots)
+        for why in overdue.values():
             self._listeners.tell(Remarked("warning", f"{why}: it is used no more."))
-            self.drop(slot)
+        self._drop(overdue)
         if changed or now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
             self._look_for_slots()
@@ -188,8 +199,8 @@ class Crew:
             case WorkerLost(worker, expected):
                 self._roster.lose(worker)
                 self._refused.pop(worker, None)
-                for slot in [slot for slot in self._slots if slot.worker == worker]:
-                    self.drop(slot, expected=expected)
+                gone = [slot for slot in self._slots if slot.worker == worker]
+                self._drop(gone, expected=expected)
                 return True
             case WorkerRefused(worker, why):
                 self._refused[worker] = why
@@ -216,7 +227,7 @@ class Crew:
                     f"the worker {slot.worker} has been silent for too long: it is taken for lost"
                 )
                 self._listeners.tell(Remarked("warning", told))
-            self.drop(slot)
+        self._drop(gone)
         for slot in new:
             self._slots[slot] = None
             self._tell(SlotAdded(slot, offered[slot]))
@@ -246,8 +257,7 @@ class Crew:
         if self._roster.states() or self._slots:
             told = "the connection to the scheduler was lost; the job goes on when it is back."
             self._listeners.tell(Remarked("warning", told))
-        for slot in list(self._slots):
-            self.drop(slot, expected=True)
+        self._drop(list(self._slots), expected=True)
         self._roster.lose_all()
         if self._session.connected:
             self._session.forget()

@@ -147,7 +147,7 @@ class Dispatcher:
                 self._listeners.tell(AgentChanged(place._replace(process=event.process), event))
             self._tell_ledger(returned, place)
         elif isinstance(future, Brought):
-            self._crew.drop(slot)
+            self._crew.not_brought(slot)
         elif future.status == "error":
             failure = failure_of_lease(future)
             told = f"a lease could not be worked on: {failure}"

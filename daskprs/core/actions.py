@@ -39,12 +39,16 @@ class SlotAdded(NamedTuple):
     equipment: Equipment = Equipment()
 
 
-class SlotLost(NamedTuple):
-    """A slot has gone, with its worker, and so has what it was working on."""
+class SlotsLost(NamedTuple):
+    """Slots have gone, and so has what they were working on.
 
-    slot: SlotId
+    Those of a worker go together: else what was on one would be given to the next one, which is
+    gone as well, and be lost once more.
+    """
+
+    slots: tuple[SlotId, ...]
     expected: bool = False
-    """Its worker was told to go, or it was taken away: nothing that ran there is to blame."""
+    """The worker was told to go, or they were taken away: nothing that ran there is to blame."""
 
 
 class LeaseFailed(NamedTuple):
@@ -58,7 +62,7 @@ class Ticked(NamedTuple):
     """Time has gone by."""
 
 
-Event = SlotAdded | SlotLost | LeaseFailed | Ticked  # and LeaseReturned
+Event = SlotAdded | SlotsLost | LeaseFailed | Ticked  # and LeaseReturned
 
 
 # ---- actions ----

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.accounts import Accounts
-from daskprs.core.actions import LeaseFailed, Remark, SlotAdded, SlotId, SlotLost, Submit, Ticked
+from daskprs.core.actions import LeaseFailed, Remark, SlotAdded, SlotId, SlotsLost, Submit, Ticked
 from daskprs.core.backlog import Backlog
 from daskprs.core.elsewhere import CHOICES, Elsewhere
 from daskprs.core.flight import Flight
@@ -122,8 +122,8 @@ class Ledger:
                 self._lease_failed(event)
             case SlotAdded():
                 self._slot_added(event)
-            case SlotLost():
-                self._slot_lost(event)
+            case SlotsLost(slots, expected):
+                self._slots_lost(slots, expected=expected)
             case Ticked():
                 self._accounts.abort_if(self._patience.verdict())
             case _:
@@ -186,27 +186,27 @@ class Ledger:
             self._init.slot_added(slot)
             self._staff.slot_added(slot, added.equipment)
 
-    def _slot_lost(self, lost: SlotLost) -> None:
-        """Take back what was on a slot that is gone: that is never a try.
+    def _slots_lost(self, slots: Iterable[SlotId], *, expected: bool) -> None:
+        """Take back what was on slots that are gone: that is never a try.
 
         Only of a lease of one is it sure what was at work when the worker went, and only that is
         counted as a loss; of a larger one nobody knows how far it was. A worker that was told to
         go is no loss: what it had is as if it had never begun.
         """
-        slot = lost.slot
-        if slot not in self._slots:
-            return
-        lease_id = self._slots.pop(slot)
-        self._init.slot_lost(slot)
-        self._staff.slot_lost(slot)
-        entries = () if lease_id is None else tuple(self._flights.pop(lease_id).entries.values())
-        if lost.expected:
-            self._backlog.put_back(entry.again() for entry in entries)
-        elif len(entries) == 1:
-            self._backlog.again(self._accounts.lose(entries[0], slot))
-        else:
-            for entry in entries:
-                self._backlog.again(entry.suspected(len(entries), of_lost_worker=True))
+        for slot in slots:
+            if slot not in self._slots or self._accounts.over:
+                continue
+            lease_id = self._slots.pop(slot)
+            self._init.slot_lost(slot)
+            self._staff.slot_lost(slot)
+            entries = [] if lease_id is None else [*self._flights.pop(lease_id).entries.values()]
+            if expected:
+                self._backlog.put_back(entry.again() for entry in entries)
+            elif len(entries) == 1:
+                self._settling.lose(entries[0], slot, self._now_s)
+            else:
+                for entry in entries:
+                    self._backlog.again(entry.suspected(len(entries), of_lost_worker=True))
 
     # ---- what a lease brings back ----
 

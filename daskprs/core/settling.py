@@ -120,7 +120,17 @@ class Settling:
             where = (*entry.failed_on, flight.slot)
             self.bad += self._places.given_up(entry.mini_batch.index, where, now_s)
         else:
-            self._backlog.again(again._replace(elsewhere_until_s=now_s + ELSEWHERE_S))
+            self._again_elsewhere(again, now_s)
+
+    def lose(self, entry: Entry, slot: SlotId, now_s: float) -> None:
+        """Count a loss; the workers of a node that is lost go one after the other."""
+        again = self._accounts.lose(entry, slot)
+        if again is not None:
+            self._again_elsewhere(again, now_s)
+
+    def _again_elsewhere(self, entry: Entry, now_s: float) -> None:
+        """Have it tried again, on another node if one is free soon."""
+        self._backlog.again(entry._replace(elsewhere_until_s=now_s + ELSEWHERE_S))
 
     def bury(self, death: Death, flight: Flight, places: tuple[Place, ...], now_s: float) -> None:
         """Blame a death on the one that ran; of several suspects, run each alone."""

@@ -6,6 +6,7 @@ from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING
 
 import pandas as pd
+import pytest
 from distributed import LocalCluster
 from local_servers import LOCAL_SERVERS
 
@@ -14,14 +15,18 @@ import daskprs
 if TYPE_CHECKING:
     from pathlib import Path
 
-GUILTY = 13
+GUILTY, BESIDE = 38, 39
 KILLER = f"""
 import os
 import signal
+import time
 from pathlib import Path
 
 def run(rows):
+    if rows["number"].iloc[0] == {BESIDE}:
+        time.sleep(1)  # it is at work yet when its worker is killed
     if rows["number"].iloc[0] == {GUILTY}:
+        time.sleep(0.1)
         zygote = os.getppid()
         worker = Path(f"/proc/{{zygote}}/stat").read_text().rpartition(")")[2].split()[1]
         os.kill(int(worker), signal.SIGKILL)
@@ -30,12 +35,15 @@ def run(rows):
 """
 
 
-def test_what_kills_its_worker_is_failed_after_some_workers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("workers", "slots"), [(2, 2), (1, 8)])
+def test_what_kills_its_worker_is_failed_after_some_workers(
+    workers: int, slots: int, tmp_path: Path
+) -> None:
     """The nannies start new workers, which are used; the others are charged nothing."""
     (tmp_path / "script.py").write_text(KILLER)
     with LocalCluster(
-        n_workers=2,
-        threads_per_worker=2,
+        n_workers=workers,
+        threads_per_worker=slots,
         **LOCAL_SERVERS,
         silence_logs="CRITICAL",
     ) as cluster:

@@ -18,7 +18,7 @@ from daskprs.core.actions import (
     LeaseFailed,
     SlotAdded,
     SlotId,
-    SlotLost,
+    SlotsLost,
     Submit,
     Ticked,
 )
@@ -85,10 +85,11 @@ class Desk:
         self.tell(SlotAdded(slot))
         return slot
 
-    def lose(self, slot: SlotId) -> list[Action]:
-        """Let a slot go."""
-        self.leases.pop(slot, None)
-        return self.tell(SlotLost(slot))
+    def lose(self, *slots: SlotId) -> list[Action]:
+        """Let slots go at once."""
+        for slot in slots:
+            self.leases.pop(slot, None)
+        return self.tell(SlotsLost(slots))
 
     def tick(self, after_s: float) -> list[Action]:
         """Let time go by, up to some hours as a driver lives through it, more as one jump."""

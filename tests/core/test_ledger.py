@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from returns import returned
 
-from daskprs.core.actions import Submit
+from daskprs.core.actions import SlotAdded, SlotId, Submit
+from daskprs.core.elsewhere import ELSEWHERE_S
 from daskprs.core.outcomes import Status
 from daskprs.core.packed import Packed
 from daskprs.errors import InputError
@@ -222,6 +223,29 @@ def test_what_was_alone_on_too_many_lost_workers_is_given_up(desk: Any) -> None:
     assert it.given_up == [0]
     assert it.failures[-1].outcome.status is Status.NODE_LOST
     assert it.finished
+
+
+def test_a_lost_worker_is_lost_once_however_many_slots_it_had(desk: Any) -> None:
+    """What was on one of them is not given to another one, which has gone with it."""
+    it = desk(1, slots=4, max_node_losses=2)
+    (busy,) = it.leases
+    slots = [SlotId(busy.worker, number, busy.node) for number in range(4)]
+    assert not any(isinstance(one, Submit) for one in it.lose(*slots))
+    it.do(it.add(4))
+    assert it.committed == [0]
+    assert len(it.failures) == 1
+
+
+def test_what_was_on_a_lost_worker_waits_for_another_node(desk: Any) -> None:
+    """The other workers of its node may be gone as well, and be heard of later."""
+    it = desk(2)
+    there = it.add(0, node=1)
+    here = next(slot for slot in it.leases if slot != there)
+    it.tell(SlotAdded(SlotId("tcp://another", 0, here.node)))
+    it.lose(here)
+    assert list(it.leases) == [there]
+    it.tick(ELSEWHERE_S)
+    assert [slot.worker for slot in it.leases] == [there.worker, "tcp://another"]
 
 
 def test_of_a_large_lease_that_is_lost_nobody_counts_a_loss(desk: Any) -> None:

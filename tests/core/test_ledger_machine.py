@@ -24,7 +24,7 @@ from daskprs.core.actions import (
     LeaseFailed,
     SlotAdded,
     SlotId,
-    SlotLost,
+    SlotsLost,
     Submit,
     Ticked,
 )
@@ -185,19 +185,24 @@ class LedgerMachine(RuleBasedStateMachine):
         self.tell(SlotAdded(slot, Equipment(DEVICES[node], 1)))
 
     @precondition(lambda self: self.slots)
-    @rule(data=st.data(), expected=st.booleans())
-    def lose_slot(self, data: Any, *, expected: bool) -> None:
-        """Let a worker go, with whatever it had."""
-        slot = data.draw(st.sampled_from(sorted(self.slots)))
-        lease_id = self.slots.pop(slot)
-        if lease_id is not None:
-            lost = self.flights.pop(lease_id)
-            # An answer that was on its way comes too late.
-            outcomes = tuple(self.outcome(index, lost[index], DONE) for index in lost)
-            self.seen.append(returned(lease_id, outcomes))
-        losses = sum(self.losses.values())
-        self.tell(SlotLost(slot, expected))
-        assert not expected or sum(self.losses.values()) == losses
+    @rule(data=st.data(), expected=st.booleans(), whole=st.booleans())
+    def lose_slots(self, data: Any, *, expected: bool, whole: bool) -> None:
+        """Let a worker go, with whatever it had; or one of its slots."""
+        one = data.draw(st.sampled_from(sorted(self.slots)))
+        gone = [slot for slot in self.slots if slot == one or (whole and slot.worker == one.worker)]
+        single = 0
+        for slot in gone:
+            lease_id = self.slots.pop(slot)
+            if lease_id is not None:
+                lost = self.flights.pop(lease_id)
+                single += len(lost) == 1
+                # An answer that was on its way comes too late.
+                outcomes = tuple(self.outcome(index, lost[index], DONE) for index in lost)
+                self.seen.append(returned(lease_id, outcomes))
+        losses, single = sum(self.losses.values()), 0 if expected or self.end else single
+        self.tell(SlotsLost(tuple(gone), expected))
+        more = sum(self.losses.values()) - losses
+        assert more <= single if self.end else more == single
 
     def take_back(self, data: Any) -> tuple[SlotId, int, dict[int, int]]:
         """Return a slot, its lease, and what that carries; the slot is free again."""

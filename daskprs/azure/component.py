@@ -70,6 +70,11 @@ class Declared:
     without_effect: list[Key] = field(default_factory=list)
 
     @property
+    def is_command(self) -> bool:
+        """Whether it is a command."""
+        return isinstance(self.form, CommandForm)
+
+    @property
     def given_inputs(self) -> dict[str, Any]:
         """What the pipeline gives it."""
         return self.form.inputs or {}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.deployment_form import PipelineDeployment
+from daskprs.azure.other_files import way_to_run
 from daskprs.azure.pipeline_form import as_overrides
 from daskprs.azure.pipeline_job import is_of_component
 from daskprs.errors import UsageError
@@ -66,6 +67,9 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
         With every mistake in it.
 
     """
+    if "jobs" in document.content:
+        told = way_to_run(document.content, Path(document.name).name)
+        refuse([Mistake(document.place(("jobs",)), "jobs", str(told))])
     form, mistakes = filled(PipelineDeployment, document.content, document)
     path = Path()
     given = {key: document.content.get(key) for key in OF_A_PIPELINE}

@@ -12,6 +12,7 @@ from daskprs.azure.command_form import CommandForm
 from daskprs.azure.command_step import Command, CommandStep
 from daskprs.azure.component import Declared, Source, declared
 from daskprs.azure.expressions import NAME
+from daskprs.azure.other_files import way_to_run
 from daskprs.azure.overrides import overridden
 from daskprs.azure.parallel_step import ParallelStep
 from daskprs.azure.pipeline_form import PipelineForm, SettingsForm
@@ -170,6 +171,9 @@ class _Reading:
         if not isinstance(self._content, dict):
             refuse([self._source.mistake("a pipeline is a mapping of keys")])
         document = self._source.document
+        if "jobs" not in self._content:
+            told = way_to_run(self._content, Path(document.name).name)
+            refuse([self._source.mistake(told)] if told else [])
         form, self._mistakes, _ = filled_as_far(PipelineForm, self._content, document, PORTS)
         if form is None:
             refuse(self._mistakes)

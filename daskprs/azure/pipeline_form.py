@@ -55,3 +55,4 @@ class PipelineForm(Form):
     compute: Any = without_effect(HERE)
     identity: Any = without_effect("nobody has to be authorized here")
     services: Any = without_effect("nothing listens for it")
+    schedule: Any = without_effect("it runs when it is called")

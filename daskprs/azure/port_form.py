@@ -27,8 +27,11 @@ OutputType = Literal[
 Scalar = bool | int | float | str
 
 
+OLD_PLACE = "an older way to give `path`"
+
+
 class OldDataset(Form):
-    """An older form of an input: ``dataset: {local_path: …}``."""
+    """An older form of an input: ``dataset: {local_path: …}``, or a reference in its place."""
 
     local_path: str = works()
 
@@ -43,7 +46,9 @@ class InputForm(Form):
     min: float | None = works(None)
     max: float | None = works(None)
     enum: list[Scalar] | None = works(None)
-    dataset: OldDataset | None = works(None, note="an older way to give `path`")
+    dataset: OldDataset | None = works(None, note=OLD_PLACE)
+    file: str | None = works(None, note=OLD_PLACE)
+    folder: str | None = works(None, note=OLD_PLACE)
     mode: str | None = without_effect(IN_PLACE)
     description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
 
@@ -51,6 +56,11 @@ class InputForm(Form):
     @classmethod
     def _lower(cls, given: Any) -> Any:
         return given.lower() if isinstance(given, str) else given
+
+    @field_validator("dataset", mode="before")
+    @classmethod
+    def _reference(cls, given: Any) -> Any:
+        return {"local_path": given} if isinstance(given, str) else given
 
     @field_validator("mode")
     @classmethod
@@ -60,7 +70,8 @@ class InputForm(Form):
     @property
     def place(self) -> str | None:
         """Where it is, however that is written."""
-        return self.dataset.local_path if self.dataset is not None else self.path
+        dataset = None if self.dataset is None else self.dataset.local_path
+        return self.path or self.file or self.folder or dataset
 
 
 class OutputForm(Form):

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from daskprs.pipeline_folder import PipelineFolder
 
 
+ARTIFACTS = "artifacts"
+"""All that a command leaves: Azure takes an output of this name for it."""
+
+
 class Wiring:
     """Gives values to the inputs and outputs of the steps of a pipeline.
 
@@ -152,7 +156,9 @@ class Wiring:
         if given is not None:
             return Bound(str(Path.cwd() / given), kind or "uri_folder", is_path=True)
         if text is None:
+            is_whole = name == ARTIFACTS and form is None and below is None and step.is_command
             place = self.folder.named_output(step.name, name)
+            place = self.folder.step(step.name) if is_whole else place
             return Bound(str(place), kind or "uri_folder", is_path=True)
         try:
             parts = parsed(text)

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from daskprs.azure.assets import Assets
 from daskprs.azure.command_step import Command
+from daskprs.azure.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.pipeline_file import Given, Pipeline, read_pipeline
 from daskprs.azure.task import Task
 from daskprs.errors import YamlError
 from daskprs.pipeline_folder import PipelineFolder
+from daskprs.yaml_files.document import Document
 
 SCORE = """\
 type: pipeline
@@ -339,7 +341,8 @@ def test_references_resolve_by_asset_datastore_and_mapping_file(home: Path) -> N
 @pytest.mark.usefixtures("home")
 def test_what_has_no_effect_is_said_once_by_reason() -> None:
     """And a misspelt system flag is a warning with its place."""
-    text = SCORE.replace("type: pipeline", "type: pipeline\ncompute: azureml:cpu\ntags: {a: b}")
+    more = "type: pipeline\ncompute: azureml:cpu\ntags: {a: b}\nschedule: {type: cron}"
+    text = SCORE.replace("type: pipeline", more)
     text = text.replace("percent 30", "percent 30 --resource_monitor_interva 20")
     text = text.replace("blobs}", "blobs, default_datestore: blobs}")
     notices = read(
@@ -458,3 +461,30 @@ def test_an_output_of_the_pipeline_is_that_of_one_step() -> None:
     told = refused(f"outputs: {{all: }}\njobs:\n  a: {step}\n  b: {step}\n")
     assert told.startswith("p.yml:4:32: jobs.b.outputs.o: ${{parent.outputs.all}} is what the step")
     assert "'a' writes" in told
+
+
+@pytest.mark.parametrize(
+    "old", ["dataset: {local_path: ./model}", "dataset: 'azureml:m:1'", "file: ./model/m.txt"]
+)
+def test_data_may_be_named_as_in_older_files(home: Path, old: str) -> None:
+    """By other keys than ``path``."""
+    made = task(read(SCORE.replace("path: ./model", old), Assets().and_also({"m": "model"}, {})))
+    assert made.options["side_inputs"]["model"].startswith(str(home / "model"))
+
+
+def test_all_that_a_command_leaves_is_its_output_artifacts(home: Path) -> None:
+    """As long as nothing is said of it but its name."""
+    text = "jobs: {{a: {{command: x > outputs/y, outputs: {{artifacts: {0}}}}}}}"
+    for said, place in (("", "run/a"), ("{type: uri_folder}", "run/a/named-outputs/artifacts")):
+        assert read(text.format(said)).steps["a"].outputs["artifacts"].path == home / place
+
+
+@pytest.mark.usefixtures("home")
+def test_files_of_another_kind_are_told_with_the_way_to_run_them() -> None:
+    """Instead of each of their keys that a pipeline does not have."""
+    told = "p.yml:1:1: this is a batch deployment: daskprs invoke p.yml --input DATA"
+    assert refused("name: d\nmodel: m\nsettings: {}\n") == told
+    assert refused("command: x\n").startswith("p.yml:1:1: this is a step by itself: ")
+    Path("p.yml").write_text(SCORE)
+    with pytest.raises(YamlError, match=r"jobs: this is a pipeline: daskprs run p\.yml$"):
+        pipeline_deployment_of(Document.read("p.yml"), Assets())

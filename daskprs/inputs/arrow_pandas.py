@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     import pandas as pd
 
@@ -178,6 +178,24 @@ def without_labels(schema: pa.Schema) -> pa.Schema:
     """Return a schema whose names are the labels, whatever type the labels had in pandas."""
     pandas = pandas_metadata(schema) or {"columns": []}
     return schema.with_metadata({b"pandas": json.dumps(pandas | {"column_indexes": []}).encode()})
+
+
+def noted_by(schemas: Sequence[pa.Schema], unified: pa.Schema) -> pa.Schema:
+    """Return the schema of all with what pandas noted of columns where they had those types.
+
+    One file's note that integers are nullable says nothing of the floats that another one has.
+    """
+    pandas = pandas_metadata(unified)
+    if pandas is None:
+        return unified
+    notes: dict[str, Any] = {}
+    for schema in schemas:
+        for column in (pandas_metadata(schema) or {"columns": []})["columns"]:
+            name = column["field_name"]
+            if name in unified.names and schema.field(name).type == unified.field(name).type:
+                notes.setdefault(name, column)
+    pandas["columns"] = list(notes.values())
+    return unified.with_metadata({b"pandas": json.dumps(pandas).encode()})
 
 
 def _noted(schema: pa.Schema, keeps: Callable[[dict[str, Any]], bool]) -> pa.Schema:

@@ -9,7 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs.errors import InputError, Option
-from daskprs.inputs.arrow_pandas import OneType, one_type, without_categories, without_index
+from daskprs.inputs.arrow_pandas import (
+    OneType,
+    noted_by,
+    one_type,
+    without_categories,
+    without_index,
+)
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.input_file import open_binary
 
@@ -84,7 +90,7 @@ class SchemaOfAll:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             msg = f"the files disagree on the type of a column: {error}"
             raise InputError(msg) from error
-        return one_type(schema, self._with_nulls)
+        return one_type(noted_by(self._schemas, schema), self._with_nulls)
 
     def _check_wanted(self, file: InputFile, schema: pa.Schema) -> None:
         wanted = self._columns or ()

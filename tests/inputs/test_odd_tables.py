@@ -177,6 +177,24 @@ def test_types_that_pandas_wrote_and_cannot_read_are_values(
     assert pd.isna(second)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (("Int64", [1]), ("float64", [0.5]), ("float64", [1, 0.5])),
+        (("Int64", [1]), ("Float64", [0.5]), ("Float64", [1, 0.5])),
+        (("Int32", [1]), ("Int64", [2**60 + 1]), ("Int64", [1, 2**60 + 1])),
+    ],
+)
+def test_what_pandas_noted_in_one_file_is_not_said_of_another_type(
+    tmp_path: Path, first: Any, second: Any, expected: Any
+) -> None:
+    """Integers that are nullable in the first file do not make those of floats."""
+    for name, (dtype, values) in {"1": first, "2": second}.items():
+        pd.DataFrame({"a": pd.array(values, dtype)}).to_parquet(tmp_path / f"{name}.parquet")
+    got = together(open_source(tmp_path, Reading()))
+    pd.testing.assert_frame_equal(got, pd.DataFrame({"a": pd.array(expected[1], expected[0])}))
+
+
 def test_values_of_folders_have_one_type(tmp_path: Path) -> None:
     """Numbers beside a null are floats, what is encoded is decoded, what is no number is text."""
     for folder in ("k=1/x=a%2Fb/y=²", "k=__HIVE_DEFAULT_PARTITION__/x=c/y=99999999999999999999"):

@@ -25,6 +25,7 @@ FORMS: dict[str, type[ParallelForm | CommandForm]] = {
 }
 INSTEAD = {"pipeline": "write its steps into the jobs of this pipeline"}
 OTHERWISE = "write a command or a parallel step that does the same"
+COMPONENT = "component"
 PORTS = ("inputs", "outputs")
 """Without them nothing that hangs on a step can be looked at."""
 
@@ -70,6 +71,11 @@ class Declared:
     without_effect: list[Key] = field(default_factory=list)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether what its component says is known, if it has one."""
+        return COMPONENT not in self.wrong
+
+    @property
     def is_command(self) -> bool:
         """Whether it is a command."""
         return isinstance(self.form, CommandForm)
@@ -107,15 +113,17 @@ def declared(
     if kind not in FORMS:
         told = f"a step of type {kind!r} cannot be run here: {INSTEAD.get(kind, OTHERWISE)}"
         return None, [*mistakes, source.mistake(told, "type")]
-    form, more, wrong = _filled(FORMS[kind], content | {"component": None}, source)
+    form, more, wrong = _filled(FORMS[kind], content | {COMPONENT: None}, source)
     mistakes += more
     below = None
     if origin is not None:
         below, more, wrong_below = _filled(FORMS[kind], component, origin)
         mistakes += more
         wrong |= wrong_below
-    if form is None or (below is None and content.get("component") is not None):
+    if form is None:
         return None, mistakes
+    if below is None and content.get(COMPONENT) is not None:
+        wrong |= {COMPONENT}
     code = _code(form, source, assets, mistakes)
     if code is None and below is not None and origin is not None:
         code = _code(below, origin, assets, mistakes)
@@ -147,15 +155,15 @@ def _component(
     content: dict[str, Any], source: Source, assets: Assets, mistakes: list[Mistake]
 ) -> tuple[Any, Source | None]:
     """Return the component of a step: inline, from a file, or none."""
-    given = content.get("component")
+    given = content.get(COMPONENT)
     if isinstance(given, dict):
-        return given, Source(source.document, (*source.loc, "component"), source.base)
+        return given, Source(source.document, (*source.loc, COMPONENT), source.base)
     if given is None:
         return None, None
     try:
         document = Document.read(assets.place(str(given), source.base))
     except UsageError as error:
-        mistakes.append(source.mistake(str(error), "component"))
+        mistakes.append(source.mistake(str(error), COMPONENT))
         return None, None
     if not isinstance(document.content, dict):
         mistakes.append(Source.of(document).mistake("a component is a mapping of keys"))

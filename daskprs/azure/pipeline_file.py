@@ -146,7 +146,8 @@ class _Reading:
             with_inputs=self._given.with_inputs,
         )
         declared_steps = self._declared(form, ports)
-        broken = form.jobs.keys() - declared_steps.keys()
+        whole = {name for name, step in declared_steps.items() if step.is_whole}
+        broken = form.jobs.keys() - whole
         assets = self._given.assets
         wiring = Wiring(ports, values, declared_steps, self._folder, outputs, assets, broken)
         self._mistakes += values.mistakes

@@ -488,3 +488,16 @@ def test_files_of_another_kind_are_told_with_the_way_to_run_them() -> None:
     Path("p.yml").write_text(SCORE)
     with pytest.raises(YamlError, match=r"jobs: this is a pipeline: daskprs run p\.yml$"):
         pipeline_deployment_of(Document.read("p.yml"), Assets())
+
+
+@pytest.mark.usefixtures("home")
+def test_a_component_that_nobody_has_hides_nothing_else() -> None:
+    """What its step is given is looked for, and what it makes may be all that others name."""
+    text = """\
+jobs:
+  a: {component: "azureml:c:1", inputs: {i: {path: "azureml:d:1"}, j: {path: ./data}}}
+  b: {command: "cat ${{inputs.i}}", inputs: {i: "${{parent.jobs.a.outputs.whatever}}"}}
+"""
+    told = [line.partition(": ")[2] for line in refused(text).splitlines()]
+    begins = ["jobs.a.component: azureml:c:1: nobody", "jobs.a.inputs.i.path: azureml:d:1: nobody"]
+    assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins

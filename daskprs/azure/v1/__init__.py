@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         DEFAULT_CPU_IMAGE,
         DEFAULT_GPU_IMAGE,
         CondaDependencies,
+        DockerConfiguration,
         Environment,
         RunConfiguration,
     )
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.runs import PipelineRun, RunDetails, StepRun
     from daskprs.azure.v1.script_run import Run
     from daskprs.azure.v1.script_step import PythonScriptStep, ScriptRunConfig
+    from daskprs.azure.v1.step import StepSequence
     from daskprs.azure.v1.workspace import Workspace
 
 VERSION = __version__
@@ -63,6 +65,7 @@ _NAMES = {
         "CondaDependencies",
         "DEFAULT_CPU_IMAGE",
         "DEFAULT_GPU_IMAGE",
+        "DockerConfiguration",
         "Environment",
         "RunConfiguration",
     ),
@@ -84,6 +87,7 @@ _NAMES = {
     "runs": ("PipelineRun", "RunDetails", "StepRun"),
     "script_run": ("Run",),
     "script_step": ("PythonScriptStep", "ScriptRunConfig"),
+    "step": ("StepSequence",),
     "workspace": ("Workspace",),
 }
 _HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names}
@@ -102,6 +106,7 @@ __all__ = [
     "Dataset",
     "DatasetConsumptionConfig",
     "Datastore",
+    "DockerConfiguration",
     "Environment",
     "Experiment",
     "FileDataset",
@@ -127,6 +132,7 @@ __all__ = [
     "ScriptRunConfig",
     "ServicePrincipalAuthentication",
     "StepRun",
+    "StepSequence",
     "TabularDataset",
     "Workspace",
 ]

@@ -88,6 +88,12 @@ class Environment:
         del workspace
         return cls(name, version=version)
 
+    @staticmethod
+    def list(workspace: Workspace) -> dict[str, Environment]:
+        """Return those that were registered: none, and each may be had by `get`."""
+        del workspace
+        return {}
+
     @classmethod
     def from_conda_specification(cls, name: str, file_path: str | PathLike[str]) -> Environment:
         """Return an environment of that name; the file is not read."""
@@ -104,6 +110,13 @@ class Environment:
         """Return it: there is nowhere to register it, and nothing asks for it by name."""
         del workspace
         return self
+
+
+class DockerConfiguration:
+    """Whether a script is run in Docker: it is not."""
+
+    def __init__(self, use_docker: bool = False, **_: Any) -> None:  # noqa: FBT001, FBT002 - the same
+        self.use_docker = use_docker
 
 
 class RunConfiguration:

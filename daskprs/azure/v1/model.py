@@ -151,17 +151,19 @@ class Model:
         """
         assets: dict[str, str] = json.loads(os.environ.get(ASSETS, "{}"))
         assets |= EntryScript().side_inputs
+        if model_name not in assets or version is not None:
+            place = RunPlace.current()
+            root = None if place is None else place.root
+            registered = [] if root is None else [*Registry(root).models()]
+            for one in registered:
+                if version in (None, one.version):
+                    assets[one.name] = str(one.path)
         path = assets.get(model_name)
-        if path is not None and version is None:
-            if path == os.environ.get("AZUREML_MODEL_DIR"):  # it contains the model, nothing else
-                return next(os.scandir(path)).path
+        if path is not None and path == os.environ.get("AZUREML_MODEL_DIR"):
+            return next(os.scandir(path)).path  # it contains the model, and nothing else
+        if path is not None:
             return path
-        place = RunPlace.current()
-        registered = [] if place is None or place.root is None else [*Registry(place.root).models()]
-        for one in reversed(registered):
-            if one.name == model_name and version in (None, one.version):
-                return str(one.path)
-        known = ", ".join(sorted({*assets, *(one.name for one in registered)})) or "none"
+        known = ", ".join(sorted(assets)) or "none"
         msg = (
             f"the job has no asset called {model_name!r} (known: {known}). Give its place by "
             f"side_inputs={{{model_name!r}: '/path'}}."

@@ -15,6 +15,8 @@ from daskprs.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from daskprs.azure.v1.workspace import Workspace
+
 
 DEFAULT_PATH = "dataset/{run-id}/{output-name}"
 
@@ -47,6 +49,8 @@ class Output:
         self.path = path
         self.reading = reading
         self.overwrite = False
+        self.registered_as: str | None = None
+        """The name of a dataset that it becomes when it was written."""
         self.producer: Any = None
         """The step that writes it."""
         self.place: Path | None = None
@@ -64,6 +68,11 @@ class Output:
         if self.datastore is None:
             return None
         return Path(self.datastore.place(self.path_on_datastore(run_id)))
+
+    def register_in(self, workspace: Workspace | None) -> None:
+        """Make it a dataset of a workspace, if it is to be one."""
+        if self.registered_as is not None and workspace is not None:
+            self.as_dataset().located().register(workspace, self.registered_as)
 
     def as_dataset(self) -> OutputDataset:
         """Return it as a dataset of a later step."""
@@ -133,6 +142,11 @@ class OutputDataset:
         if self.reading is None:
             return FileDataset(place, {"input_type": "files"})
         return TabularDataset(place, {"input_type": "table", **self.reading})
+
+    def register(self, name: str, **_: Any) -> OutputDataset:
+        """Return it as one that is a dataset of the workspace when it was written."""
+        self.output.registered_as = name
+        return self
 
     def as_named_input(self, name: str) -> DatasetConsumptionConfig:
         """Return it as an input of a step."""
@@ -212,8 +226,8 @@ class OutputFileDatasetConfig(Output):
         self._partition_format = partition_format
 
     def register_on_complete(self, name: str, **_: Any) -> OutputFileDatasetConfig:
-        """Return it: a dataset is known by its folder here."""
-        del name
+        """Return it as one that is a dataset of the workspace when it was written."""
+        self.registered_as = name
         return self
 
     def read_delimited_files(self, **given: Any) -> OutputFileDatasetConfig:

@@ -25,6 +25,7 @@ from daskprs.azure.v1.mounting import mounted
 from daskprs.azure.v1.outputs import as_output
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
+from daskprs.azure.v1.step import Step
 from daskprs.azure.v1.step_rules import refuse_misfits
 from daskprs.errors import OptionError
 from daskprs.job_folder import JobFolder, default_path
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from daskprs.result import ParallelRunResult
 
 
-class ParallelRunStep:
+class ParallelRunStep(Step):
     """An entry script over datasets; parameters and defaults are those of SDK v1.
 
     Parameters
@@ -201,6 +202,7 @@ class ParallelRunStep:
                     tell_parent(JobFolder(folder), self.name, parent, flags)
         if self.output is not None:
             self.output.place = Path(outcome.result.output_dir)
+            self.output.register_in(workspace)
         return outcome
 
     def task(

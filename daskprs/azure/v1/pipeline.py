@@ -7,18 +7,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from daskprs.azure.v1.experiment import Experiment
 from daskprs.azure.v1.published import refuse_publishing
+from daskprs.azure.v1.step import flat
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from daskprs.azure.v1.parallel_step import ParallelRunStep
     from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.runs import PipelineRun
-    from daskprs.azure.v1.script_step import PythonScriptStep
     from daskprs.azure.v1.workspace import Workspace
-
-    Step = ParallelRunStep | PythonScriptStep
 
 
 class Pipeline:
@@ -50,7 +47,7 @@ class Pipeline:
         del rest
         self.workspace = workspace
         self.description = description
-        self.steps = _in_order(_flat(steps))
+        self.steps = _in_order(flat(steps))
         names = [step.name for step in self.steps]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -85,24 +82,16 @@ class Pipeline:
         refuse_publishing()
 
 
-def _flat(steps: Any) -> Iterator[Step]:
-    """Yield steps out of lists of lists."""
-    for one in steps if isinstance(steps, list | tuple) else [steps]:
-        if isinstance(one, list | tuple):
-            yield from _flat(one)
-        else:
-            yield one
-
-
-def _in_order(steps: Iterable[Step]) -> list[Step]:
+def _in_order(steps: Iterable[Any]) -> list[Any]:
     """Return steps and those that they need, these first."""
-    graph: dict[Step, list[Step]] = {}
+    graph: dict[Any, list[Any]] = {}
     waiting = list(steps)
     while waiting:
         step = waiting.pop(0)
         if step in graph:
             continue
         graph[step] = [one.producer for one in step.needed if one.producer is not None]
+        graph[step] += step.after
         waiting += graph[step]
     try:
         return list(TopologicalSorter(graph).static_order())

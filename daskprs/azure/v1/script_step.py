@@ -24,6 +24,7 @@ from daskprs.azure.v1.inputs import (
 from daskprs.azure.v1.outputs import Output
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
+from daskprs.azure.v1.step import Step
 from daskprs.errors import DaskprsError, OptionError
 from daskprs.inputs.nearest import nearest
 from daskprs.job_folder import JobFolder, default_path
@@ -39,7 +40,7 @@ SHOWN_LINES = 20
 """Of what a script that failed has written."""
 
 
-class PythonScriptStep:
+class PythonScriptStep(Step):
     """A Python script that is run once, as a process of this machine.
 
     Parameters
@@ -164,6 +165,8 @@ class PythonScriptStep:
             )
         if done.returncode:
             raise DaskprsError(_told(self, log, done.returncode))
+        for one in self.outputs:
+            one.register_in(workspace)
 
     def _records(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return what its named inputs are: a dataset, or the path of files that are mounted."""

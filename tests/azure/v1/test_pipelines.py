@@ -25,6 +25,7 @@ from daskprs.azure.v1 import (
     RunConfiguration,
     RunDetails,
     ScriptRunConfig,
+    StepSequence,
     Workspace,
 )
 from daskprs.errors import DaskprsError, OptionError, UsageError
@@ -176,6 +177,7 @@ def test_scripts_ask_about_their_run_and_tell_it() -> None:
     Path("code/asking.py").write_text(ASKING)
     Path("code/telling.py").write_text(TELLING)
     asked = PipelineData("asked", ws.get_default_datastore())
+    asked.as_dataset().register(name="all that was asked", create_new_version=True)
     asking = ParallelRunStep("asking", config(entry_script="asking.py"), [text], asked)
     named = words.as_named_input("words")
     telling = PythonScriptStep(
@@ -192,6 +194,9 @@ def test_scripts_ask_about_their_run_and_tell_it() -> None:
     assert Model(ws, "m", tags=["of"]).path.read_text() == "one\ntwo\nthree\n"
     assert run.get_metrics() == {"words": {"rows": 2, "lines": 3, "told": "words"}}
     assert Path("store/azureml", step.id, "asked/styled.txt").read_text() == "asked words one\n"
+
+    answers = Dataset.get_by_name(Workspace(root="store"), "all that was asked")
+    assert answers.download("answers") == [str(Path("answers/styled.txt").absolute())]
 
     with experiment.start_logging() as here:
         here.log_list("loss", [2, 1])
@@ -265,11 +270,15 @@ def test_an_input_that_nobody_has_written_is_refused() -> None:
         step.run()
 
 
-def test_steps_that_need_each_other_and_steps_of_one_name_are_refused() -> None:
-    """A circle is named."""
+def test_steps_run_in_order_and_a_circle_or_two_of_one_name_are_refused() -> None:
+    """The order is that of data, and what is said besides; a circle is named."""
     first, second = OutputFileDatasetConfig("first"), OutputFileDatasetConfig("second")
     one = ParallelRunStep("step-one", config(), [second], first)
     two = ParallelRunStep("step-two", config(), [first], second)
+    scripts = [PythonScriptStep("split.py", name=name) for name in ("late", "later", "early")]
+    scripts[0].run_after(scripts[2])
+    steps = StepSequence([scripts[:1], scripts[1]])
+    assert [one.name for one in Pipeline(steps=steps).steps] == ["early", "late", "later"]
     with pytest.raises(UsageError, match="'step-one' needs 'step-two' needs 'step-one'"):
         Pipeline(steps=[one, two])
     files = Dataset.File.from_files("code")

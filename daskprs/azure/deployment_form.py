@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 
 from daskprs.azure.pipeline_form import SettingsForm  # noqa: TC001 - a form is made of it
+from daskprs.azure.step_form import Variables  # noqa: TC001 - a form is made of it
 from daskprs.option_rules import LONGEST_S, check_file_name
 from daskprs.yaml_files.form import Form, without_effect, works
 
@@ -63,7 +64,7 @@ class Settings(Form):
     retry_settings: RetrySettings = works(default_factory=RetrySettings)
     error_threshold: int = works(-1, "files that may fail; -1: any number", ge=-1)
     logging_level: LoggingLevel = works("info")
-    environment_variables: dict[str, str] | None = works(None, "Azure drops them; here they count")
+    environment_variables: Variables | None = works(None, "Azure drops them; here they count")
 
 
 class Model(Form):

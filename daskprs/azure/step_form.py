@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import field_validator
+from pydantic import BeforeValidator
 
 from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
 from daskprs.yaml_files.form import Form, without_effect, works
 
 HERE = "everything runs on this machine, or on the Dask cluster that is given"
 ENVIRONMENT = "the Python that runs daskprs is used; what a script lacks is named before the start"
+
+
+def _word(given: Any) -> Any:
+    return str(given) if isinstance(given, bool) else given
+
+
+Variables = dict[str, Annotated[str, BeforeValidator(_word)]]
+"""Environment variables: switches are taken for the words that they are in an environment."""
 
 
 class OldCode(Form):
@@ -29,7 +37,7 @@ class StepForm(Form):
     inputs: Inputs | None = works(None)
     outputs: Outputs | None = works(None)
     component: Any = works(None, note="a file, a reference, or the component itself")
-    environment_variables: dict[str, str] | None = works(None)
+    environment_variables: Variables | None = works(None)
     name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     version: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     display_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
@@ -43,16 +51,6 @@ class StepForm(Form):
     services: Any = without_effect("nothing listens for it")
     queue_settings: Any = without_effect(HERE)
     is_deterministic: bool | None = works(None, note="default true: results are reused")
-
-    @field_validator("environment_variables", mode="before")
-    @classmethod
-    def _words(cls, given: Any) -> Any:
-        """Take switches for the words that they are in an environment."""
-        if not isinstance(given, dict):
-            return given
-        return {
-            name: str(value) if isinstance(value, bool) else value for name, value in given.items()
-        }
 
 
 class ResourcesForm(Form):

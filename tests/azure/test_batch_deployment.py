@@ -24,6 +24,7 @@ def init():
     (file,) = glob.glob(os.environ["AZUREML_MODEL_DIR"] + "/*/*.txt")
     assert open(Model.get_model_path("words") + "/words.txt").read() == open(file).read()
     words = open(file).read() + os.environ.get("ENDING", "")
+    assert os.environ.get("LOUD", "True") == "True"
 
 def run(mini_batch):
     sizes = [len(mini_batch)] * len(mini_batch)
@@ -59,6 +60,7 @@ settings:
   logging_level: info
   environment_variables:
     ENDING: "!"
+    LOUD: true
 """
 OLDER = """
 name: greeting

@@ -111,6 +111,10 @@ class ScriptFolder:
         """Files that were uploaded."""
         return self._path / "artifacts"
 
+    def child(self, name: str) -> Path:
+        """Return the folder of a run below."""
+        return self._path / "children" / name
+
 
 def is_pipeline_folder(path: Path) -> bool:
     """Say whether a pipeline has run in a folder."""

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from daskprs.azure.v1.dataset import FileDataset
 from daskprs.azure.v1.published import refuse_publishing
 from daskprs.azure.v1.script_run import metrics_in
 from daskprs.errors import UsageError
@@ -100,6 +101,12 @@ class StepRun:
             msg = f"the step {self.name!r} has no output {name!r}; {known}"
             raise UsageError(msg)
         return self._outputs[name]
+
+    def get_details(self) -> dict[str, Any]:
+        """Return its id and status, and its outputs as datasets of files."""
+        written = [one for one in self._outputs.values() if one.place is not None]
+        datasets = [{"dataset": FileDataset([str(one.place)], {})} for one in written]
+        return {"runId": self.id, "status": COMPLETED, "outputDatasets": datasets}
 
     def get_metrics(self, **_: Any) -> dict[str, Any]:
         """Return what its script has logged."""

@@ -20,7 +20,7 @@ from daskprs.pipeline_folder import PipelineFolder, ScriptFolder
 if TYPE_CHECKING:
     from os import PathLike
 
-RUNNING, COMPLETED = "Running", "Completed"
+RUNNING, COMPLETED, FAILED = "Running", "Completed", "Failed"
 LOGGER = logging.getLogger("daskprs.run")
 
 
@@ -66,8 +66,11 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.complete()
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is None:
+            self.complete()
+        else:
+            self.fail()
 
     @classmethod
     def get_context(
@@ -118,6 +121,12 @@ class Run:
         if self._folder is None or not PipelineFolder(self._folder.parent).record.exists():
             return None
         return Run(self._folder.parent, self._workspace)
+
+    def child_run(self, *_: Any, **__: Any) -> Run:
+        """Return a run below this one, with metrics and artifacts of its own."""
+        name = f"{self.id}_{secrets.token_hex(4)}"
+        folder = None if self._folder is None else ScriptFolder(self._folder).child(name)
+        return Run(folder, self._workspace, experiment_name=self._name())
 
     # ---- what a script tells ----
 
@@ -187,6 +196,10 @@ class Run:
     def complete(self, **_: Any) -> None:
         """End it, as far as its script is concerned."""
         self._status = COMPLETED
+
+    def fail(self, *_: Any, **__: Any) -> None:
+        """Say that it has failed: its script goes on."""
+        self._status = FAILED
 
     def get_status(self) -> str:
         """Return whether it goes on."""

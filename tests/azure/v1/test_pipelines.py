@@ -126,8 +126,12 @@ def test_a_pipeline_of_the_last_step_has_all_that_it_needs(*, as_table: bool) ->
     text = "".join(f"{word}{between}plain!\n" for word in ("one", "two", "three"))
     assert whole.place is not None
     assert (whole.place / "whole.txt").read_text() == text
-    log = run.find_step_run("join.py")[0].folder / "azureml-logs" / "70_driver_log.txt"
+    joined = run.find_step_run("join.py")[0]
+    log = joined.folder / "azureml-logs" / "70_driver_log.txt"
     assert log.read_text() == "joined\n"
+    assert [one["dataset"].to_path() for one in joined.get_details()["outputDatasets"]] == [
+        ["/whole.txt"]
+    ]
 
     second = experiment.submit(pipeline, progress=False, pipeline_parameters={"style": "bold"})
     assert second.find_step_run("join.py")[0].get_output_data("whole").download("here") == 1
@@ -203,6 +207,9 @@ def test_scripts_ask_about_their_run_and_tell_it() -> None:
         here.log("loss", 0)
     assert here.get_metrics("loss") == {"loss": [[2, 1], 0]}
     assert (here.experiment.name, here.get_status()) == ("asked", "Completed")
+    with pytest.raises(ZeroDivisionError), here.child_run() as below:
+        below.log("loss", 1 / 0)
+    assert (below.get_status(), below.get_metrics()) == ("Failed", {})
 
 
 def test_a_process_that_is_part_of_no_run_has_an_offline_one_of_which_nothing_is_kept() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
 from daskprs.azure.reuse import Results
@@ -16,6 +18,7 @@ from daskprs.pipeline_record import write_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from distributed import Client
 
@@ -86,7 +89,7 @@ class Experiment:
         _keep_record(parent, self.name, [])
         runs: list[StepRun] = []
         for step in steps:
-            place = parent.step(step.name.replace("/", "-"))
+            place = _folder_of(step.name, parent, runs)
             outcome = step.execute(
                 place,
                 parameters=parameters,
@@ -103,7 +106,15 @@ class Experiment:
         return PipelineRun(parent.path.name, parent.path, runs)
 
 
+def _folder_of(name: str, parent: PipelineFolder, runs: list[StepRun]) -> Path:
+    """Return a folder for a step that no other has; scripts give its path to shells as it is."""
+    plain = re.sub(r"[^\w.-]+", "-", name)
+    taken = {one.folder.name for one in runs}
+    names = (plain if at == 0 else f"{plain}-{at}" for at in count())
+    return parent.step(next(one for one in names if one not in taken))
+
+
 def _keep_record(folder: PipelineFolder, name: str, runs: list[StepRun]) -> None:
     """Write what has become of the steps so far, by which the folder is known as that of a run."""
     folder.path.mkdir(parents=True, exist_ok=True)
-    write_record(folder, name, {one.name: {"status": "Completed"} for one in runs})
+    write_record(folder, name, {one.folder.name: {"status": "Completed"} for one in runs})

@@ -127,6 +127,7 @@ def test_a_pipeline_of_the_last_step_has_all_that_it_needs(*, as_table: bool) ->
     assert whole.place is not None
     assert (whole.place / "whole.txt").read_text() == text
     joined = run.find_step_run("join.py")[0]
+    assert [one.folder.name for one in run.get_steps()] == ["split-text", "style-it", "join.py"]
     log = joined.folder / "azureml-logs" / "70_driver_log.txt"
     assert log.read_text() == "joined\n"
     assert [one["dataset"].to_path() for one in joined.get_details()["outputDatasets"]] == [

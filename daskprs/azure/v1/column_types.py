@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,10 @@ from daskprs.inputs.mltable.form import ENCODINGS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+YEAR_FIRST = re.compile("%Y[-/.]?%m")
+"""A format that is found by looking at the values."""
 
 
 class PromoteHeadersBehavior(Enum):
@@ -55,14 +60,16 @@ class DataType:
 
     @classmethod
     def to_datetime(cls, formats: Any = None) -> DataType:
-        """Return points in time, written as ISO 8601 has it."""
-        if formats is not None:
+        """Return points in time, written as ISO 8601 has it: the year first, then the month."""
+        given = [formats] if isinstance(formats, str) else formats or ()
+        if not all(YEAR_FIRST.match(one) for one in given):
             msg = (
-                f"to_datetime(formats={formats!r}): dates are read in the form of ISO 8601. In an "
+                f"to_datetime(formats={formats!r}): dates are read with the year first. In an "
                 "MLTable file they may have formats: convert_column_types."
             )
             raise UsageError(msg)
-        return cls("datetime64[ns]")
+        has_zone = any(one.endswith(("Z", "%z")) for one in given)
+        return cls("datetime64[ns, UTC]" if has_zone else "datetime64[ns]")
 
 
 def dtypes_of(types: Mapping[str, Any] | None) -> dict[str, Any]:

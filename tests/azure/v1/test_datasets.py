@@ -70,6 +70,24 @@ def test_tables_are_read_as_they_are_described(store: Datastore) -> None:
     assert len(without.to_pandas_dataframe()) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "form", "dtype"),
+    [
+        ("2026/01/31", ["%Y/%m/%d"], "datetime64[ns]"),
+        ("2026-01-31T00:00:00Z", "%Y-%m-%dT%H:%M:%SZ", "datetime64[ns, UTC]"),
+    ],
+)
+def test_dates_with_the_year_first_are_read(
+    tmp_path: Path, text: str, form: Any, dtype: str
+) -> None:
+    """In one format, which is found by looking at them."""
+    (tmp_path / "a.csv").write_text(f"day\n{text}\n")
+    days = Dataset.Tabular.from_delimited_files(
+        str(tmp_path / "a.csv"), set_column_types={"day": DataType.to_datetime(form)}
+    ).to_pandas_dataframe()["day"]
+    assert (str(days.dtype), days[0].strftime("%d.%m.%Y")) == (dtype, "31.01.2026")
+
+
 def test_parquet_json_lines_and_frames_are_tables_too(store: Datastore) -> None:
     """Each by its own way in."""
     parquet = Dataset.Tabular.from_parquet_files((store, "d.parquet")).to_pandas_dataframe()

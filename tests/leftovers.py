@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import sys
 import threading
@@ -28,7 +27,6 @@ class Leftovers:
     """What this process has at one moment, to be compared with a later one."""
 
     def __init__(self) -> None:
-        gc.collect()
         self._children = {child.pid: child for child in _children()}
         self._threads = {id(thread): thread for thread in _threads()}
         self._descriptors = _descriptors()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +69,15 @@ class Declared:
     wrong: frozenset[str] = frozenset()
     """Keys that are left out, since something is wrong with them."""
     without_effect: list[Key] = field(default_factory=list)
+    is_alone: bool = False
+    """Whether it is a component in no pipeline: nobody knows what it will be given."""
+
+    def alone(self) -> Declared:
+        """Return a component as a step that is given nothing."""
+        given = self.form.model_copy(update={"inputs": None, "outputs": None})
+        return replace(
+            self, form=given, component=self.form, component_source=self.source, is_alone=True
+        )
 
     @property
     def is_whole(self) -> bool:

@@ -80,11 +80,11 @@ class ParallelStep:
             told = f"{one} is no input of this step; {nearest_of(one.name, known)}"
             raise _Wrong(told, "input_data")
         bound = self._inputs[one.name]
-        if bound.value is None or not (bound.is_path or takes_path(bound.type)):
-            told = f"{one} is {bound.value!r}, and no folder or mltable"
+        if bound.is_file or not takes_path(bound.type or "uri_folder"):
+            told = f"{one} is a {bound.type}: what is cut has to be a uri_folder or an mltable"
             raise _Wrong(told, "input_data")
-        if bound.type == "uri_file":
-            told = f"{one} is a uri_file: what is cut has to be a uri_folder or an mltable"
+        if bound.value is None or not (bound.is_path or bound.type):
+            told = f"{one} is {bound.value!r}, and no folder or mltable"
             raise _Wrong(told, "input_data")
         return bound
 

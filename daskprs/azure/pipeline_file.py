@@ -7,21 +7,17 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.checked_script import check_script
-from daskprs.azure.command_form import CommandForm
-from daskprs.azure.command_step import Command, CommandStep
 from daskprs.azure.component import Declared, Source, declared
 from daskprs.azure.expressions import NAME
 from daskprs.azure.other_files import way_to_run
 from daskprs.azure.overrides import overridden
-from daskprs.azure.parallel_step import ParallelStep
 from daskprs.azure.pipeline_form import PipelineForm, SettingsForm
 from daskprs.azure.pipeline_job import is_of_component, of_component
 from daskprs.azure.pipeline_ports import PipelinePorts
+from daskprs.azure.pipeline_step import StepMaker
 from daskprs.azure.run_settings import RunSettings
 from daskprs.azure.values import Values
 from daskprs.azure.wiring import Wiring
-from daskprs.errors import UsageError
 from daskprs.surface import Python
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Key, filled_as_far, ineffective
@@ -33,28 +29,11 @@ if TYPE_CHECKING:
 
     from daskprs.azure.assets import Assets
     from daskprs.azure.bound import Bound
-    from daskprs.azure.task import Task
+    from daskprs.azure.pipeline_step import Step
     from daskprs.pipeline_folder import PipelineFolder
     from daskprs.surface import Surface
 
 PORTS = ("inputs", "outputs", "jobs")
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step that can be run."""
-
-    name: str
-    work: Task | Command
-    needs: frozenset[str]
-    inputs: Mapping[str, Bound]
-    outputs: Mapping[str, Bound]
-    others: Mapping[str, Any]
-    """System flags that are no options of the job."""
-    may_reuse: bool
-    """Whether the result of an earlier run that did the same is as good."""
-    shares: bool
-    """Whether others write where it writes, or it reads there."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +104,6 @@ class _Reading:
         self._folder = folder
         self._given = given
         self._mistakes: list[Mistake] = []
-        self._fresh = False
 
     def pipeline(self) -> Pipeline:
         form = self._form()
@@ -153,10 +131,12 @@ class _Reading:
         self._mistakes += values.mistakes
         order = self._order(declared_steps, wiring)
         notices = [*self._unknown_settings(form), *_without_effect(form, declared_steps.values())]
-        self._fresh = bool(form.settings and form.settings.force_rerun)
-        steps = {name: self._step(declared_steps[name], wiring, notices) for name in order}
-        refuse(self._mistakes)
         settings = form.settings
+        is_fresh = bool(settings and settings.force_rerun)
+        maker = StepMaker(wiring, self._given, is_fresh=is_fresh)
+        steps = {name: maker.made(declared_steps[name]) for name in order}
+        refuse([*self._mistakes, *maker.mistakes])
+        notices += [str(one) for one in maker.mistakes if one.is_warning]
         return Pipeline(
             name=form.display_name or form.name or self._source.base.name,
             steps={name: step for name, step in steps.items() if step is not None},
@@ -225,51 +205,6 @@ class _Reading:
             told = f"the steps wait for each other: {circle}"
             self._mistakes.append(self._source.mistake(told, "jobs", error.args[1][0], of_key=True))
             return list(steps)
-
-    def _step(self, step: Declared, wiring: Wiring, notices: list[str]) -> Step | None:
-        needs = frozenset(wiring.needs(step.name))
-        outputs = wiring.outputs_of[step.name]
-        if isinstance(step.form, CommandForm):
-            made = CommandStep(step, step.form, wiring)
-            self._mistakes += made.mistakes
-            work: Task | Command | None = made.command
-            others: dict[str, Any] = {}
-        else:
-            parallel = ParallelStep(step, step.form, wiring)
-            self._mistakes += parallel.mistakes
-            notices += map(str, parallel.warnings)
-            others, work = parallel.flags.others, None
-            if parallel.task is not None:
-                options = {**parallel.task.options, **(self._given.options or {})}
-                work = replace(parallel.task, options=options, client=self._given.client)
-                inputs_are_there = not needs and not step.wrong and wiring.is_there(step.name)
-                self._check(step, work, with_data=inputs_are_there)
-            elif step.form.task is not None and step.form.task.entry_script is not None:
-                self._check_script(step, step.form.task.entry_script)
-        inputs = wiring.inputs_of(step.name)
-        if work is None:
-            return None
-        shares = wiring.shares(step.name)
-        may_reuse = step.form.is_deterministic is not False and not self._fresh and not shares
-        return Step(step.name, work, needs, inputs, outputs, others, may_reuse, shares)
-
-    def _check_script(self, step: Declared, script: str) -> None:
-        """Look for the script of a step that cannot be checked as a whole."""
-        root = step.code or step.source.base
-        try:
-            check_script(root / script if (root / script).is_file() else script, root)
-        except UsageError as error:
-            self._mistakes.append(step.source.mistake(str(error), "task", "entry_script"))
-
-    def _check(self, step: Declared, task: Task, *, with_data: bool) -> None:
-        """Check what can be checked before the steps that it needs are done."""
-        ours = task.output_dir is not None and self._folder.path in Path(task.output_dir).parents
-        changes = {"overwrite": True} if self._given.resume or ours else {}
-        try:
-            task.check(with_data=with_data, **changes)
-        except UsageError as error:
-            told = error.worded(self._given.surface.option)
-            self._mistakes.append(step.source.mistake(told))
 
 
 def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:

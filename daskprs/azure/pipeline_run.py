@@ -33,7 +33,8 @@ from daskprs.surface import Python
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daskprs.azure.pipeline_file import Pipeline, Step
+    from daskprs.azure.pipeline_file import Pipeline
+    from daskprs.azure.pipeline_step import Step
     from daskprs.pipeline_folder import PipelineFolder
     from daskprs.surface import Surface
 

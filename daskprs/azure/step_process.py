@@ -20,7 +20,7 @@ from daskprs.job_folder import JobFolder, whole_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.azure.pipeline_file import Step
+    from daskprs.azure.pipeline_step import Step
     from daskprs.pipeline_folder import PipelineFolder
 
 DRIVER = "daskprs.cli_task"

@@ -18,7 +18,7 @@ from daskprs.job_folder import JobFolder
 from daskprs.job_lock import has_begun
 
 if TYPE_CHECKING:
-    from daskprs.azure.pipeline_file import Step
+    from daskprs.azure.pipeline_step import Step
     from daskprs.pipeline_folder import PipelineFolder
 
 

@@ -159,13 +159,17 @@ def _check_pipeline_at(
     path: Path, check: Check, overrides: tuple[str, ...] = (), *, with_inputs: bool
 ) -> None:
     """Check a pipeline; a component's and a deployment's inputs are given when it runs."""
-    nowhere = PipelineFolder(path.absolute().with_name(f".{path.name}.validated"))
     given = Given(check.assets, overrides, inputs=check.inputs, with_inputs=with_inputs)
-    check.warnings.extend(read_pipeline(path, nowhere, given).notices)
+    check.warnings.extend(read_pipeline(path, _nowhere(path), given).notices)
+
+
+def _nowhere(path: Path) -> PipelineFolder:
+    """Return where a pipeline would run, if it ran."""
+    return PipelineFolder(path.absolute().with_name(f".{path.name}.validated"))
 
 
 def _check_component(check: Check) -> None:
-    mistakes, without_effect = check_component(check.document, check.assets)
+    mistakes, without_effect = check_component(check.document, check.assets, _nowhere(check.path))
     check.warnings.extend(str(one) for one in mistakes if one.is_warning)
     refuse(mistakes)
     _say(check, without_effect)

@@ -241,6 +241,8 @@ class Wiring:
             return self._values.existing(
                 self._values.path(below.place, kind, source, *way), source, *way
             )
+        if step.is_alone:
+            return unknown(kind)
         if below is not None and not below.optional:
             self._values.wrong(f"the input {name!r} is missing", step.source, "inputs")
             return unknown(kind)

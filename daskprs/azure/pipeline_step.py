@@ -1,0 +1,118 @@
+"""A step that can be run: made of what is declared of it, and checked as far as can be by now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.agent.checked_script import check_script
+from daskprs.azure.command_form import CommandForm
+from daskprs.azure.command_step import CommandStep
+from daskprs.azure.parallel_step import ParallelStep
+from daskprs.errors import ScriptError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from daskprs.azure.bound import Bound
+    from daskprs.azure.command_step import Command
+    from daskprs.azure.component import Declared
+    from daskprs.azure.parallel_form import ParallelForm
+    from daskprs.azure.pipeline_file import Given
+    from daskprs.azure.task import Task
+    from daskprs.azure.wiring import Wiring
+    from daskprs.yaml_files.mistakes import Mistake
+
+SCRIPT = ("task", "entry_script")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that can be run."""
+
+    name: str
+    work: Task | Command
+    needs: frozenset[str]
+    inputs: Mapping[str, Bound]
+    outputs: Mapping[str, Bound]
+    others: Mapping[str, Any]
+    """System flags that are no options of the job."""
+    may_reuse: bool
+    """Whether the result of an earlier run that did the same is as good."""
+    shares: bool
+    """Whether others write where it writes, or it reads there."""
+
+
+class StepMaker:
+    """Makes steps, and keeps what is wrong with them.
+
+    Parameters
+    ----------
+    wiring
+        What their inputs and outputs stand for.
+    given
+        What the caller gives.
+    is_fresh
+        Whether no earlier result is as good as a run.
+
+    """
+
+    def __init__(self, wiring: Wiring, given: Given, *, is_fresh: bool = False) -> None:
+        self.mistakes: list[Mistake] = []
+        """Warnings included."""
+        self._wiring = wiring
+        self._given = given
+        self._is_fresh = is_fresh
+
+    def made(self, step: Declared) -> Step | None:
+        """Return a step that can be run; None where something is wrong with it."""
+        wiring, name, form = self._wiring, step.name, step.form
+        others: dict[str, Any] = {}
+        work: Task | Command | None
+        if isinstance(form, CommandForm):
+            command = CommandStep(step, form, wiring)
+            self.mistakes += command.mistakes
+            work = command.command
+        else:
+            work, others = self._task(step, form)
+        if work is None:
+            return None
+        shares = wiring.shares(name)
+        may_reuse = form.is_deterministic is not False and not self._is_fresh and not shares
+        needs, inputs = frozenset(wiring.needs(name)), wiring.inputs_of(name)
+        return Step(name, work, needs, inputs, wiring.outputs_of[name], others, may_reuse, shares)
+
+    def _task(self, step: Declared, form: ParallelForm) -> tuple[Task | None, dict[str, Any]]:
+        """Return what a parallel step runs, and its other flags."""
+        parallel = ParallelStep(step, form, self._wiring)
+        self.mistakes += [*parallel.mistakes, *parallel.warnings]
+        if parallel.task is None:
+            if form.task is not None and form.task.entry_script is not None:
+                self._check_script(step, form.task.entry_script)
+            return None, {}
+        options = {**parallel.task.options, **(self._given.options or {})}
+        task = replace(parallel.task, options=options, client=self._given.client)
+        self._check(step, task)
+        return task, parallel.flags.others
+
+    def _check_script(self, step: Declared, script: str) -> None:
+        """Look for the script of a step that cannot be checked as a whole."""
+        root = step.code or step.source.base
+        try:
+            check_script(root / script if (root / script).is_file() else script, root)
+        except UsageError as error:
+            self.mistakes.append(step.source.mistake(str(error), *SCRIPT))
+
+    def _check(self, step: Declared, task: Task) -> None:
+        """Check what can be checked before the steps that it needs are done."""
+        wiring = self._wiring
+        is_ready = not wiring.needs(step.name) and not step.wrong and wiring.is_there(step.name)
+        ours = task.output_dir is not None and wiring.folder.path in Path(task.output_dir).parents
+        changes = {"overwrite": True} if self._given.resume or ours else {}
+        try:
+            task.check(with_data=is_ready, **changes)
+        except UsageError as error:
+            way = SCRIPT if isinstance(error, ScriptError) else ()
+            told = error.worded(self._given.surface.option)
+            self.mistakes.append(step.source.mistake(told, *way))

@@ -107,10 +107,12 @@ class Model:
         if not path.exists():
             msg = f"model_path: there is no file or folder {model_path!r}.{nearest(model_path)}"
             raise UsageError(msg)
+        place = RunPlace.current()
         told = {
             "tags": dict(tags or {}),
             "properties": dict(properties or {}),
             "description": description,
+            "run": None if place is None else str(place.folder),
         }
         workspace.registry.add_model(model_name, path, told)
         return cls(workspace, model_name)
@@ -211,9 +213,8 @@ def _registered(
     tags: Iterable[Any] | None,
     properties: Iterable[Any] | None,
 ) -> Iterator[RegisteredModel]:
-    for one in workspace.registry.models():
-        has_name = name is None or one.name == name
-        if has_name and _has(one.told["tags"], tags) and _has(one.told["properties"], properties):
+    for one in workspace.registry.models(name):
+        if _has(one.told["tags"], tags) and _has(one.told["properties"], properties):
             yield one
 
 

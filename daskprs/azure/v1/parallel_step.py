@@ -223,12 +223,13 @@ class ParallelRunStep(Step):
         flags = self._flags(parameters)
         for one in flags.warnings:
             warnings.warn(one, stacklevel=2)
+        models = {} if workspace is None else workspace.registry.paths(but_of=folder)
         options = {
             **flags.options,
             **config.options(parameters),
             **dataset.reading,
             "arguments": flags.arguments,
-            "side_inputs": {**_models(workspace), **self._places(parameters)},
+            "side_inputs": {**models, **self._places(parameters)},
         }
         if self.output is not None and self.output.overwrite:
             options["overwrite"] = True
@@ -288,9 +289,3 @@ class ParallelRunStep(Step):
         compute = getattr(self.parallel_run_config.compute_target, "workspace", None)
         datastore = None if self.output is None else self.output.datastore
         return compute or (None if datastore is None else datastore.workspace)
-
-
-def _models(workspace: Workspace | None) -> dict[str, str]:
-    """Return where the models of a workspace are, by name."""
-    models = {} if workspace is None else workspace.models
-    return {name: str(one.path) for name, one in models.items()}

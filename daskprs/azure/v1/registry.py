@@ -60,14 +60,24 @@ class Registry:
             (made / RECORD).write_text(json.dumps(told, default=str))
             _rename_to_next(made, versions)
 
-    def models(self) -> Iterator[RegisteredModel]:
-        """Yield all models, the versions of each in their order."""
-        for folder in sorted(self._models.glob("*")):
+    def models(self, name: str | None = None) -> Iterator[RegisteredModel]:
+        """Yield all models, or those of a name, the versions of each in their order."""
+        all_of_them = sorted(self._models.glob("*"))
+        for folder in all_of_them if name is None else [self._models / quote(name, safe="")]:
             for version in _versions(folder):
                 place = folder / str(version)
                 told = json.loads((place / RECORD).read_text())
                 path = next((place / FILES).iterdir())
                 yield RegisteredModel(unquote(folder.name), version, path, told)
+
+    def paths(self, *, but_of: Path) -> dict[str, str]:
+        """Return where models are, the last version of each; but for those of one step's scripts.
+
+        These may have registered them before the step was broken off: a resume finds what was there
+        when it began.
+        """
+        models = (one for one in self.models() if one.told["run"] != str(but_of))
+        return {one.name: str(one.path) for one in models}
 
     def remove_model(self, name: str, version: int) -> None:
         """Remove one version of a model."""

@@ -22,6 +22,7 @@ from daskprs.azure.v1 import (
     PipelineParameter,
     Workspace,
 )
+from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import OptionError, UsageError
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def test_side_inputs_come_by_argument_by_name_and_at_the_path_that_a_script_expe
     assert path.read_text() == "mine"
 
 
-def test_a_model_that_was_registered_is_found_by_its_name() -> None:
+def test_a_model_that_was_registered_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the workspace of the compute target, in whichever process it was registered."""
     Path("model.txt").write_text("model ")
     for tags in ({"a": "b"}, {"a": "c"}):
@@ -179,6 +180,12 @@ def test_a_model_that_was_registered_is_found_by_its_name() -> None:
         arguments=["--model_name", "m"],
     )
     assert lines(step.run(progress=False)) == ["c.wav model 1"]
+
+    for name, told in RunPlace.of(Path("job"), ws).variables().items():
+        monkeypatch.setenv(name, told)
+    Model.register(ws, "here/model.txt", "made")
+    known = [step.task(Path(job), {}, ws, None, "").options["side_inputs"] for job in ("job", "x")]
+    assert [[*one] for one in known] == [["m"], ["m", "made"]]  # a resume finds what was there
 
 
 def test_parameters_change_the_dataset_and_the_options_of_a_run() -> None:

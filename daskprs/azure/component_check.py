@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.azure.component import Source, declared
 from daskprs.azure.pipeline_file import Given
-from daskprs.azure.pipeline_form import PipelineForm
+from daskprs.azure.pipeline_form import JobForm
 from daskprs.azure.pipeline_ports import PipelinePorts
 from daskprs.azure.pipeline_step import StepMaker
 from daskprs.azure.values import Values
@@ -43,7 +43,7 @@ def check_component(
         return mistakes, []
     step = step.alone()
     values = Values(assets, folder)
-    ports = PipelinePorts(PipelineForm(jobs={}), source, values, folder, {}, {})
+    ports = PipelinePorts(JobForm(), source, values, folder, {}, {})
     wiring = Wiring(ports, values, {step.name: step}, folder, {}, assets)
     maker = StepMaker(wiring, Given(assets))
     maker.made(step)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal
 
 from pydantic import ConfigDict
@@ -9,6 +10,8 @@ from pydantic import ConfigDict
 from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
 from daskprs.azure.step_form import ENVIRONMENT, HERE
 from daskprs.yaml_files.form import Form, ineffective, without_effect, works
+
+RECORDED = "kept in the record of the run"
 
 
 class SettingsForm(Form):
@@ -33,20 +36,19 @@ def as_overrides(settings: SettingsForm | None) -> tuple[str, ...]:
         return ()
     idle = {key.name for key in ineffective(settings)}
     values = settings.model_dump(exclude_unset=True).items()
-    return tuple(f"settings.{key}={value}" for key, value in values if key not in idle)
+    return tuple(f"settings.{key}={json.dumps(value)}" for key, value in values if key not in idle)
 
 
-class PipelineForm(Form):
-    """A pipeline job."""
+class JobForm(Form):
+    """What a pipeline job may say, whether its steps are in the file or in a component's."""
 
     type: Literal["pipeline"] | None = works(None)
     inputs: Inputs | None = works(None)
     outputs: Outputs | None = works(None)
     settings: SettingsForm | None = works(None)
-    jobs: dict[str, Any] = works(note="steps, by name")
-    name: str | None = works(None, note="a part of the name of the folder")
+    name: str | None = works(None, note=RECORDED)
     version: str | None = without_effect(SHOWN_IN_THE_STUDIO)
-    display_name: str | None = works(None, note="a part of the name of the folder")
+    display_name: str | None = works(None, note=RECORDED)
     description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     experiment_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
     tags: dict[str, Any] | None = without_effect(SHOWN_IN_THE_STUDIO)
@@ -56,3 +58,15 @@ class PipelineForm(Form):
     identity: Any = without_effect("nobody has to be authorized here")
     services: Any = without_effect("nothing listens for it")
     schedule: Any = without_effect("it runs when it is called")
+
+
+class PipelineForm(JobForm):
+    """A pipeline job with its steps."""
+
+    jobs: dict[str, Any] = works(note="steps, by name")
+
+
+class ComponentJobForm(JobForm):
+    """A pipeline job that consists of a pipeline component."""
+
+    component: str = works(note="the file of a pipeline component, or an asset")

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.invocation_file import texts_of
-from daskprs.azure.pipeline_form import SettingsForm, as_overrides
-from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
-from daskprs.azure.step_form import HERE
+from daskprs.azure.pipeline_form import ComponentJobForm, as_overrides
 from daskprs.errors import UsageError
-from daskprs.yaml_files.form import Form, filled, without_effect, works
+from daskprs.yaml_files.form import filled
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from daskprs.azure.pipeline_file import Given
     from daskprs.yaml_files.document import Document
-
-
-class PipelineJobForm(Form):
-    """The keys of such a job."""
-
-    schema_: str | None = without_effect("the keys are checked all the same", alias="$schema")
-    type: Literal["pipeline"] | None = works(None)
-    component: str = works(note="the file of a pipeline component, or an asset")
-    inputs: Inputs | None = works(None)
-    outputs: Outputs | None = works(None)
-    settings: SettingsForm | None = works(None)
-    name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
-    display_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
-    description: str | None = without_effect(SHOWN_IN_THE_STUDIO)
-    experiment_name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
-    tags: dict[str, Any] | None = without_effect(SHOWN_IN_THE_STUDIO)
-    properties: dict[str, Any] | None = without_effect(SHOWN_IN_THE_STUDIO)
-    compute: Any = without_effect(HERE)
-    identity: Any = without_effect("nobody has to be authorized here")
 
 
 def is_of_component(content: Any) -> bool:
@@ -52,7 +34,7 @@ def of_component(document: Document, given: Given) -> tuple[Path, Given]:
         With every mistake in the job's own keys.
 
     """
-    form, mistakes = filled(PipelineJobForm, document.content, document)
+    form, mistakes = filled(ComponentJobForm, document.content, document)
     base = Path(document.name).absolute().parent
     path = base
     if form is not None:
@@ -65,7 +47,14 @@ def of_component(document: Document, given: Given) -> tuple[Path, Given]:
         return path, given
     return path, replace(
         given,
-        overrides=(*as_overrides(form.settings), *given.overrides),
+        overrides=(*_names(form), *as_overrides(form.settings), *given.overrides),
         inputs={**texts_of(form.inputs or {}, base, given.assets), **(given.inputs or {})},
         outputs={**texts_of(form.outputs or {}, base, given.assets), **(given.outputs or {})},
     )
+
+
+def _names(form: ComponentJobForm) -> Iterator[str]:
+    """Yield what the job is called, in place of its component's names."""
+    for key, name in {"name": form.name, "display_name": form.display_name}.items():
+        if name is not None:
+            yield f"{key}={json.dumps(name)}"

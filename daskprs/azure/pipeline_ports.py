@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daskprs.azure.component import Source
-    from daskprs.azure.pipeline_form import PipelineForm
+    from daskprs.azure.pipeline_form import JobForm
     from daskprs.azure.values import Values
     from daskprs.pipeline_folder import PipelineFolder
 
@@ -44,7 +44,7 @@ class PipelinePorts:
 
     def __init__(
         self,
-        form: PipelineForm,
+        form: JobForm,
         source: Source,
         values: Values,
         folder: PipelineFolder,

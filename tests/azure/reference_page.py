@@ -14,8 +14,7 @@ from daskprs.azure.command_form import CommandForm
 from daskprs.azure.deployment_form import ModelDeployment, PipelineDeployment
 from daskprs.azure.invocation_file import InvocationForm
 from daskprs.azure.parallel_form import ParallelForm
-from daskprs.azure.pipeline_form import PipelineForm
-from daskprs.azure.pipeline_job import PipelineJobForm
+from daskprs.azure.pipeline_form import ComponentJobForm, PipelineForm
 from daskprs.azure.port_form import InputForm, OutputForm
 from daskprs.azure.system_flags import SYSTEM_FLAGS
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
@@ -31,7 +30,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "azure-files.md"
 BEGIN, END = "<!-- begin: {} -->", "<!-- end: {} -->"
 FILES: dict[str, type[Form]] = {
     "pipeline": PipelineForm,
-    "pipeline job": PipelineJobForm,
+    "pipeline job": ComponentJobForm,
     "parallel": ParallelForm,
     "command": CommandForm,
     "input": InputForm,

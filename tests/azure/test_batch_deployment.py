@@ -380,6 +380,7 @@ def test_a_deployment_of_a_pipeline_runs_it(home: Path) -> None:
 JOB = """
 type: pipeline
 experiment_name: marks
+display_name: "marks: last"
 compute: batch-cluster
 component: pipeline.yml
 inputs:
@@ -402,6 +403,8 @@ def test_a_deployment_may_name_the_pipeline_job_that_it_came_from(home: Path) ->
     done = invoke("scoring/deployment.yml", "--output", "scores=again", *words, *assets)
     assert done.exit_code == 0, done.output
     assert (home / "again" / "all").read_text() == "c.\n"
+    records = [path.read_text() for path in home.glob("daskprs-jobs/*/pipeline.json")]
+    assert all('"pipeline": "marks: last"' in one for one in records)
 
 
 def test_a_deployment_of_a_model_is_given_one_input(home: Path) -> None:

@@ -9,7 +9,8 @@ from daskprs.azure.v1.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.data_reference import DataReference
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
 from daskprs.azure.v1.datastore import DataPath
-from daskprs.azure.v1.outputs import Output, OutputDataset
+from daskprs.azure.v1.output_dataset import OutputDataset
+from daskprs.azure.v1.outputs import Output
 from daskprs.azure.v1.parameter import PipelineParameter, settled
 from daskprs.errors import OptionError
 

@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from daskprs.azure.v1.column_types import delimited_reading, dtypes_of, refuse_types_of_parquet
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset
 from daskprs.azure.v1.datastore import Datastore
+from daskprs.azure.v1.output_dataset import OutputDataset
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,6 +47,9 @@ class Output:
         self.datastore = datastore
         self.path = path
         self.reading = reading
+        self.pattern = ""
+        """What files match that later steps read; nothing: all of them."""
+        self.partition_format: str | None = None
         self.overwrite = False
         self.registered_as: str | None = None
         """The name of a dataset that it becomes when it was written."""
@@ -76,7 +78,7 @@ class Output:
 
     def as_dataset(self) -> OutputDataset:
         """Return it as a dataset of a later step."""
-        return OutputDataset(self, self.reading)
+        return OutputDataset(self, self.reading, self.pattern)
 
     def as_input(self, name: str | None = None) -> DatasetConsumptionConfig:
         """Return it as an input of a later step."""
@@ -107,95 +109,6 @@ def as_output(given: Any) -> Any:
     return Output(folder.name, Datastore.local(folder.name, folder), "")
 
 
-class OutputDataset:
-    """What a step will have written, as a dataset of a later one.
-
-    Parameters
-    ----------
-    output
-        The output.
-    reading
-        By which it is a table; None: files.
-
-    """
-
-    def __init__(self, output: Output, reading: Mapping[str, Any] | None = None) -> None:
-        self.output = output
-        self.reading = reading
-
-    def located(self) -> AbstractDataset:
-        """Return it as the dataset that it is, now that it is there.
-
-        Raises
-        ------
-        UsageError
-            When no step has written it.
-
-        """
-        if self.output.place is None:
-            msg = (
-                f"{self.output!r} is an input, and no step has written it: run the step whose "
-                "output it is before, or both in one Pipeline."
-            )
-            raise UsageError(msg)
-        place = [str(self.output.place)]
-        if self.reading is None:
-            return FileDataset(place, {"input_type": "files"})
-        return TabularDataset(place, {"input_type": "table", **self.reading})
-
-    def register(self, name: str, **_: Any) -> OutputDataset:
-        """Return it as one that is a dataset of the workspace when it was written."""
-        self.output.registered_as = name
-        return self
-
-    def as_named_input(self, name: str) -> DatasetConsumptionConfig:
-        """Return it as an input of a step."""
-        return DatasetConsumptionConfig(name, self)
-
-    def as_mount(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
-        """Return it as an input of a step, read in place."""
-        return self.as_named_input(self.output.name).as_mount(path_on_compute)
-
-    def as_download(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
-        """Return it as an input of a step, read in place."""
-        return self.as_named_input(self.output.name).as_download(path_on_compute)
-
-    def as_direct(self) -> DatasetConsumptionConfig:
-        """Return it as an input of a step, read in place."""
-        return self.as_named_input(self.output.name)
-
-    def parse_delimited_files(
-        self,
-        include_path: bool = False,  # noqa: FBT001, FBT002 - the original's signature
-        separator: str = ",",
-        header: Any = True,  # noqa: FBT002 - the same
-        partition_format: str | None = None,
-        file_extension: str = "",
-        set_column_types: Mapping[str, Any] | None = None,
-    ) -> OutputDataset:
-        """Return it as a table of delimited text."""
-        del file_extension
-        reading = {
-            **delimited_reading(separator, header, "utf8", include_path=include_path),
-            "partition_format": partition_format,
-            "dtypes": dtypes_of(set_column_types) or None,
-        }
-        return OutputDataset(self.output, reading)
-
-    def parse_parquet_files(
-        self,
-        include_path: bool = False,  # noqa: FBT001, FBT002 - the same
-        partition_format: str | None = None,
-        file_extension: str | None = None,
-        set_column_types: Mapping[str, Any] | None = None,
-    ) -> OutputDataset:
-        """Return it as a table of Parquet; it has types of its own."""
-        del file_extension
-        refuse_types_of_parquet(set_column_types)
-        reading = {"include_path_column": include_path, "partition_format": partition_format}
-        return OutputDataset(self.output, reading)
-
-
 class OutputFileDatasetConfig(Output):
     """A folder that a step writes, as SDK v1 recommends it.
 
@@ -223,23 +136,27 @@ class OutputFileDatasetConfig(Output):
         del source
         datastore, path = destination or (None, None)
         super().__init__(name or "output", datastore, path or DEFAULT_PATH)
-        self._partition_format = partition_format
+        self.partition_format = partition_format
 
     def register_on_complete(self, name: str, **_: Any) -> OutputFileDatasetConfig:
         """Return it as one that is a dataset of the workspace when it was written."""
         self.registered_as = name
         return self
 
-    def read_delimited_files(self, **given: Any) -> OutputFileDatasetConfig:
-        """Return it as one that later steps read as delimited text."""
-        return self._read(self.as_dataset().parse_delimited_files(**given))
+    def read_delimited_files(
+        self, path_glob: str | None = None, **given: Any
+    ) -> OutputFileDatasetConfig:
+        """Return it as one that later steps read as delimited text, all or what matches."""
+        self.reading = self.as_dataset().parse_delimited_files(**given).reading
+        self.pattern = path_glob or ""
+        return self
 
-    def read_parquet_files(self, **given: Any) -> OutputFileDatasetConfig:
-        """Return it as one that later steps read as Parquet."""
-        return self._read(self.as_dataset().parse_parquet_files(**given))
-
-    def _read(self, parsed: OutputDataset) -> OutputFileDatasetConfig:
-        self.reading = parsed.reading
+    def read_parquet_files(
+        self, path_glob: str | None = None, **given: Any
+    ) -> OutputFileDatasetConfig:
+        """Return it as one that later steps read as Parquet, all or what matches."""
+        self.reading = self.as_dataset().parse_parquet_files(**given).reading
+        self.pattern = path_glob or ""
         return self
 
 

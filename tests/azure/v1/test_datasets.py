@@ -14,6 +14,7 @@ from daskprs.azure.v1 import (
     Dataset,
     Datastore,
     DataType,
+    OutputFileDatasetConfig,
     PipelineData,
     PromoteHeadersBehavior,
     Workspace,
@@ -114,6 +115,19 @@ def test_what_is_not_read_here_says_so(make: Callable[[], Any]) -> None:
     """With the way to have it, where there is one."""
     with pytest.raises(UsageError, match=r"MLTable|with a point"):
         make()
+
+
+def test_outputs_are_read_by_extension_glob_and_format(store: Datastore) -> None:
+    """What else lies in their folder is no part of a table."""
+    output = OutputFileDatasetConfig("o", partition_format="{year}/{name}.csv")
+    output.place = store.root / "tables"
+    assert output.as_dataset().located().partition_keys == ["year", "name"]
+    (output.place / "notes.txt").write_text("none")
+    table = output.as_dataset().parse_delimited_files(separator=";", file_extension=".csv")
+    assert table.located().data == [str(output.place / "**/*.csv")]
+    output.read_delimited_files(separator=";", path_glob="*/a.csv", quoted_line_breaks=True)
+    read: Any = output.as_dataset().located()
+    assert read.to_pandas_dataframe()["n"].tolist() == [1, 2]
 
 
 def test_files_are_found_copied_and_told(store: Datastore) -> None:

@@ -31,6 +31,11 @@ class PipelineFolder:
         """Return the path."""
         return str(self.path)
 
+    def is_named_in(self, path: Path) -> bool:
+        """Say whether a path is called after the run, so that no other run knows it."""
+        run = self.path.name
+        return any(part == run or part.startswith(f"{run}.") for part in path.parts)
+
     @property
     def record(self) -> Path:
         """What has become of each step."""

@@ -85,9 +85,7 @@ class StepReuse:
         moved = {str(self._folder): "{run}", f"{run}.{step.name}": f"{{run}}.{step.name}"}
         for kind, bounds in (("input", step.inputs), ("output", step.outputs)):
             for name, bound in bounds.items():
-                named = bound.is_path and any(
-                    part == run or part.startswith(f"{run}.") for part in bound.path.parts
-                )
+                named = bound.is_path and self._folder.is_named_in(bound.path)
                 if named and (kind == "output" or bound.maker is not None):
                     moved[str(bound.path)] = f"{{{kind}.{name}}}"
         return moved

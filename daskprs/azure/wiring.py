@@ -228,6 +228,8 @@ class Wiring:
             place = self.assets.place(text, step.source.base, self.folder.datastore).absolute()
         except UsageError:
             return Path(), []  # it is told where nobody makes it
+        if place.exists() and not self.folder.is_named_in(place):
+            return place, []
         return place, makers_of(place, self.outputs_of)
 
     def _default(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -35,13 +36,15 @@ def _prctl(option: int, value: int) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """Return the process ids of the living children of all threads of a process."""
+    """Return the process ids of the living children of all threads of a process.
+
+    It may end, and so may its threads, while they are asked.
+    """
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            found.extend(int(child) for child in task.read_text().split())
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found.extend(map(int, (task / "children").read_text().split()))
     return found
 
 

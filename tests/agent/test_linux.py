@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from threading import Thread
 
 from polling import poll_for
 
@@ -31,3 +32,19 @@ def test_a_chain_of_processes_is_found_whole() -> None:
     finally:
         os.killpg(first.pid, 9)
         first.wait()
+
+
+def test_a_process_may_end_while_it_is_asked() -> None:
+    """It has no children then."""
+    pids = [0]
+
+    def start_and_end_some() -> None:
+        for _ in range(300):
+            pids.append(os.posix_spawn("/bin/true", ["true"], {}))
+            os.waitpid(pids[-1], 0)
+
+    others = Thread(target=start_and_end_some)
+    others.start()
+    while others.is_alive():
+        assert linux.children(pids[-1]) == []
+    others.join()

@@ -38,3 +38,9 @@ class DataReference:
         self.dataset = FileDataset(
             [datastore.place(path_on_datastore or "")], {"input_type": "files"}
         )
+
+    def as_mount(self) -> DataReference:
+        """Return it: it is read, or written, in place."""
+        return self
+
+    as_download = as_upload = as_mount

@@ -66,6 +66,7 @@ class AbstractDataset:
     """
 
     unit = ""
+    version = 1
 
     def __init__(
         self, data: Any, reading: Mapping[str, Any], partition_keys: Sequence[str] = ()
@@ -205,6 +206,11 @@ class TabularDataset(AbstractDataset):
         """Return it with some of its columns only."""
         names = [columns] if isinstance(columns, str) else list(columns)
         return TabularDataset(self.data, {**self.reading, "columns": names}, self.partition_keys)
+
+    def drop_columns(self, columns: Sequence[str] | str) -> TabularDataset:
+        """Return it without some of the columns of its files."""
+        names = {columns} if isinstance(columns, str) else {*columns}
+        return self.keep_columns([one for one in self.columns_of_files() if one not in names])
 
     def partition_by(
         self,

@@ -18,7 +18,12 @@ DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubun
 class CondaDependencies:
     """Names of packages; those of the Python that runs are used, whatever stands here."""
 
-    def __init__(self, packages: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        conda_dependencies_file_path: str | PathLike[str] | None = None,
+        packages: Iterable[str] = (),
+    ) -> None:
+        del conda_dependencies_file_path
         self.packages = list(packages)
 
     @classmethod
@@ -32,7 +37,7 @@ class CondaDependencies:
     ) -> CondaDependencies:
         """Return the packages that are named."""
         del pip_indexurl, python_version, pin_sdk_version
-        return cls([*(conda_packages or ()), *(pip_packages or ())])
+        return cls(packages=[*(conda_packages or ()), *(pip_packages or ())])
 
     def add_pip_package(self, pip_package: str) -> None:
         """Name one more."""
@@ -44,6 +49,9 @@ class CondaDependencies:
 
     def add_channel(self, channel: str) -> None:
         """Take where packages would come from."""
+
+    def set_python_version(self, version: str) -> None:
+        """Take which Python would be installed."""
 
 
 class Environment:
@@ -95,16 +103,12 @@ class Environment:
         return {}
 
     @classmethod
-    def from_conda_specification(cls, name: str, file_path: str | PathLike[str]) -> Environment:
-        """Return an environment of that name; the file is not read."""
-        del file_path
+    def from_conda_specification(cls, name: str, *_: Any, **__: Any) -> Environment:
+        """Return an environment of that name: files and images are not looked at."""
         return cls(name)
 
-    @classmethod
-    def from_pip_requirements(cls, name: str, file_path: str | PathLike[str]) -> Environment:
-        """Return an environment of that name; the file is not read."""
-        del file_path
-        return cls(name)
+    from_pip_requirements = from_existing_conda_environment = from_conda_specification
+    from_docker_image = from_dockerfile = from_conda_specification
 
     def register(self, workspace: Workspace) -> Environment:
         """Return it: there is nowhere to register it, and nothing asks for it by name."""

@@ -88,6 +88,8 @@ class Output:
         """Return it: it is written in place."""
         return self
 
+    as_download = as_mount
+
     def as_upload(
         self,
         overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature

@@ -49,7 +49,7 @@ def open_delta(written: Written, reading: Reading) -> DeltaSource:
         raise InputError(msg) from None
     if len(written.entries) != 1:
         refuse([written.mistake(written.read_at, "it reads one folder, and paths name several")])
-    options = written.transformations[written.read_at].value
+    options = written.read.value
     place = written.entries[0]
     try:
         table = DeltaTable(place, version=None if options is None else options.version_as_of)

@@ -92,7 +92,7 @@ class _Base(NamedTuple):
 
 
 def _open_base(written: Written, reading: Reading) -> _Base:
-    read = written.transformations[written.read_at]
+    read = written.read
     if read.name == "read_delta_lake":
         from daskprs.inputs.mltable.delta import open_delta
 
@@ -129,7 +129,7 @@ def _files(written: Written) -> FileList:
 
 def _reading_of(written: Written, given: Reading) -> Reading:
     """Return how the files are read: what the MLTable says, and the sizes of the call."""
-    options = written.transformations[written.read_at].value
+    options = written.read.value
     reading = replace(given, columns=None, path_values="text", support_multi_line=False)
     wanted = [one.value for one in written.transformations if one.name == "select_partitions"]
     size = getattr(options, "partition_size", 1)
@@ -143,7 +143,7 @@ def _reading_of(written: Written, given: Reading) -> Reading:
         reading = replace(reading, encoding=encoding)
     if isinstance(options, ReadJsonLines):
         reading = replace(reading, drop_invalid_lines=options.invalid_lines == "drop")
-    if written.transformations[written.read_at].name != "read_delimited":
+    if written.read.name != "read_delimited":
         return reading
     return _delimited(written, options or ReadDelimited(), reading)
 
@@ -167,7 +167,7 @@ def _with_steps(written: Written, reading: Reading, base: _Base) -> Opened:
     # The folders of a Delta table are columns of it, as its log says.
     carried = [] if base.kind is None else source.path_names
     builder = Builder(written, source.meta(), carried, lambda: _samples(base))
-    options = written.transformations[written.read_at].value
+    options = written.read.value
     inference = getattr(options, "infer_column_types", None)
     overrides = inference.column_type_overrides if isinstance(inference, Inference) else {}
     is_path_included = getattr(options, "include_path_column", False)

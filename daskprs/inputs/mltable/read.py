@@ -41,6 +41,11 @@ class Written(NamedTuple):
         names = [one.name for one in self.transformations]
         return next((at for at, name in enumerate(names) if name.startswith("read_")), -1)
 
+    @property
+    def read(self) -> Transformation:
+        """The transformation that reads, of a table."""
+        return self.transformations[self.read_at]
+
     def mistake(self, at: int, told: str, *more: str | int) -> Mistake:
         """Return a mistake in a transformation."""
         loc: Loc = ("transformations", at, self.transformations[at].name, *more)

@@ -226,7 +226,7 @@ def _is_known_to_pandas(dtype: str) -> bool:
 
     try:
         pd.api.types.pandas_dtype(dtype)
-    except (TypeError, NotImplementedError):
+    except (TypeError, ValueError, NotImplementedError):
         return False
     return True
 

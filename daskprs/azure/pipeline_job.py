@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.invocation_file import texts_of
+from daskprs.azure.overrides import overridden
 from daskprs.azure.pipeline_form import ComponentJobForm, as_overrides
 from daskprs.errors import UsageError
 from daskprs.yaml_files.form import filled
@@ -28,13 +29,17 @@ def is_of_component(content: Any) -> bool:
 def of_component(document: Document, given: Given) -> tuple[Path, Given]:
     """Return the file of the component, and what it is given: the caller wins over the job.
 
+    Overrides of steps are the component's, all others the job's.
+
     Raises
     ------
     YamlError
         With every mistake in the job's own keys.
 
     """
-    form, mistakes = filled(ComponentJobForm, document.content, document)
+    of_steps = tuple(one for one in given.overrides if one.startswith("jobs."))
+    own = [one for one in given.overrides if one not in of_steps]
+    form, mistakes = filled(ComponentJobForm, overridden(document.content, own), document)
     base = Path(document.name).absolute().parent
     path = base
     if form is not None:
@@ -47,7 +52,7 @@ def of_component(document: Document, given: Given) -> tuple[Path, Given]:
         return path, given
     return path, replace(
         given,
-        overrides=(*_names(form), *as_overrides(form.settings), *given.overrides),
+        overrides=(*_names(form), *as_overrides(form.settings), *of_steps),
         inputs={**texts_of(form.inputs or {}, base, given.assets), **(given.inputs or {})},
         outputs={**texts_of(form.outputs or {}, base, given.assets), **(given.outputs or {})},
     )

@@ -403,6 +403,12 @@ def test_a_deployment_may_name_the_pipeline_job_that_it_came_from(home: Path) ->
     done = invoke("scoring/deployment.yml", "--output", "scores=again", *words, *assets)
     assert done.exit_code == 0, done.output
     assert (home / "again" / "all").read_text() == "c.\n"
+    (home / "below").mkdir()
+    (home / "below" / "job.yml").write_text(JOB.replace("pipeline.yml", "../scoring/pipeline.yml"))
+    words = ("--set", "inputs.letters.path=../data/below", "--output", "scores=set")
+    done = CliRunner().invoke(main, ["run", "below/job.yml", *words])
+    assert done.exit_code == 0, done.output
+    assert (home / "set" / "all").read_text() == "c.\n"
     records = [path.read_text() for path in home.glob("daskprs-jobs/*/pipeline.json")]
     assert all('"pipeline": "marks: last"' in one for one in records)
 

@@ -7,8 +7,10 @@ same parser serves commands, paths and bindings.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from daskprs.yaml_files.mistakes import nearest_of
 
 OPEN, CLOSE = "${{", "}}"
 OPEN_OPTIONAL, CLOSE_OPTIONAL = "$[[", "]]"
@@ -27,6 +29,7 @@ KNOWN = (
 )
 """What may stand between the braces."""
 SHOWN_CHARACTERS = 80
+T = TypeVar("T")
 
 
 class ExpressionError(ValueError):
@@ -153,6 +156,21 @@ def filled_in(parts: tuple[Part, ...], resolve: Resolve) -> str:
 
     """
     return "".join(_texts(parts, resolve))
+
+
+def named(one: Reference, found: Mapping[str, T]) -> T:
+    """Return what a reference names.
+
+    Raises
+    ------
+    ExpressionError
+        When there is no such thing; with the nearest name.
+
+    """
+    if one.name not in found:
+        msg = f"{one}: there is no {one.scope[:-1]} {one.name!r}; {nearest_of(one.name, [*found])}"
+        raise ExpressionError(msg)
+    return found[one.name]
 
 
 def _texts(parts: tuple[Part, ...], resolve: Resolve) -> Iterator[str]:

@@ -10,6 +10,7 @@ from daskprs.azure.expressions import (
     ExpressionError,
     Reference,
     filled_in,
+    named,
     only_reference,
     parsed,
     references,
@@ -129,11 +130,16 @@ class Wiring:
             case Reference("default_datastore"):
                 return self._ports.store
             case Reference("inputs", of_parent=False):
-                return _known(one, self.inputs_of(step.name)).text
+                found = self.inputs_of(step.name)
+                if one.name in self._ports.inputs.keys() - found.keys():
+                    right = one._replace(of_parent=True)
+                    msg = f"{one} is no input of the step, but one of the pipeline: write {right}"
+                    raise ExpressionError(msg)
+                return named(one, found).text
             case Reference("outputs", of_parent=False):
-                return _known(one, self.outputs_of[step.name]).text
+                return named(one, self.outputs_of[step.name]).text
             case Reference("inputs", step=None):
-                return _known(one, self._ports.inputs).text
+                return named(one, self._ports.inputs).text
         msg = f"{one}: bind it to an input or an output of the step, and name that one here"
         raise ExpressionError(msg)
 
@@ -174,7 +180,7 @@ class Wiring:
 
     def _of_pipeline(self, step: Declared, one: Reference) -> Bound:
         """Return the output of the pipeline that one of a step is."""
-        bound = _known(one, self._ports.outputs)
+        bound = named(one, self._ports.outputs)
         writer = self._writers.setdefault(one.name, step.name)
         if writer != step.name:
             msg = f"{one} is what the step {writer!r} writes: give each step an output of its own"
@@ -274,15 +280,15 @@ class Wiring:
             if known is None:
                 msg = f"{one} stands for nothing in an input"
                 raise ExpressionError(msg)
-            return _known(one, known)
+            return named(one, known)
         if one.step in self._broken:
             return unknown()._replace(maker=one.step)
         if one.step not in self._steps:
             msg = f"{one}: there is no step {one.step!r}; {nearest_of(one.step, [*self._steps])}"
             raise ExpressionError(msg)
         if one.scope == "outputs":
-            return _known(one, self.outputs_of[one.step])
-        return _known(one, self.inputs_of(one.step))
+            return named(one, self.outputs_of[one.step])
+        return named(one, self.inputs_of(one.step))
 
     def _refuse_undeclared(
         self, step: Declared, ports: str, given: Mapping[str, Any], known: list[str]
@@ -291,10 +297,3 @@ class Wiring:
             if name not in known:
                 told = f"its component has no {ports[:-1]} {name!r}; {nearest_of(name, known)}"
                 self._values.wrong(told, step.source, ports, name, of_key=True)
-
-
-def _known(one: Reference, found: Mapping[str, Bound]) -> Bound:
-    if one.name not in found:
-        msg = f"{one}: there is no {one.scope[:-1]} {one.name!r}; {nearest_of(one.name, [*found])}"
-        raise ExpressionError(msg)
-    return found[one.name]

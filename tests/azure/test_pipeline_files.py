@@ -189,6 +189,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("words: a b", "words: ${{parent.jobs.score.inputs.words}}", "depend on themselves"),
         ("words: a b", "words: ${{input.words}}", "there is no such expression; inputs.<name>"),
         ("words: a b", "words: ${{inputs.words", "}} is missing"),
+        ("--words ${{inputs.words}}", "-n ${{inputs.nodes}}", "write ${{parent.inputs.nodes}}"),
         ("path: ./model", 'path: "./mo\\0del"', "it has a null character in it"),
         ("path: ./model", "path: azureml:m:1", "--asset m:1=PATH, or in a mapping file"),
         ("path: ./model", "path: https://x.org/m.zip", "--asset https://x.org/m.zip=PATH"),

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from daskprs.azure.bound import Bound, unknown, wrong_value
 from daskprs.errors import UsageError
 from daskprs.inputs.nearest import nearest
+from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daskprs.azure.assets import Assets
-    from daskprs.azure.component import Source
+    from daskprs.azure.component import Declared, Source
     from daskprs.azure.port_form import InputForm
     from daskprs.pipeline_folder import PipelineFolder
     from daskprs.yaml_files.mistakes import Mistake
@@ -59,6 +62,15 @@ class Values:
                 told = f"{bound.path} is no mltable: there is no file MLTable in it"
                 self.wrong(told, source, *way)
         return bound
+
+    def refuse_undeclared(
+        self, step: Declared, ports: str, given: Iterable[str], known: list[str]
+    ) -> None:
+        """Refuse inputs or outputs that a step's component does not have."""
+        for name in given:
+            if name not in known:
+                told = f"its component has no {ports[:-1]} {name!r}; {nearest_of(name, known)}"
+                self.wrong(told, step.source, ports, name, of_key=True)
 
     def fitting(self, declared: InputForm | None, bound: Bound, source: Source, *way: str) -> Bound:
         """Return a value, after a look at the rules of its declaration."""

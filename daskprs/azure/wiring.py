@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskprs.azure.bound import Bound, as_type, takes_path, unknown
 from daskprs.azure.expressions import (
@@ -15,7 +15,8 @@ from daskprs.azure.expressions import (
     parsed,
     references,
 )
-from daskprs.azure.port_form import InputForm, OutputForm
+from daskprs.azure.port_form import InputForm
+from daskprs.azure.step_outputs import StepOutputs
 from daskprs.azure.step_places import is_shared, makers_of
 from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
@@ -28,10 +29,6 @@ if TYPE_CHECKING:
     from daskprs.azure.pipeline_ports import PipelinePorts
     from daskprs.azure.values import Values
     from daskprs.pipeline_folder import PipelineFolder
-
-
-ARTIFACTS = "artifacts"
-"""All that a command leaves: Azure takes an output of this name for it."""
 
 
 class Wiring:
@@ -72,10 +69,8 @@ class Wiring:
         self._values = values
         self._steps = steps
         self.folder = folder
-        self._given = outputs
-        self._writers: dict[str, str] = {}
-        """Of outputs of the pipeline: the step that each is an output of."""
-        self.outputs_of = {name: self._outputs(step) for name, step in steps.items()}
+        self._outputs = StepOutputs(ports, values, folder, outputs)
+        self.outputs_of = {name: self._outputs.of(step) for name, step in steps.items()}
         known = [f"{name}.{one}" for name, found in self.outputs_of.items() for one in found]
         ports.refuse_unknown("--output", outputs, [*ports.outputs, *known])
         self._inputs_of: dict[str, dict[str, Bound]] = {}
@@ -113,7 +108,7 @@ class Wiring:
         paths = [one for one in self.inputs_of(name).values() if one.is_path]
         return all(one.value and one.path.exists() for one in paths)
 
-    def resolved(self, step: Declared, one: Reference, output: str = "") -> str | None:
+    def resolved(self, step: Declared, one: Reference) -> str | None:
         """Return what an expression in a step stands for; None for what was not given.
 
         Raises
@@ -122,13 +117,10 @@ class Wiring:
             When there is no such thing.
 
         """
+        word = self._outputs.word(step, one)
+        if word is not None:
+            return word
         match one:
-            case Reference("name"):
-                return f"{self.folder.path.name}.{step.name}"
-            case Reference("output_name"):
-                return output
-            case Reference("default_datastore"):
-                return self._ports.store
             case Reference("inputs", of_parent=False):
                 found = self.inputs_of(step.name)
                 if one.name in self._ports.inputs.keys() - found.keys():
@@ -143,62 +135,12 @@ class Wiring:
         msg = f"{one}: bind it to an input or an output of the step, and name that one here"
         raise ExpressionError(msg)
 
-    # ---- outputs of a step ----
-
-    def _outputs(self, step: Declared) -> dict[str, Bound]:
-        declared = step.declared_outputs
-        if step.component is not None:
-            self._refuse_undeclared(step, "outputs", step.given_outputs, list(declared))
-        names = [*declared, *(name for name in step.given_outputs if name not in declared)]
-        return {name: self._output(step, name)._replace(maker=step.name) for name in names}
-
-    def _output(self, step: Declared, name: str) -> Bound:
-        port, below = step.given_outputs.get(name), step.declared_outputs.get(name)
-        form = port if isinstance(port, OutputForm) else None
-        kind = as_type(form.type if form and form.type else below.type if below else None)
-        text = port if isinstance(port, str) else form.path if form else None
-        way = ("outputs", name, *(("path",) if form else ()))
-        given = self._given.get(f"{step.name}.{name}")
-        if given is not None:
-            return Bound(str(Path.cwd() / given), kind or "uri_folder", is_path=True)
-        if text is None:
-            is_whole = name == ARTIFACTS and form is None and below is None and step.is_command
-            place = self.folder.named_output(step.name, name)
-            place = self.folder.step(step.name) if is_whole else place
-            return Bound(str(place), kind or "uri_folder", is_path=True)
-        try:
-            parts = parsed(text)
-            one = only_reference(parts)
-            if one is not None and one.scope == "outputs" and one.step is None:
-                bound = self._of_pipeline(step, one)
-                return bound._replace(type=kind or bound.type or "uri_folder")
-            text = filled_in(parts, lambda one: self._of_place(step, one, name))
-        except ExpressionError as error:
-            self._values.wrong(error, step.source, *way)
-            return unknown(kind)
-        return self._values.path(text, kind or "uri_folder", step.source, *way, made=True)
-
-    def _of_pipeline(self, step: Declared, one: Reference) -> Bound:
-        """Return the output of the pipeline that one of a step is."""
-        bound = named(one, self._ports.outputs)
-        writer = self._writers.setdefault(one.name, step.name)
-        if writer != step.name:
-            msg = f"{one} is what the step {writer!r} writes: give each step an output of its own"
-            raise ExpressionError(msg)
-        return bound
-
-    def _of_place(self, step: Declared, one: Reference, output: str) -> str | None:
-        if one.scope in ("inputs", "outputs") and (one.step is not None or not one.of_parent):
-            msg = f"{one}: the place of an output cannot depend on it"
-            raise ExpressionError(msg)
-        return self.resolved(step, one, output)
-
     # ---- inputs of a step ----
 
     def _inputs(self, step: Declared) -> dict[str, Bound]:
         declared = step.declared_inputs
         if step.component is not None:
-            self._refuse_undeclared(step, "inputs", step.given_inputs, list(declared))
+            self._values.refuse_undeclared(step, "inputs", step.given_inputs, list(declared))
         found = {}
         for name in (*declared, *(one for one in step.given_inputs if one not in declared)):
             below = declared.get(name)
@@ -289,11 +231,3 @@ class Wiring:
         if one.scope == "outputs":
             return named(one, self.outputs_of[one.step])
         return named(one, self.inputs_of(one.step))
-
-    def _refuse_undeclared(
-        self, step: Declared, ports: str, given: Mapping[str, Any], known: list[str]
-    ) -> None:
-        for name in given:
-            if name not in known:
-                told = f"its component has no {ports[:-1]} {name!r}; {nearest_of(name, known)}"
-                self._values.wrong(told, step.source, ports, name, of_key=True)

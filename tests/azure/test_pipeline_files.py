@@ -460,8 +460,7 @@ def test_an_output_of_the_pipeline_is_that_of_one_step() -> None:
     """Else nobody could say whose result it is."""
     step = "{command: x, outputs: {o: '${{parent.outputs.all}}'}}"
     told = refused(f"outputs: {{all: }}\njobs:\n  a: {step}\n  b: {step}\n")
-    assert told.startswith("p.yml:4:32: jobs.b.outputs.o: ${{parent.outputs.all}} is what the step")
-    assert "'a' writes" in told
+    assert told.startswith("p.yml:4:32: jobs.b.outputs.o: ${{parent.outputs.all}} is where 'a.o' ")
 
 
 @pytest.mark.parametrize(

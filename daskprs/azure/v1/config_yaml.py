@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
-from pydantic import AliasChoices, ConfigDict
+from pydantic import AliasChoices, ConfigDict, model_validator
 
 from daskprs.azure.v1.compute import name_of_compute
 from daskprs.azure.v1.config_form import ConfigForm
 from daskprs.azure.v1.environment import Environment
 from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import Form, filled, works
+from daskprs.yaml_files.form import Form, filled, without_effect, works
 from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
@@ -30,12 +30,48 @@ class EnvironmentForm(Form):
         {}, validation_alias=AliasChoices("environment_variables", "environmentVariables")
     )
 
+    def made(self) -> Environment:
+        """Return the environment."""
+        variables = self.environment_variables
+        return Environment(self.name, version=self.version, environment_variables=variables)
+
 
 class ConfigFileForm(ConfigForm):
-    """What stands below the root key."""
+    """What stands below the root key; environments and computes are names, in one of two ways."""
 
-    environment: EnvironmentForm | str = works()
-    compute_target: str = works()
+    environment: EnvironmentForm | str | None = works(None, "or its name, or its folder")
+    environment_name: str | None = works(None)
+    environment_version: str | None = works(None, "for people")
+    environment_dir_path: str | None = works(
+        None, "the name and the variables of its `azureml_environment.json`"
+    )
+    compute_target: str | None = without_effect("it runs here, or on the cluster of `client`")
+    compute_target_name: str | None = without_effect("the same")
+    input_format: Any = without_effect("the dataset says it")
+
+    @model_validator(mode="after")
+    def _complete(self) -> ConfigFileForm:
+        needed = {
+            "environment": self.environment or self.environment_name or self.environment_dir_path,
+            "compute_target": self.compute_target or self.compute_target_name,
+        }
+        missing = [name for name, given in needed.items() if given is None]
+        if missing:
+            msg = f"it has no {' and no '.join(missing)}"
+            raise ValueError(msg)
+        return self
+
+    def any_environment(self) -> Environment | str:
+        """Return what the file says of the environment."""
+        if isinstance(self.environment, EnvironmentForm):
+            return self.environment.made()
+        if self.environment is not None:
+            return self.environment
+        folder = Path(self.environment_dir_path or "")
+        file = folder / "azureml_environment.json"
+        if self.environment_dir_path is not None and file.is_file():
+            return EnvironmentForm.model_validate_json(file.read_bytes()).made()
+        return Environment(self.environment_name or folder.name, version=self.environment_version)
 
 
 class FileForm(Form):
@@ -58,12 +94,8 @@ def from_yaml(path: str | PathLike[str]) -> dict[str, Any]:
     refuse(mistakes)
     config = cast("FileForm", form).parallel_run_config
     given = {name: getattr(config, name) for name in ConfigForm.model_fields}
-    if isinstance(config.environment, EnvironmentForm):
-        given["environment"] = Environment(
-            config.environment.name,
-            version=config.environment.version,
-            environment_variables=config.environment.environment_variables,
-        )
+    given["environment"] = config.any_environment()
+    given["compute_target"] = config.compute_target or config.compute_target_name
     return given
 
 

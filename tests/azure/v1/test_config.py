@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,9 +11,6 @@ from hypothesis import strategies as st
 
 from daskprs.azure.v1 import AmlCompute, Environment, ParallelRunConfig, PipelineParameter
 from daskprs.errors import OptionError, YamlError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 REQUIRED = {
     "environment": "curated",
@@ -206,21 +204,33 @@ def test_every_mistake_in_a_file_is_told_with_its_place(tmp_path: Path) -> None:
         ParallelRunConfig.load_yaml(None, path)
 
 
-def test_an_environment_that_is_told_whole_is_its_name_and_its_variables(tmp_path: Path) -> None:
-    """Images and packages mean nothing here."""
-    path = tmp_path / "config.yml"
-    path.write_text(
-        "parallel_run_config:\n"
-        "  environment:\n"
-        "    name: e\n"
-        "    docker: {baseImage: some/image}\n"
-        "    environmentVariables: {A: 1}\n"
-        "  entry_script: score.py\n"
-        "  error_threshold: 1\n"
-        "  output_action: summary_only\n"
-        "  compute_target: cpu\n"
-        "  node_count: 1\n"
+TOLD = "{name: e, docker: {baseImage: some/image}, environmentVariables: {A: 1}}"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        f"environment: {TOLD}\n  compute_target: cpu",
+        "environment_name: e\n  environment_variables: {A: 1}\n  compute_target_name: cpu",
+        "environment_name:\n  environment_dir_path: saved/e\n  compute_target_name: cpu",
+    ],
+)
+def test_an_environment_is_its_name_and_its_variables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    """Whole, by its name, or in the folder that it was saved in; images mean nothing here."""
+    monkeypatch.chdir(tmp_path)
+    Path("saved/e").mkdir(parents=True)
+    saved = '{"name": "e", "version": null, "environmentVariables": {"A": "1"}, "python": {}}'
+    Path("saved/e/azureml_environment.json").write_text(saved)
+    rest = (
+        "  input_format:\n  entry_script: score.py\n  error_threshold: 1\n  description:\n"
+        "  output_action: summary_only\n  node_count: 1\n"
     )
-    one = ParallelRunConfig.load_yaml(None, path)
-    assert one.environment.name == "e"
+    Path("config.yml").write_text(f"parallel_run_config:\n  {told}\n{rest}")
+    one = ParallelRunConfig.load_yaml(None, "config.yml")
+    assert (one.environment.name, one.compute_target) == ("e", "cpu")
     assert one.options()["environment_variables"] == {"A": "1"}
+    Path("config.yml").write_text(f"parallel_run_config:\n{rest}")
+    with pytest.raises(YamlError, match="it has no environment and no compute_target"):
+        ParallelRunConfig.load_yaml(None, "config.yml")

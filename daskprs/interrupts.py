@@ -26,7 +26,7 @@ INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def held_back() -> Iterator[None]:
     """Let nothing interrupt the block; what came meanwhile is heeded at its end.
 
-    For steps of microseconds only: a second Ctrl-C waits as well.
+    For steps of milliseconds at most: a second Ctrl-C waits as well.
     """
     came: list[Callable[[], Any]] = []
     try:

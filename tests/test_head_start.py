@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -14,6 +18,9 @@ from daskprs.cluster.connect import IN_PROCESS
 from daskprs.errors import AgentError, OptionError
 from daskprs.head_start import head_start
 from daskprs.options import RunOptions
+
+if TYPE_CHECKING:
+    import types
 
 
 def children() -> set[int]:
@@ -48,6 +55,26 @@ def test_nothing_is_left_of_a_call_that_is_refused() -> None:
     with pytest.raises(OptionError):
         refuse()
     assert children() == before
+
+
+def test_nothing_is_left_where_ctrl_c_comes_while_it_starts() -> None:
+    """The process is there, and its owner does not know it yet."""
+    before = children()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def interrupt(frame: types.FrameType, event: str, _: object) -> None:
+        if event == "return" and frame.f_code is subprocess.Popen.__init__.__code__:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt), head_start(RunOptions(), None):
+            pytest.fail("it was not interrupted")
+        assert children() == before
+    finally:
+        sys.setprofile(None)
+        signal.signal(signal.SIGINT, handler)
 
 
 def test_the_end_of_a_call_leaves_what_others_have_started() -> None:

@@ -3,38 +3,44 @@
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeAlias
 
 from daskprs.agent.zygote import Zygote
 from daskprs.errors import AgentError
+from daskprs.interrupts import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+Ahead: TypeAlias = tuple[dict[str, str], str, Zygote]
+"""A zygote, and what it was started with."""
 _lock = threading.Lock()
-_ahead: list[tuple[dict[str, str], str, Zygote]] = []
+_ahead: list[Ahead] = []
+"""Of all calls in this process."""
 
 
 @contextmanager
 def ahead(environment: Mapping[str, str], start_method: str) -> Iterator[None]:
-    """Have a zygote within the block that a pool in this process will take; end it if none did."""
+    """Have a zygote within the block that a pool in this process will take; end it if none did.
+
+    One that cannot be started is left to the pool, which says so in the job's result.
+    """
+    started: list[Ahead] = []
     try:
-        entry = (dict(environment), start_method, Zygote(environment, start_method))
-    except AgentError:  # the pool will say so, and the job has a result
-        yield
-        return
-    try:
-        with _lock:
-            _ahead.append(entry)
+        with suppress(AgentError), held_back():  # else a Ctrl-C could part it from its end
+            started.append((dict(environment), start_method, Zygote(environment, start_method)))
+            with _lock:
+                _ahead.extend(started)
         yield
     finally:
-        with _lock:
-            is_left = entry in _ahead  # jobs in other threads have theirs
+        for entry in started:
+            with _lock:
+                is_left = entry in _ahead
+                if is_left:
+                    _ahead.remove(entry)
             if is_left:
-                _ahead.remove(entry)
-        if is_left:
-            entry[-1].discard()
+                entry[-1].discard()
 
 
 def take(environment: Mapping[str, str], start_method: str) -> Zygote:

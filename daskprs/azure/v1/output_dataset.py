@@ -37,6 +37,11 @@ class OutputDataset:
         self.reading = reading
         self.pattern = pattern
 
+    @property
+    def name(self) -> str:
+        """That of the output."""
+        return self.output.name
+
     def located(self) -> AbstractDataset:
         """Return it as the dataset that it is, now that it is there.
 

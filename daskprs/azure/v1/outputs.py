@@ -104,7 +104,9 @@ class Output:
 
 
 def as_output(given: Any) -> Any:
-    """Return an output that was given as the path of a folder."""
+    """Return an output that was given as the path of a folder, or as the dataset it will be."""
+    if isinstance(given, OutputDataset):
+        return given.output
     if not isinstance(given, str | os.PathLike):
         return given
     folder = Path(given).absolute()

@@ -21,7 +21,7 @@ from daskprs.azure.v1.inputs import (
     source_of,
     words_of,
 )
-from daskprs.azure.v1.outputs import Output
+from daskprs.azure.v1.outputs import Output, as_output
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import Step
@@ -88,8 +88,11 @@ class PythonScriptStep(Step):
         self.inputs = list(inputs or [])
         self.source_directory = Path(source_directory or ".").absolute()
         self._environment = getattr(runconfig, "environment", None)
-        read = [one for one in self.inputs if isinstance(one, Output)]
-        written = [*(outputs or []), *(one for one in self.arguments if isinstance(one, Output))]
+        read = [*outputs_in(self.inputs)]
+        written = [
+            *map(as_output, outputs or []),
+            *(one for one in self.arguments if isinstance(one, Output)),
+        ]
         self.outputs = [one for one in dict.fromkeys(written) if one not in read]
         for one in self.outputs:
             one.producer = self

@@ -182,13 +182,13 @@ def test_scripts_ask_about_their_run_and_tell_it() -> None:
     Path("code/asking.py").write_text(ASKING)
     Path("code/telling.py").write_text(TELLING)
     asked = PipelineData("asked", ws.get_default_datastore())
-    asked.as_dataset().register(name="all that was asked", create_new_version=True)
-    asking = ParallelRunStep("asking", config(entry_script="asking.py"), [text], asked)
+    asked_dataset = asked.as_dataset().register(name="all that was asked", create_new_version=True)
+    asking = ParallelRunStep("asking", config(entry_script="asking.py"), [text], asked_dataset)
     named = words.as_named_input("words")
     telling = PythonScriptStep(
         "telling.py",
-        arguments=[named],
-        inputs=[named, text.as_named_input("files").as_mount(), asked],
+        arguments=[named, asked],
+        inputs=[named, text.as_named_input("files").as_mount(), asked_dataset],
         source_directory="code",
     )
     experiment = Experiment(ws, "asked")

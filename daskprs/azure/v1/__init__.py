@@ -85,7 +85,7 @@ _NAMES = {
         "ServicePrincipalAuthentication",
     ),
     "runs": ("PipelineRun", "RunDetails", "StepRun"),
-    "script_run": ("Run",),
+    "script_run": ("Run", "_OfflineRun"),
     "script_step": ("PythonScriptStep", "ScriptRunConfig"),
     "step": ("StepSequence",),
     "workspace": ("Workspace",),

@@ -88,14 +88,13 @@ class Run:
         """
         place = RunPlace.current()
         if place is not None:
-            root = place.root
-            workspace = None if root is None else Workspace(root=root, datastores=place.datastores)
+            workspace = Workspace.of_run(place)
             datasets = {name: dataset_of_record(one) for name, one in place.inputs.items()}
             return cls(place.folder, workspace, {**EntryScript().side_inputs, **datasets})
         if not allow_offline:
             msg = "Run.get_context(allow_offline=False): this process is part of no run."
             raise UsageError(msg)
-        return cls(None)
+        return _OfflineRun(None)
 
     @property
     def experiment(self) -> RunExperiment:
@@ -103,8 +102,8 @@ class Run:
 
         Raises
         ------
-        UsageError
-            When the step knows no workspace.
+        AttributeError
+            When the step knows no workspace: scripts ask by `hasattr`.
 
         """
         if self._workspace is None:
@@ -112,7 +111,7 @@ class Run:
                 f"the run {self.id!r} knows no workspace. Give one: Pipeline(workspace=ws, …), "
                 "step.run(workspace=ws), or Experiment(ws, 'name')."
             )
-            raise UsageError(msg)
+            raise AttributeError(msg)
         return RunExperiment(self._name(), self._workspace)
 
     @property
@@ -226,6 +225,10 @@ class Run:
         path = ScriptFolder(self._folder).artifacts / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+
+class _OfflineRun(Run):
+    """A run outside of any: scripts know it by this name of its class."""
 
 
 def metrics_in(folder: Path | None) -> dict[str, Any]:

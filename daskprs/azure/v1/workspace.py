@@ -10,6 +10,7 @@ from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
 from daskprs.azure.v1.datastore import Datastore
 from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.registry import Registry
+from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
 
@@ -81,7 +82,8 @@ class Workspace:
     def from_config(cls, path: str | PathLike[str] | None = None, **_: Any) -> Workspace:
         """Return the workspace that ``config.json`` describes, if it names a folder.
 
-        It is looked for in the working directory, its ``.azureml``, and the folders above.
+        It is looked for in the working directory, its ``.azureml``, and the folders above. In a
+        script of a step without one, it is the workspace of the step.
 
         Raises
         ------
@@ -90,6 +92,9 @@ class Workspace:
 
         """
         file = _config(None if path is None else Path(path))
+        own = None if file is not None else cls.of_run(RunPlace.current())
+        if own is not None:
+            return own
         try:
             found = {} if file is None else json.loads(file.read_text("utf-8-sig"))
         except (OSError, ValueError) as error:
@@ -101,6 +106,13 @@ class Workspace:
             raise UsageError(msg)
         root = file.absolute().parent / found.pop("root")
         return cls(root=root, **found)
+
+    @classmethod
+    def of_run(cls, place: RunPlace | None) -> Workspace | None:
+        """Return the workspace of the step that a script is part of; None where it knows none."""
+        if place is None or place.root is None:
+            return None
+        return cls(root=place.root, datastores=place.datastores)
 
     @classmethod
     def get(cls, name: str = "local", **_: Any) -> Workspace:

@@ -147,7 +147,7 @@ def test_a_pipeline_of_the_last_step_has_all_that_it_needs(*, as_table: bool) ->
 ASKING = """
 from pathlib import Path
 import numpy as np
-from azureml.core import Dataset, Model
+from azureml.core import Dataset, Model, Workspace
 from azureml.core.run import Run
 
 def init():
@@ -160,7 +160,7 @@ def run(mini_batch):
         run_of_step.upload_file("copies/" + Path(path).name, path)
     model = run_of_step.register_model("m", model_path="copies/text.txt", tags={"of": "text"})
     experiment = run_of_step.experiment
-    known = Dataset.get_by_name(experiment.workspace, "words").name
+    known = Dataset.get_by_name(Workspace.from_config(), "words").name
     return [f"{experiment.name} {known} {Path(Model.get_model_path('m')).read_text()[:3]}"]
 """
 TELLING = """
@@ -219,8 +219,9 @@ def test_a_process_that_is_part_of_no_run_has_an_offline_one_of_which_nothing_is
     run.log("size", 1)
     run.upload_file("text.txt", "text.txt")
     assert (run.get_metrics(), run.parent, run.input_datasets) == ({}, None, {})
-    with pytest.raises(UsageError, match=r"knows no workspace.*Pipeline\(workspace=ws"):
+    with pytest.raises(AttributeError, match=r"knows no workspace.*Pipeline\(workspace=ws"):
         _ = run.experiment
+    assert (type(run).__name__, run.id[:11]) == ("_OfflineRun", "OfflineRun_")
     with pytest.raises(UsageError, match="part of no run"):
         Run.get_context(allow_offline=False)
 

@@ -82,8 +82,8 @@ class Workspace:
     def from_config(cls, path: str | PathLike[str] | None = None, **_: Any) -> Workspace:
         """Return the workspace that ``config.json`` describes, if it names a folder.
 
-        It is looked for in the working directory, its ``.azureml``, and the folders above. In a
-        script of a step without one, it is the workspace of the step.
+        It is looked for in the working directory, its ``.azureml``, and the folders above; folders
+        in it are relative to its own. In a script of a step it is the workspace of the step.
 
         Raises
         ------
@@ -91,10 +91,10 @@ class Workspace:
             When there is none, or it has no ``root``.
 
         """
-        file = _config(None if path is None else Path(path))
-        own = None if file is not None else cls.of_run(RunPlace.current())
+        own = cls.of_run(RunPlace.current()) if path is None else None
         if own is not None:
             return own
+        file = _config(None if path is None else Path(path))
         try:
             found = {} if file is None else json.loads(file.read_text("utf-8-sig"))
         except (OSError, ValueError) as error:
@@ -104,8 +104,10 @@ class Workspace:
             where = "there is no config.json" if file is None else f"{file} has no root"
             msg = f"Workspace.from_config: there is no Azure here, and {where}. {INSTEAD}"
             raise UsageError(msg)
-        root = file.absolute().parent / found.pop("root")
-        return cls(root=root, **found)
+        folder = file.absolute().parent
+        named = found.pop("datastores", {})
+        datastores = {name: folder / place for name, place in named.items()}
+        return cls(root=folder / found.pop("root"), datastores=datastores, **found)
 
     @classmethod
     def of_run(cls, place: RunPlace | None) -> Workspace | None:

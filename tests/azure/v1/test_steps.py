@@ -266,15 +266,19 @@ def test_what_cannot_work_without_azure_says_what_to_write_instead() -> None:
         Dataset.get_by_name(ws, "old")
 
 
-def test_a_config_file_with_a_folder_makes_the_first_cell_run() -> None:
-    """Its paths are relative to it."""
+def test_a_config_file_with_a_folder_makes_the_first_cell_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its paths are relative to it; it may lie above."""
     Path("config.json").write_text(
         '{"workspace_name": "w", "subscription_id": "s", "root": "store", '
-        '"datastores": {"sounds": "/data/sounds"}}'
+        '"datastores": {"sounds": "/data/sounds", "near": "near"}}'
     )
+    monkeypatch.chdir("code")
     ws = Workspace.from_config()
-    assert (ws.name, ws.subscription_id, ws.root) == ("w", "s", Path("store").absolute())
+    assert (ws.name, ws.subscription_id, ws.root) == ("w", "s", tmp_path / "store")
     assert ws.datastore("sounds").place("a/*.wav") == "/data/sounds/a/*.wav"
+    assert ws.datastore("near").root == tmp_path / "near"
 
 
 def test_paths_and_frames_need_no_dataset_around_them() -> None:

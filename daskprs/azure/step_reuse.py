@@ -102,6 +102,11 @@ class StepReuse:
             "code": {} if code is None else digests_of(code, source_files(code)),
             "inputs": {name: version_of(path) for name, path in paths.items()},
             "outputs": {name: str(bound.path) for name, bound in step.outputs.items()},
+            "whole": [
+                name
+                for name, bound in step.outputs.items()
+                if bound.path == self._folder.step(step.name)
+            ],
         }
         return digest_of(parts, moved)
 

@@ -470,6 +470,21 @@ jobs:
     assert (place / "second").read_text() == "one\n"
 
 
+def test_all_that_a_command_leaves_may_be_what_the_next_one_reads() -> None:
+    """A run that had the same output as a folder of its own has not done the same."""
+    text = """\
+jobs:
+  leave: {command: "echo 1 > outputs/x", outputs: {artifacts: SAID}}
+  read: {command: "ls -R ${{inputs.i}}", inputs: {i: "${{parent.jobs.leave.outputs.artifacts}}"}}
+"""
+    result = run(text.replace("SAID", "{type: uri_folder}"))
+    assert not list(result.steps["leave"].outputs["artifacts"].iterdir())
+    for _ in range(2):
+        result = run(text.replace("SAID", ""))
+        assert (result.steps["leave"].outputs["artifacts"] / "outputs/x").read_text() == "1\n"
+    assert result.steps["leave"].log.read_text().startswith("Not run: ")
+
+
 def test_a_failure_ends_what_runs_unless_the_pipeline_goes_on() -> None:
     """Also a process that a command has left in the background."""
     text = """\

@@ -56,6 +56,7 @@ class ParallelForm(StepForm):
     logging_level: str | None = works(None)
     retry_settings: RetryForm | None = works(None)
     resources: ResourcesForm | None = works(None)
+    append_row_to: str | None = works(None, note="another place for that of `task`")
 
     @field_validator("mini_batch_size")
     @classmethod

@@ -10,6 +10,7 @@ from daskprs.agent.environment import ASSETS
 from daskprs.azure.bound import Bound, takes_path
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed
 from daskprs.azure.filled_text import words
+from daskprs.azure.step_form import ALL
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
@@ -91,12 +92,14 @@ class ParallelStep:
     def _append_row_to(self) -> Bound | None:
         """Return the output that rows go to, if there is one."""
         text = self._form.task.append_row_to if self._form.task else None
+        way = ("append_row_to",) if text is None else ("task", "append_row_to")
+        text = self._form.append_row_to if text is None else text
         if text is None:
             return None
-        one = self._reference(text, "task", "append_row_to")
+        one = self._reference(text, *way)
         if one.scope != "outputs" or one.of_parent or one.name not in self._outputs:
             told = f"{one} is no output of this step; {nearest_of(one.name, [*self._outputs])}"
-            raise _Wrong(told, "task", "append_row_to")
+            raise _Wrong(told, *way)
         return self._outputs[one.name]
 
     def _script(self) -> TaskForm | None:
@@ -157,7 +160,7 @@ class ParallelStep:
             "mini_batch_size": form.mini_batch_size,
             "partition_keys": form.partition_keys,
             "process_count_per_node": form.max_concurrency_per_instance,
-            "node_count": (form.resources.instance_count if form.resources else None) or NODES,
+            "node_count": self._node_count(),
             "logging_level": form.logging_level or "INFO",
             "allowed_failed_count": _given(form.mini_batch_error_threshold, -1),
             "run_max_try": TRIES if retries is None else retries + 1,
@@ -174,6 +177,10 @@ class ParallelStep:
         elif form.mini_batch_size is None and data.type not in TABLES:
             options["mini_batch_size"] = FILES
         return {name: value for name, value in options.items() if value is not None}
+
+    def _node_count(self) -> int | None:
+        count = self._form.resources.instance_count if self._form.resources else None
+        return None if count == ALL else count or NODES
 
     def _variables(self) -> dict[str, str]:
         variables = dict(self._form.environment_variables or {})

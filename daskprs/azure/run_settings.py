@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from daskprs.yaml_files.document import Loc
     from daskprs.yaml_files.mistakes import Mistake
 
-LEFT_ALONE = {"inputs", "outputs", "component", "command", "input_data", "code"}
+LEFT_ALONE = {"inputs", "outputs", "component", "command", "input_data", "code", "append_row_to"}
 TEXTS_OF_A_TASK = {"program_arguments", "args", "append_row_to", "code"}
 """Keys whose expressions are filled in later, or mean the step."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, field_validator
 
 from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
 from daskprs.yaml_files.form import Form, without_effect, works
@@ -53,13 +53,25 @@ class StepForm(Form):
     is_deterministic: bool | None = works(None, note="default true: results are reused")
 
 
+ALL = -1
+"""As many nodes as there are."""
+
+
 class ResourcesForm(Form):
     """``resources``."""
 
-    instance_count: int | None = works(None, note="nodes of the cluster for a parallel step", ge=1)
+    instance_count: int | None = works(None, note="nodes for a parallel step; -1: all")
     instance_type: Any = without_effect(HERE)
     properties: Any = without_effect(HERE)
     docker_args: Any = without_effect(HERE)
     shm_size: str | None = without_effect(HERE)
     locations: Any = without_effect(HERE)
     max_instance_count: Any = without_effect(HERE)
+
+    @field_validator("instance_count")
+    @classmethod
+    def _of_nodes(cls, given: int | None) -> int | None:
+        if given is not None and given < 1 and given != ALL:
+            msg = f"it has to be at least 1, or {ALL} for all nodes, not {given}"
+            raise ValueError(msg)
+        return given

@@ -182,7 +182,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("program_arguments: >-", "program_arguments: >-\n        'open", "No closing quotation"),
         ("percent 30", "percent 300", "--allowed_failed_percent 300: must be a number from 0 to"),
         ("./src", "./sources", "there is no folder"),
-        ("nodes: 2", "nodes: 0", "resources.instance_count: input should be greater than or"),
+        ("nodes: 2", "nodes: 0", "resources.instance_count: it has to be at least 1, or -1"),
         ("parent.inputs.nodes", "parent.inputs.node", "cannot stand here; inputs of the pipeline"),
         ("words: a b", "words: ${{parent.jobs.prep.outputs.o}}", "there is no step 'prep'"),
         ("words: a b", "words: ${{parent.jobs.score.outputs.rows}}", "score → score"),
@@ -361,6 +361,17 @@ def test_what_has_no_effect_is_said_once_by_reason() -> None:
     assert any(
         "warning: jobs.score.task.program_arguments: --resource_monitor" in one for one in notices
     )
+
+
+def test_all_nodes_and_another_place_for_rows(home: Path) -> None:
+    """As components that are published have them."""
+    text = SCORE.replace("nodes: 2", "nodes: -1").replace("  append_row_to:", "append_row_to:")
+    made = task(read(text))
+    assert "node_count" not in made.options
+    assert made.options["append_row_file_name"] == "rows"
+    assert made.output_dir == home / "run/pipeline.outputs"
+    told = refused(text.replace("to: ${{outputs.rows}}", "to: ${{outputs.row}}"))
+    assert told.startswith("p.yml:28:20: jobs.score.append_row_to: ${{outputs.row}} is no output")
 
 
 def test_keys_win_over_a_size(home: Path) -> None:

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.consumption import DatasetConsumptionConfig
     from daskprs.azure.v1.data_reference import DataReference
     from daskprs.azure.v1.dataset import FileDataset, TabularDataset
-    from daskprs.azure.v1.dataset_factory import Dataset
+    from daskprs.azure.v1.dataset_factory import (
+        Dataset,
+        FileDatasetFactory,
+        TabularDatasetFactory,
+    )
     from daskprs.azure.v1.datastore import DataPath, Datastore
     from daskprs.azure.v1.environment import (
         DEFAULT_CPU_IMAGE,
@@ -59,7 +63,7 @@ _NAMES = {
     "consumption": ("DatasetConsumptionConfig",),
     "data_reference": ("DataReference",),
     "dataset": ("FileDataset", "TabularDataset"),
-    "dataset_factory": ("Dataset",),
+    "dataset_factory": ("Dataset", "FileDatasetFactory", "TabularDatasetFactory"),
     "datastore": ("DataPath", "Datastore"),
     "environment": (
         "CondaDependencies",
@@ -110,6 +114,7 @@ __all__ = [
     "Environment",
     "Experiment",
     "FileDataset",
+    "FileDatasetFactory",
     "InteractiveLoginAuthentication",
     "Model",
     "MsiAuthentication",
@@ -134,6 +139,7 @@ __all__ = [
     "StepRun",
     "StepSequence",
     "TabularDataset",
+    "TabularDatasetFactory",
     "Workspace",
 ]
 

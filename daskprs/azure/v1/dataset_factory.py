@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskprs.azure.v1.column_types import delimited_reading, dtypes_of, refuse_types_of_parquet
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
-from daskprs.azure.v1.datastore import DataPath
+from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import UsageError
 from daskprs.inputs.discover import discover
 from daskprs.inputs.partition_format import PartitionFormat
@@ -162,11 +164,21 @@ class TabularDatasetFactory:
     def register_pandas_dataframe(
         dataframe: pd.DataFrame, target: Any = None, name: str | None = None, **_: Any
     ) -> TabularDataset:
-        """Return a frame as a table; it is not written to the target."""
-        del target
-        made = TabularDataset(dataframe, {})
-        made.name = name
-        return made
+        """Return a frame as a table: written as Parquet to a target, and registered by its name.
+
+        Without a target it stays in memory.
+        """
+        if target is None:
+            made = TabularDataset(dataframe, {})
+            made.name = name
+            return made
+        path = target.path() if isinstance(target, Datastore) else DataPath(*target)
+        folder = Path(path.place) / secrets.token_hex(8)
+        folder.mkdir(parents=True)
+        dataframe.to_parquet(folder / "part-00000.parquet", index=False)
+        made = TabularDatasetFactory.from_parquet_files(str(folder))
+        workspace = path.datastore.workspace
+        return made if workspace is None or name is None else made.register(workspace, name)
 
 
 class Dataset:

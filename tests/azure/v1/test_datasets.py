@@ -97,6 +97,7 @@ def test_parquet_json_lines_and_frames_are_tables_too(store: Datastore) -> None:
     lines = Dataset.Tabular.from_json_lines_files((store, "lines")).to_pandas_dataframe()
     assert lines.to_dict("list") == {"n": [1, 2]}
     frame = Dataset.Tabular.register_pandas_dataframe(parquet, (store, "x"), "frame")
+    assert Dataset.get_by_name(Workspace(root="store"), "frame").record() == frame.record()
     assert frame.take(1).to_pandas_dataframe()["t"].tolist() == ["x"]
     assert frame.partition_by(["t"]).get_partition_key_values() == [{"t": "x"}, {"t": "y"}]
 
@@ -175,8 +176,8 @@ def test_registered_datasets_and_computes_are_found_by_their_names(store: Datast
     table = Dataset.Tabular.from_parquet_files((store, "d.parquet")).register(ws, "table")
     again = Dataset.get_by_name(Workspace(root="store"), "table")
     assert (type(again), again.name, again.record()) == (type(table), "table", table.record())
-    frame = Dataset.Tabular.register_pandas_dataframe(table.to_pandas_dataframe(), store, "frame")
-    assert frame.register(ws, "frame") is ws.datasets["frame"]
+    few = table.take(1)
+    assert few.register(ws, "few") is ws.datasets["few"]
     assert "cpu" not in ws.compute_targets
     sizes = AmlCompute.provisioning_configuration(vm_size="STANDARD_D2_V2", max_nodes=2)
     compute = ComputeTarget.create(ws, "cpu", sizes)

@@ -137,6 +137,8 @@ class SeparateNodes:
         self.hub.call("sh", "-ec", f"ip link add bridge type bridge; {self._up('bridge', 1)}")
         ours = f"dprs{os.getpid()}"
         _ip("link", "add", ours, "type", "veth", "peer", "driver", "netns", str(self.hub.pid))
+        # By itself it goes some time after its other end, and the next test takes the same name.
+        self._stack.callback(_ip, "link", "del", ours)
         self.hub.call("ip", "link", "set", "driver", "up", "master", "bridge")
         _ip("addr", "add", f"{self._net}.254/24", "dev", ours)
         _ip("link", "set", ours, "up")

@@ -263,8 +263,8 @@ def _sampled(files: Sequence[InputFile], encoding: str) -> list[dict[str, Any]]:
 
 
 def _dtype_of(column: pd.Series) -> str:
-    if column.dtype == object:
-        return OBJECT
+    if column.dtype == object:  # before pandas 3, text is so, too
+        return "str" if set(map(type, column.dropna())) == {str} else OBJECT
     return "str" if isinstance(column.dtype, pd.StringDtype) else str(column.dtype)
 
 

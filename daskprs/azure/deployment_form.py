@@ -41,6 +41,15 @@ def _shape(value: Any) -> str:
     return "mapping" if isinstance(value, dict | Form) else "text"
 
 
+def _named(value: Any) -> Any:
+    """Refuse what is written out where a file is to be named."""
+    if isinstance(value, dict):
+        msg = "write it into a file of its own, and name that file here"
+        raise ValueError(msg)  # noqa: TRY004 - one that pydantic collects
+    return value
+
+
+NamedFile = Annotated[str, BeforeValidator(_named)]
 Text = Annotated[str, Tag("text")]
 MAPPING = Tag("mapping")
 SHAPE = Discriminator(_shape)
@@ -152,8 +161,8 @@ class PipelineDeployment(Form):
     description: str | None = without_effect(LABEL)
     tags: dict[str, Any] | None = without_effect(LABEL)
     properties: dict[str, Any] | None = without_effect(LABEL)
-    component: str | None = works(None, "the file of a pipeline component, or an asset")
-    job_definition: str | None = works(None, "the file of a pipeline job, or an asset")
+    component: NamedFile | None = works(None, "the file of a pipeline component, or an asset")
+    job_definition: NamedFile | None = works(None, "the file of a pipeline job, or an asset")
     environment: Any = without_effect(PYTHON)
     compute: str | None = without_effect(HERE)
     settings: SettingsForm | None = works(None)

@@ -377,6 +377,15 @@ def test_a_deployment_of_a_pipeline_runs_it(home: Path) -> None:
         BatchDeployment.load("scoring/deployment.yml")
 
 
+def test_a_deployment_names_the_file_of_its_pipeline(home: Path) -> None:
+    """One that is written out in the deployment is told to be put into a file."""
+    text = OF_A_PIPELINE.replace("component: pipeline.yml", "component: {type: pipeline, jobs: {}}")
+    (home / "scoring" / "deployment.yml").write_text(text)
+    done = invoke("scoring/deployment.yml", "--input", "letters=data")
+    assert done.exit_code == 2
+    assert "component: write it into a file of its own, and name that file here" in done.stderr
+
+
 JOB = """
 type: pipeline
 experiment_name: marks

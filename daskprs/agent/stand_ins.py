@@ -21,10 +21,14 @@ SDK = "daskprs.azure.v1"
 """Has what scripts import from ``azureml``; only a script that asks for it loads it."""
 
 
-def _missing(name: str) -> Any:
+def _of_mltable(name: str) -> Any:
+    if name == "load":
+        from daskprs.inputs.mltable.load import load  # with pandas: most scripts only import us
+
+        return load
     msg = (
         f"mltable.{name}: the mltable package is not installed, and daskprs does not need it to "
-        "read a table: give the path of the data to the job instead."
+        "read a table: give the path of the data to the job instead, or use mltable.load(path)."
     )
     raise AttributeError(msg)
 
@@ -44,7 +48,7 @@ def _of_sdk(name: str) -> Any:
 
 
 def _fill_mltable(module: types.ModuleType) -> None:
-    module.__getattr__ = _missing  # type: ignore[method-assign]
+    module.__getattr__ = _of_mltable  # type: ignore[method-assign]
 
 
 def _nothing(module: types.ModuleType) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib.util
 import io
 import json
 import pickle
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from mltables import mltable, rows_of
 
 import daskprs
+from daskprs.agent.stand_ins import StandIns
 from daskprs.errors import InputError, LoadError, OptionError, YamlError
 from daskprs.inputs.carried import FarReader
 from daskprs.inputs.mltable import form
@@ -838,6 +840,27 @@ transformations:
         "MLTable:5:11: transformations[2].filter: 'age > \"x\"': age is a number"
     )
     assert told[2].startswith("MLTable:6:11: transformations[3].filter: invalid syntax")
+
+
+def test_scripts_load_an_mltable_without_its_package(tmp_path: Path) -> None:
+    """All of its rows, or the paths of a list of files; what else the package has is refused."""
+    spec = StandIns().find_spec("mltable", None)
+    assert spec is not None
+    package = importlib.util.module_from_spec(spec)
+    StandIns().exec_module(package)
+    files: dict[str, str | bytes] = {"a.csv": "n\n1\n2\n", "b.csv": "n\n"}
+    rows = package.load(
+        mltable(tmp_path, "paths: [{pattern: ./*.csv}]\ntransformations: [read_delimited]\n", files)
+    )
+    assert rows.to_pandas_dataframe().to_dict("list") == {"n": [1, 2]}
+    assert rows.show(1)["n"].tolist() == [1]
+    paths = package.load(mltable(tmp_path, "paths: [{pattern: ./*.csv}]\n", files))
+    names = [Path(one).name for one in paths.to_pandas_dataframe()["Path"]]
+    assert names == ["a.csv", "b.csv"]
+    with pytest.raises(InputError, match="no MLTable in"):
+        package.load(tmp_path)
+    with pytest.raises(AttributeError, match=r"mltable.from_paths: .*use mltable.load"):
+        package.from_paths([])
 
 
 def test_the_page_names_every_transformation_and_option() -> None:

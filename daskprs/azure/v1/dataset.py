@@ -182,14 +182,11 @@ class TabularDataset(AbstractDataset):
         """Return all rows, with the types that `run` would get them with."""
         import pandas as pd
 
+        from daskprs.inputs.whole_table import whole_table  # it imports pandas, too
+
         if isinstance(self.data, pd.DataFrame):
             return self.data
-        with _opened(self) as source:
-            reader = cast("TableSource", source).reader()
-            frames = [reader.load(one) for one in source.mini_batches()]
-            reader.close()
-        filled = [one for one in frames if len(one)]
-        return pd.concat(filled or frames, ignore_index=True)
+        return whole_table(self.data, RunOptions.from_names(**self.reading).reading())
 
     def columns_of_files(self) -> list[str]:
         """Return the names of the columns that stand in the files."""

@@ -109,8 +109,8 @@ class StepRun:
         return {"runId": self.id, "status": COMPLETED, "outputDatasets": datasets}
 
     def get_metrics(self, **_: Any) -> dict[str, Any]:
-        """Return what its script has logged."""
-        return metrics_in(self.folder)
+        """Return what its script has logged; of a result that was taken, when that was made."""
+        return metrics_in(self.folder if self.result is None else Path(self.result.job_dir))
 
     def get_status(self) -> str:
         """Return how it ended; one that failed has raised instead."""

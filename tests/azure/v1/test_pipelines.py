@@ -251,16 +251,21 @@ def test_the_log_of_the_driver_is_where_azure_has_it() -> None:
 
 
 def test_a_pipeline_reuses_what_its_steps_have_done_unless_it_is_told_not_to() -> None:
-    """Each step says whether it did."""
+    """Each step says whether it did, and what was logged when the result was made."""
+    Path("code/style.py").write_text(
+        "from azureml.core import Run\n"
+        "def run(paths): Run.get_context().log('files', len(paths)); return paths\n"
+    )
     step = ParallelRunStep(
         "style-it", config(), [Dataset.File.from_files("code")], PipelineData("styled")
     )
     pipeline = Pipeline(steps=[[step]])
-    reused = [
-        next(pipeline.submit("e", progress=False, **more).get_steps()).is_reused
+    runs = [
+        next(pipeline.submit("e", progress=False, **more).get_steps())
         for more in ({}, {}, {"regenerate_outputs": True}, {"pipeline_parameters": {"nodes": 2}})
     ]
-    assert reused == [False, True, False, True]
+    assert [one.is_reused for one in runs] == [False, True, False, True]
+    assert [one.get_metrics() for one in runs] == [{"files": 3}] * 4
 
 
 def test_a_script_that_fails_ends_the_pipeline_with_what_it_wrote() -> None:

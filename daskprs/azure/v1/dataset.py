@@ -217,9 +217,10 @@ class TabularDataset(AbstractDataset):
         show_progress: bool = True,  # noqa: FBT001, FBT002 - the original's signature
         partition_as_file_dataset: bool = False,  # noqa: FBT001, FBT002 - the same
     ) -> TabularDataset:
-        """Return it as one that is partitioned by columns.
+        """Return it as one that is partitioned by columns, and registered by its name.
 
-        Nothing is written to the target: rows of a key are brought together when a step runs.
+        Nothing is written to the target: rows of a key are brought together when a step runs. It
+        is a datastore, or one with a path on it, and says in which workspace the name is known.
 
         Raises
         ------
@@ -227,7 +228,7 @@ class TabularDataset(AbstractDataset):
             With `partition_as_file_dataset`, since there are no files of the parts.
 
         """
-        del target, show_progress
+        del show_progress
         if partition_as_file_dataset:
             msg = (
                 "partition_as_file_dataset: the parts are not written as files here. Use "
@@ -236,6 +237,9 @@ class TabularDataset(AbstractDataset):
             raise UsageError(msg)
         one = TabularDataset(self.data, self.reading, partition_keys)
         one.name = name
+        datastore = target[0] if isinstance(target, tuple) else target
+        if name is not None and isinstance(datastore, Datastore) and datastore.workspace:
+            one.register(datastore.workspace, name)
         return one
 
 

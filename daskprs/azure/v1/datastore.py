@@ -78,6 +78,11 @@ class Datastore:
         return cls(workspace, datastore_name)
 
     @classmethod
+    def get_default(cls, workspace: Workspace) -> Datastore:
+        """Return the default datastore of a workspace."""
+        return cls(workspace)
+
+    @classmethod
     def register_azure_blob_container(
         cls, workspace: Workspace, datastore_name: str, container_name: str = "", **_: Any
     ) -> Datastore:

@@ -117,6 +117,8 @@ def test_a_table_by_its_keys_and_by_size() -> None:
         pd.DataFrame({"store": [1, 2, 1], "brand": ["x", "y", "x"]})
     )
     parts = sales.partition_by(["store", "brand"], target=(store, "parts"), name="parts")
+    kept = Dataset.get_by_name(Workspace(root="store"), "parts")
+    assert kept.partition_keys == ["store", "brand"]
     by_keys = ParallelRunStep("by-keys", config(partition_keys=["store"]), [parts])
     by_size = ParallelRunStep("by-size", config(mini_batch_size="1KB"), [sales])
     assert lines(by_keys.run(progress=False)) == [

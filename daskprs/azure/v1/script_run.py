@@ -15,7 +15,7 @@ from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.workspace import Workspace
 from daskprs.errors import UsageError
-from daskprs.pipeline_folder import PipelineFolder, ScriptFolder
+from daskprs.pipeline_folder import PipelineFolder, ScriptFolder, is_pipeline_folder
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -40,7 +40,7 @@ class Run:
     Attributes
     ----------
     id : str
-        The name of its folder.
+        The name of its folder; of a step, behind that of the run of the pipeline.
     input_datasets : dict
         Its named inputs: datasets, or paths of files that are mounted or downloaded.
 
@@ -53,7 +53,7 @@ class Run:
         inputs: dict[str, Any] | None = None,
         experiment_name: str | None = None,
     ) -> None:
-        self.id = f"OfflineRun_{secrets.token_hex(4)}" if folder is None else folder.name
+        self.id = f"OfflineRun_{secrets.token_hex(4)}" if folder is None else _id_of(folder)
         self.input_datasets = inputs or {}
         self._folder = folder
         self._workspace = workspace
@@ -117,7 +117,7 @@ class Run:
     @property
     def parent(self) -> Run | None:
         """The run of the pipeline that it is part of; None of another."""
-        if self._folder is None or not PipelineFolder(self._folder.parent).record.exists():
+        if self._folder is None or not is_pipeline_folder(self._folder.parent):
             return None
         return Run(self._folder.parent, self._workspace)
 
@@ -225,6 +225,11 @@ class Run:
         path = ScriptFolder(self._folder).artifacts / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+
+def _id_of(folder: Path) -> str:
+    parent = folder.parent
+    return f"{parent.name}-{folder.name}" if is_pipeline_folder(parent) else folder.name
 
 
 class _OfflineRun(Run):

@@ -161,6 +161,7 @@ def run(mini_batch):
     model = run_of_step.register_model("m", model_path="copies/text.txt", tags={"of": "text"})
     experiment = run_of_step.experiment
     known = Dataset.get_by_name(Workspace.from_config(), "words").name
+    print(run_of_step.id)
     return [f"{experiment.name} {known} {Path(Model.get_model_path('m')).read_text()[:3]}"]
 """
 TELLING = """
@@ -195,6 +196,8 @@ def test_scripts_ask_about_their_run_and_tell_it() -> None:
     run = experiment.submit(Pipeline(ws, [telling, asking]), progress=False)
     step = run.find_step_run("asking")[0]
     assert step.get_metrics() == {"size": 14}
+    printed = (step.folder / "logs/user/stdout/0/process000.stdout.txt").read_text()
+    assert f"{run.id}-asking\n" in printed
     assert (step.folder / "artifacts/copies/text.txt").read_text() == "one\ntwo\nthree\n"
     assert Model(ws, "m", tags=["of"]).path.read_text() == "one\ntwo\nthree\n"
     assert run.get_metrics() == {"words": {"rows": 2, "lines": 3, "told": "words"}}

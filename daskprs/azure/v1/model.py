@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.workspace import Workspace
 
 
+class Framework(StrEnum):
+    """What made a model: for people."""
+
+    CUSTOM = "Custom"
+    ONNX = "Onnx"
+    PYTORCH = "PyTorch"
+    SCIKITLEARN = "ScikitLearn"
+    TENSORFLOW = "TensorFlow"
+
+
 class Model:
     """A registered model: a copy of a file or folder in the folder of a workspace.
 
@@ -41,6 +52,8 @@ class Model:
         What it has to have: keys, or pairs of a key and a value.
 
     """
+
+    Framework = Framework
 
     name: str
     version: int

@@ -152,6 +152,8 @@ class Run:
         """Keep a metric that is a table: a dict of columns."""
         self.log(name, value, description)
 
+    log_accuracy_table = log_confusion_matrix = log_predictions = log_residuals = log_table
+
     def log_image(
         self, name: str, path: str | PathLike[str] | None = None, plot: Any = None, **_: Any
     ) -> None:
@@ -179,6 +181,19 @@ class Run:
         """Copy a folder to the artifacts of the run."""
         if self._folder is not None:
             shutil.copytree(path, self._artifact(name), dirs_exist_ok=True)
+
+    def get_file_names(self) -> list[str]:
+        """Return the names of its artifacts."""
+        if self._folder is None:
+            return []
+        root = ScriptFolder(self._folder).artifacts
+        return sorted(str(one.relative_to(root)) for one in root.rglob("*") if one.is_file())
+
+    def download_file(
+        self, name: str, output_file_path: str | PathLike[str] | None = None, **_: Any
+    ) -> None:
+        """Copy an artifact to a path, or by its name into the working directory."""
+        shutil.copy2(self._artifact(name), output_file_path or Path(name).name)
 
     def register_model(self, model_name: str, model_path: str | None = None, **told: Any) -> Model:
         """Register an artifact of the run, or a file or folder beside it, as a model."""

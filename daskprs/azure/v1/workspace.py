@@ -37,7 +37,7 @@ class Workspace:
     subscription_id, resource_group, workspace_name
         Without effect; `workspace_name` is its `name`.
     root : path
-        The folder of the default datastore.
+        The folder of the default datastore. What is registered is kept in ``.azureml`` in it.
     datastores : dict, optional
         Folders of other datastores, by name.
 

@@ -209,6 +209,9 @@ def test_scripts_ask_about_their_run_and_tell_it() -> None:
     with experiment.start_logging() as here:
         here.log_list("loss", [2, 1])
         here.log("loss", 0)
+        here.upload_file("outputs/text.txt", "text.txt")
+        here.download_file("outputs/text.txt", "copy.txt")
+    assert (here.get_file_names(), Path("copy.txt").stat().st_size) == (["outputs/text.txt"], 14)
     assert here.get_metrics("loss") == {"loss": [[2, 1], 0]}
     assert (here.experiment.name, here.get_status()) == ("asked", "Completed")
     with pytest.raises(ZeroDivisionError), here.child_run() as below:

@@ -161,7 +161,8 @@ def test_a_model_that_was_registered_is_found_by_its_name(monkeypatch: pytest.Mo
     """Through the workspace of the compute target, in whichever process it was registered."""
     Path("model.txt").write_text("model ")
     for tags in ({"a": "b"}, {"a": "c"}):
-        one = Model.register(Workspace(root="store"), "model.txt", "m", tags)
+        ws, kind = Workspace(root="store"), Model.Framework.CUSTOM
+        one = Model.register(ws, "model.txt", "m", tags, model_framework=kind)
     assert (one.id, one.tags) == ("m:2", {"a": "c"})
     Path("model.txt").unlink()
     ws = Workspace(root="store")

@@ -48,13 +48,16 @@ class CheckedScript:
     """The script in it, relative to it."""
     module: str | None = None
     pickled: bytes | None = None
+    data_folders: tuple[Path, ...] = ()
+    """Folders of data, which do not travel though they lie in the source directory."""
     _files: list[SourceFile] = field(default_factory=list)
     _digests: dict[str, str] = field(default_factory=dict)
 
     def look(self, exclude: Collection[Path]) -> None:
         """Find and hash the files that travel."""
         if self.root is not None:
-            self._files = source_files(self.root, exclude)
+            data = {path.resolve() for path in self.data_folders} - {self.root}
+            self._files = source_files(self.root, {*exclude, *data})
             self._digests = digests_of(self.root, self._files)
 
     def fingerprint(self) -> dict[str, Any]:

@@ -42,6 +42,8 @@ class Task:
     job_dir: Path | None = None
     output_dir: Path | str | None = None
     client: Client | str | None = None
+    data_folders: tuple[Path, ...] = ()
+    """Of datastores: they are no source, though they lie beside the script."""
 
     def with_variables(self, more: Mapping[str, str]) -> Task:
         """Return it with more environment variables of its agents."""
@@ -75,6 +77,7 @@ class Task:
             output_dir=self.output_dir,
             text=True,
         )
+        call.script.data_folders = self.data_folders
         self._refuse_missing_modules(call.script, call.options)
         return call
 

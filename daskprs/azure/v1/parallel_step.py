@@ -242,6 +242,7 @@ class ParallelRunStep(Step):
             job_dir=folder,
             output_dir=place,
             client=client,
+            data_folders=() if workspace is None else workspace.folders(),
         )
 
     # ---- what it is given ----

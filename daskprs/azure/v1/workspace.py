@@ -151,6 +151,10 @@ class Workspace:
             self._in_memory.pop(name, None)
             self.registry.keep_dataset(name, record)
 
+    def folders(self) -> tuple[Path, ...]:
+        """Return the folders of all datastores."""
+        return tuple(one.root for one in self.datastores.values())
+
     def get_default_datastore(self) -> Datastore:
         """Return the datastore that is the folder `root`, unless another was made the default."""
         return self.datastores[self._default]

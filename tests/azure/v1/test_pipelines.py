@@ -352,9 +352,11 @@ def test_an_experiment_runs_a_script_by_itself() -> None:
 def test_runs_in_the_folder_of_the_scripts_are_no_change_of_the_scripts() -> None:
     """Nor do they travel with them: a notebook lies beside its script, and runs where it lies."""
     Path("code/style.py").rename("style.py")
-    step = ParallelRunStep("style-it", config(source_directory="."), ["text.txt"])
+    ws = Workspace(root="store")
+    output = PipelineData("styled", ws.get_default_datastore())
+    step = ParallelRunStep("style-it", config(source_directory="."), ["text.txt"], output)
     script = PythonScriptStep("join.py", arguments=["--lines", "code", "--whole", "."])
     Path("code/join.py").rename("join.py")
-    pipeline = Pipeline(steps=[step, script])
+    pipeline = Pipeline(ws, steps=[step, script])
     reused = [next(pipeline.submit("e", progress=False).get_steps()).is_reused for _ in range(3)]
     assert reused == [False, False, True]  # the first run has written a file beside the script

@@ -7,19 +7,16 @@ events, each mini-batch ends committed or given up, once.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.accounts import Accounts
-from daskprs.core.actions import LeaseFailed, Remark, SlotAdded, SlotId, SlotsLost, Submit, Ticked
+from daskprs.core.actions import LeaseFailed, Remark, SlotAdded, SlotId, SlotsLost, Ticked
 from daskprs.core.backlog import Backlog
-from daskprs.core.elsewhere import CHOICES, Elsewhere
-from daskprs.core.flight import Flight
 from daskprs.core.fresh import Borne, Recovered, fresh
 from daskprs.core.init_rules import InitRules
-from daskprs.core.lease import Lease, LeaseReturned
-from daskprs.core.lease_sizes import UNKNOWN, LeaseSizes
-from daskprs.core.packed import Packed
+from daskprs.core.lease import LeaseReturned
+from daskprs.core.lease_sizes import LeaseSizes
+from daskprs.core.leasing import Leasing
 from daskprs.core.patience import Patience
 from daskprs.core.settling import NOT_BEGUN, Settling
 from daskprs.core.staff import Staff
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from daskprs.core.actions import Action, LedgerEvent
-    from daskprs.core.entry import Entry
     from daskprs.core.events import Standing
     from daskprs.core.limits import Limits
     from daskprs.core.mini_batch import MiniBatch
@@ -67,24 +63,27 @@ class Ledger:
         expected: int | None = None,
         first_process: Callable[[int], int] = lambda _: 0,
     ) -> None:
-        self._job_id = job_id
         self._expected = expected
-        self._sizes = LeaseSizes()
         self._init = InitRules(limits.init_timeout_s)
         self._staff = Staff(limits.gpus_per_process, first_process)
         self._patience = Patience(limits)
         self._accounts = Accounts(limits, self._patience)
         self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
         self._usable = Usable(self._init, self._staff)
-        self._flights: dict[int, Flight] = {}
-        self._slots: dict[SlotId, int | None] = {}
-        """Each slot with the lease that it works on."""
-        self._settling = Settling(
-            self._accounts, self._backlog, self._sizes, self._usable, self._slots
+        sizes = LeaseSizes()
+        self._leasing = Leasing(
+            job_id,
+            expected,
+            accounts=self._accounts,
+            backlog=self._backlog,
+            sizes=sizes,
+            usable=self._usable,
+            init=self._init,
+            staff=self._staff,
         )
-        self._leases = 0
+        self._slots, self._flights = self._leasing.slots, self._leasing.flights
+        self._settling = Settling(self._accounts, self._backlog, sizes, self._usable, self._slots)
         self._now_s = 0.0
-        self._elsewhere = Elsewhere((), {}, 0.0)
 
     @property
     def first_failure(self) -> Failure | None:
@@ -94,8 +93,7 @@ class Ledger:
     @property
     def work_s(self) -> float:
         """About how many seconds of work there are yet."""
-        left = self._left()
-        return self._sizes.work_s(UNKNOWN if left is None else left + len(self._flights))
+        return self._leasing.work_s
 
     def handle(self, event: LedgerEvent, now_s: float) -> list[Action]:
         """Take an event, and return what is to be done about it, in order.
@@ -163,7 +161,7 @@ class Ledger:
         self._usable.hear(returned, flight.slot)
         if self._accounts.over:
             return
-        self._wait_on(returned, flight)
+        self._leasing.go_on(returned, flight)
         if returned.vacant:
             self._staff.dismiss(flight.slot)
         elif len(flight.entries) == carried > 0 and init_failure is None:
@@ -208,26 +206,6 @@ class Ledger:
                 for entry in entries:
                     self._backlog.again(entry.suspected(len(entries), of_lost_worker=True))
 
-    # ---- what a lease brings back ----
-
-    def _wait_on(self, returned: LeaseReturned, flight: Flight) -> None:
-        """Go on waiting for what the agent still has, and give it more to do after that.
-
-        Nothing more where a long one has made it give work back.
-        """
-        slot, suspects = flight.slot, flight.of_suspects
-        running = flight.keep(returned.running)
-        if not running:
-            return
-        more: list[Entry] = []
-        busy = suspects or returned.recalled or not self._staff.process(slot)
-        if not busy and self._usable.is_good(slot):
-            size = self._sizes.next(self._elsewhere.slots, self._left())
-            rest = self._sizes.to_the_end(size, self._elsewhere.slots)
-            leaves = partial(self._elsewhere.leaves, slot=slot, choice=0)
-            more = self._backlog.take(max(0, size - len(running)), leaves, rest, innocent=True)
-        self._submit(slot, running, more, after=returned.lease_id)
-
     # ---- going on ----
 
     def _go_on(self) -> None:
@@ -236,65 +214,10 @@ class Ledger:
         hopeless = init.verdict(self._patience.elapsed_s)
         if hopeless is not None:
             accounts.abort(hopeless, accounts.first_failure or init.last)
-        self._feed()
+        self._leasing.feed(self._now_s)
         if not self._flights and not accounts.over:
             self._backlog.look_ahead()
         if self._backlog.exhausted and not accounts.over:
             accounts.judge_percent()
             if self._backlog.empty and not self._flights:
                 accounts.finish()
-
-    def _feed(self) -> None:
-        """Submit leases to the slots that are free; a retry prefers another node and slot."""
-        if not (free := [slot for slot, lease in self._slots.items() if lease is None]):
-            return
-        usable = self._usable.of(self._slots)
-        self._elsewhere = elsewhere = Elsewhere(usable, self._flights, self._now_s)
-        if (trial := self._usable.on_trial(free, self._now_s)) is not None:
-            self._give(trial, 1, lambda _: False)
-        for choice in range(CHOICES):
-            for slot in usable:
-                if self._accounts.over or self._backlog.empty:
-                    return
-                if self._slots[slot] is None:
-                    size = self._sizes.next(len(usable), self._left())
-                    leaves = partial(elsewhere.leaves, slot=slot, choice=choice)
-                    self._give(slot, size, leaves, self._sizes.to_the_end(size, len(usable)))
-
-    def _give(
-        self, slot: SlotId, most: int, leaves: Callable[[Entry], bool], to_the_end: int = 0
-    ) -> None:
-        work = self._backlog.take(most, leaves, to_the_end)
-        if work and not self._accounts.over:
-            self._submit(slot, {}, work)
-
-    def _left(self) -> int | None:
-        """Return how many mini-batches are to be leased yet, where that is known."""
-        if self._backlog.exhausted:
-            return len(self._backlog)
-        if self._expected is None:
-            return None
-        return max(1, self._expected - self._accounts.tally.drawn + len(self._backlog))
-
-    def _submit(
-        self, slot: SlotId, running: dict[int, Entry], work: list[Entry], after: int | None = None
-    ) -> None:
-        self._leases += 1
-        post = self._usable.post(slot) if after is None else None
-        entries = running | {entry.mini_batch.index: entry for entry in work}
-        lease = Lease(
-            id=self._leases,
-            job_id=self._job_id,
-            work=Packed(entry.assigned for entry in work),
-            prefetch=next(iter(entries.values())).lease_at_most is None,
-            continues=after,
-            node=slot.node,
-            slot=slot.number,
-            return_after_s=self._sizes.return_after_s(len(self._slots)),
-            post=post,
-            gpus=self._staff.gpus(slot),
-        )
-        self._init.begin(slot)
-        self._slots[slot] = lease.id
-        self._flights[lease.id] = Flight(slot, entries)
-        self._accounts.actions.append(Submit(lease, slot))

@@ -1,0 +1,149 @@
+"""Who works on what next: leases of what waits, for the slots that are free."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from daskprs.core.actions import Submit
+from daskprs.core.elsewhere import CHOICES, Elsewhere
+from daskprs.core.flight import Flight
+from daskprs.core.lease import Lease
+from daskprs.core.lease_sizes import UNKNOWN
+from daskprs.core.packed import Packed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs.core.accounts import Accounts
+    from daskprs.core.actions import SlotId
+    from daskprs.core.backlog import Backlog
+    from daskprs.core.entry import Entry
+    from daskprs.core.init_rules import InitRules
+    from daskprs.core.lease import LeaseReturned
+    from daskprs.core.lease_sizes import LeaseSizes
+    from daskprs.core.staff import Staff
+    from daskprs.core.usable import Usable
+
+
+class Leasing:
+    """Takes mini-batches out of the backlog, and puts them into flights.
+
+    Parameters
+    ----------
+    job_id
+        Stamped on leases.
+    expected
+        How many mini-batches there will be, where that is known beforehand.
+    accounts, backlog, sizes, usable, init, staff
+        Of the ledger.
+
+    """
+
+    def __init__(
+        self,
+        job_id: str,
+        expected: int | None,
+        *,
+        accounts: Accounts,
+        backlog: Backlog,
+        sizes: LeaseSizes,
+        usable: Usable,
+        init: InitRules,
+        staff: Staff,
+    ) -> None:
+        self.slots: dict[SlotId, int | None] = {}
+        """Each slot with the lease that it works on."""
+        self.flights: dict[int, Flight] = {}
+        """The leases that are out, by their ids."""
+        self._job_id = job_id
+        self._expected = expected
+        self._accounts = accounts
+        self._backlog = backlog
+        self._sizes = sizes
+        self._usable = usable
+        self._init = init
+        self._staff = staff
+        self._leases = 0
+        self._elsewhere = Elsewhere((), {}, 0.0)
+
+    @property
+    def work_s(self) -> float:
+        """About how many seconds of work there are yet."""
+        left = self._left()
+        return self._sizes.work_s(UNKNOWN if left is None else left + len(self.flights))
+
+    def feed(self, now_s: float) -> None:
+        """Submit leases to the slots that are free; a retry prefers another node and slot."""
+        free = [slot for slot, lease in self.slots.items() if lease is None]
+        if not free:
+            return
+        usable = self._usable.of(self.slots)
+        self._elsewhere = elsewhere = Elsewhere(usable, self.flights, now_s)
+        trial = self._usable.on_trial(free, now_s)
+        if trial is not None:
+            self._give(trial, 1, lambda _: False)
+        for choice in range(CHOICES):
+            for slot in usable:
+                if self._accounts.over or self._backlog.empty:
+                    return
+                if self.slots[slot] is None:
+                    size = self._sizes.next(len(usable), self._left())
+                    leaves = partial(elsewhere.leaves, slot=slot, choice=choice)
+                    self._give(slot, size, leaves, self._sizes.to_the_end(size, len(usable)))
+
+    def go_on(self, returned: LeaseReturned, flight: Flight) -> None:
+        """Go on waiting for what the agent still has, and give it more to do after that.
+
+        Nothing more where a long one has made it give work back.
+        """
+        slot, suspects = flight.slot, flight.of_suspects
+        running = flight.keep(returned.running)
+        if not running:
+            return
+        more: list[Entry] = []
+        busy = suspects or returned.recalled or not self._staff.process(slot)
+        if not busy and self._usable.is_good(slot):
+            size = self._sizes.next(self._elsewhere.slots, self._left())
+            rest = self._sizes.to_the_end(size, self._elsewhere.slots)
+            leaves = partial(self._elsewhere.leaves, slot=slot, choice=0)
+            more = self._backlog.take(max(0, size - len(running)), leaves, rest, innocent=True)
+        self._submit(slot, running, more, after=returned.lease_id)
+
+    def _give(
+        self, slot: SlotId, most: int, leaves: Callable[[Entry], bool], to_the_end: int = 0
+    ) -> None:
+        work = self._backlog.take(most, leaves, to_the_end)
+        if work and not self._accounts.over:
+            self._submit(slot, {}, work)
+
+    def _left(self) -> int | None:
+        """Return how many mini-batches are to be leased yet, where that is known."""
+        if self._backlog.exhausted:
+            return len(self._backlog)
+        if self._expected is None:
+            return None
+        return max(1, self._expected - self._accounts.tally.drawn + len(self._backlog))
+
+    def _submit(
+        self, slot: SlotId, running: dict[int, Entry], work: list[Entry], after: int | None = None
+    ) -> None:
+        self._leases += 1
+        post = self._usable.post(slot) if after is None else None
+        entries = running | {entry.mini_batch.index: entry for entry in work}
+        lease = Lease(
+            id=self._leases,
+            job_id=self._job_id,
+            work=Packed(entry.assigned for entry in work),
+            prefetch=next(iter(entries.values())).lease_at_most is None,
+            continues=after,
+            node=slot.node,
+            slot=slot.number,
+            return_after_s=self._sizes.return_after_s(len(self.slots)),
+            post=post,
+            gpus=self._staff.gpus(slot),
+        )
+        self._init.begin(slot)
+        self.slots[slot] = lease.id
+        self.flights[lease.id] = Flight(slot, entries)
+        self._accounts.actions.append(Submit(lease, slot))

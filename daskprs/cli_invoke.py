@@ -11,7 +11,7 @@ from daskprs.cli_assets import assets_of, with_assets
 from daskprs.cli_ends import every_end, show
 from daskprs.cli_help import AFTER_INVOKE
 from daskprs.cli_options import CONTEXT, pairs
-from daskprs.cli_surface import CommandLine
+from daskprs.cli_surface import CommandLine, PipelineCommand, lines, to_stderr
 from daskprs.option_help import HELP
 
 if TYPE_CHECKING:
@@ -75,6 +75,11 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
     help="The scheduler of a Dask cluster. Default: the cores of this machine.",
 )
 @click.option("--overwrite", is_flag=True, help=HELP["overwrite"])
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on in --job-dir with a deployment of a pipeline: what is Completed is kept.",
+)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.pass_context
 def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
@@ -88,7 +93,7 @@ def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
         given = Invocation({}, {}) if file is None else read_invocation(file, assets)
         document = Document.read(deployment)
         if is_of_pipeline(document.content):
-            _invoke_pipeline(document, assets, given, values)
+            _invoke_pipeline(ctx, document, assets, given, values)
         else:
             _invoke_model(ctx, deployment, assets, given, values)
 
@@ -102,6 +107,9 @@ def _invoke_model(
     outputs = [*pairs("--output", values.pop("outputs")).values(), *given.outputs.values()]
     if len(inputs) != 1 or len(outputs) > 1:
         message = "a deployment of a model has one --input, and one output, by --output-path"
+        raise click.UsageError(message)
+    if values.pop("resume"):
+        message = "a deployment of a model goes on by its folder: daskprs resume FOLDER"
         raise click.UsageError(message)
     quiet, changes = values.pop("quiet"), pairs("--set", values.pop("changes"))
     values["output_path"] = values["output_path"] or next(iter(outputs), None)
@@ -119,7 +127,11 @@ def _invoke_model(
 
 
 def _invoke_pipeline(
-    document: Document, assets: Assets, given: Invocation, values: dict[str, Any]
+    ctx: click.Context,
+    document: Document,
+    assets: Assets,
+    given: Invocation,
+    values: dict[str, Any],
 ) -> None:
     from daskprs.azure.pipeline import run_with
     from daskprs.azure.pipeline_deployment import pipeline_deployment_of
@@ -138,9 +150,9 @@ def _invoke_pipeline(
             overrides=(*deployed.overrides, *values.pop("changes")),
             inputs={**given.inputs, **_referred(values.pop("inputs"), assets)},
             outputs={**given.outputs, **pairs("--output", values.pop("outputs"))},
-            resume=False,
             accept_changes=(),
-            show=_nothing if quiet else _to_stderr,
+            show=lines(quiet=quiet),
+            surface=PipelineCommand(ctx),
             **values,
         )
     )
@@ -158,12 +170,4 @@ def _say_once(file: str, keys: Iterable[str]) -> None:
     """Say which keys mean nothing here."""
     names = ", ".join(keys)
     if names:
-        _to_stderr(f"daskprs: {file}: without effect here: {names}.")
-
-
-def _to_stderr(line: str) -> None:
-    click.echo(line, err=True)
-
-
-def _nothing(line: str) -> None:
-    """Show nothing."""
+        to_stderr(f"daskprs: {file}: without effect here: {names}.")

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from daskprs.cli_assets import assets_of, with_assets
 from daskprs.cli_ends import every_end, show
 from daskprs.cli_options import CONTEXT, pairs
-from daskprs.cli_surface import CommandLine
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from daskprs.cli_surface import PipelineCommand, lines
 
 SUFFIXES = (".yml", ".yaml")
 AFTER_PIPELINE = """\b
@@ -119,29 +114,8 @@ def run_pipeline_file(
                 inputs=pairs("--input", inputs),
                 outputs=pairs("--output", outputs),
                 accept_changes=[one.strip() for one in accept_changes.split(",") if one.strip()],
-                show=_nothing if quiet else _to_stderr,
-                surface=PipelineCommand(ctx, pipeline),
+                show=lines(quiet=quiet),
+                surface=PipelineCommand(ctx),
                 **values,
             )
         )
-
-
-class PipelineCommand(CommandLine):
-    """The surface of a pipeline that was started by a command."""
-
-    def __init__(self, ctx: click.Context, pipeline: str) -> None:
-        super().__init__(ctx)
-        self._words = [*ctx.command_path.split(), pipeline]
-
-    def resume(self, job_dir: Path) -> str:
-        """Return the whole command, to be pasted."""
-        return shlex.join([*self._words, "--resume", "--job-dir", str(job_dir)])
-
-
-def _to_stderr(line: str) -> None:
-    with suppress(OSError):  # where nobody can read it, the steps are done all the same
-        click.echo(line, err=True)
-
-
-def _nothing(line: str) -> None:
-    """Show nothing."""

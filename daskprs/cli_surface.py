@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+import click
 
 from daskprs.cli_options import flagged
 from daskprs.surface import command_to_resume
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    import click
-
     from daskprs.errors import Option
+
+OF_ONE_TIME = {"job_dir", "resume", "overwrite", "accept_changes"}
+"""Options of a pipeline that are others when it is gone on with."""
 
 
 class CommandLine:
@@ -28,3 +34,41 @@ class CommandLine:
     def resume(self, job_dir: Path) -> str:
         """Return the whole command, to be pasted."""
         return command_to_resume(job_dir, self._program)
+
+
+class PipelineCommand(CommandLine):
+    """The surface of a pipeline that was started by a command."""
+
+    def __init__(self, ctx: click.Context) -> None:
+        super().__init__(ctx)
+        self._words = [*ctx.command_path.split(), *_given(ctx)]
+
+    def resume(self, job_dir: Path) -> str:
+        """Return the whole command, to be pasted: a pipeline is told anew what it is given."""
+        return shlex.join([*self._words, "--resume", "--job-dir", str(job_dir)])
+
+
+def _given(ctx: click.Context) -> Iterator[str]:
+    """Yield the words of a command that are the same each time."""
+    for one in ctx.command.params:
+        value = ctx.params.get(one.name or "")
+        if not value or one.name in OF_ONE_TIME:
+            continue
+        if isinstance(one, click.Argument):
+            yield str(value)
+        elif isinstance(one, click.Option) and one.is_flag:
+            yield one.opts[0]
+        else:
+            for word in value if one.multiple else [value]:
+                yield from (one.opts[0], str(word))
+
+
+def to_stderr(line: str) -> None:
+    """Show a line; where nobody can read it, the steps are done all the same."""
+    with suppress(OSError):
+        click.echo(line, err=True)
+
+
+def lines(*, quiet: bool) -> Callable[[str], None]:
+    """Return what shows the lines of a pipeline, or nothing."""
+    return (lambda _: None) if quiet else to_stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -375,6 +376,21 @@ def test_a_deployment_of_a_pipeline_runs_it(home: Path) -> None:
     assert "--mini-batch-size: only for a deployment of a model" in done.stderr
     with pytest.raises(daskprs.UsageError, match="run it by daskprs invoke"):
         BatchDeployment.load("scoring/deployment.yml")
+
+
+def test_a_deployed_pipeline_that_failed_goes_on_by_the_command_that_is_told(home: Path) -> None:
+    """All that it was given is in it."""
+    text = PIPELINE.replace("for f in", f"test -e {home}/gate || exit 3; for f in")
+    (home / "scoring" / "pipeline.yml").write_text(text)
+    (home / "scoring" / "deployment.yml").write_text(OF_A_PIPELINE)
+    given = ("--input", "letters=data", "--input", "mark=x y", "--output", "scores=told")
+    failed = invoke("scoring/deployment.yml", *given)
+    assert failed.exit_code == 42
+    told = failed.stderr.rpartition("To go on: ")[2].splitlines()[0]
+    (home / "gate").touch()
+    done = CliRunner().invoke(main, shlex.split(told)[1:], prog_name="daskprs")
+    assert done.exit_code == 0, done.output
+    assert (home / "told" / "all").read_text() == "ax y\nbx y\n"
 
 
 def test_a_deployment_names_the_file_of_its_pipeline(home: Path) -> None:

@@ -60,4 +60,4 @@ def assets_of(values: dict[str, Any]) -> Assets:
             raise click.UsageError(message)
         told[sides[0]] = sides[1]
     known = Assets() if file is None else Assets.read(file)
-    return known.and_also(told, pairs("--datastore", values.pop("datastore")))
+    return known.and_also(told, pairs("--datastore", values.pop("datastore"), "NAME=FOLDER"))

@@ -106,7 +106,10 @@ def _invoke_model(
     inputs = [*values.pop("inputs"), *given.inputs.values()]
     outputs = [*pairs("--output", values.pop("outputs")).values(), *given.outputs.values()]
     if len(inputs) != 1 or len(outputs) > 1:
-        message = "a deployment of a model has one --input, and one output, by --output-path"
+        message = (
+            "a deployment of a model has one --input, for many files a folder or a glob in quotes, "
+            f"and one output, by --output-path. Here are {len(inputs)} and {len(outputs)}."
+        )
         raise click.UsageError(message)
     if values.pop("resume"):
         message = "a deployment of a model goes on by its folder: daskprs resume FOLDER"

@@ -113,13 +113,13 @@ def flagged(option: Option) -> str:
     return f"--{name}" if option.value is ... else f"--{name} {shlex.quote(value)}"
 
 
-def pairs(option: str, words: Iterable[str]) -> dict[str, str]:
-    """Return ``NAME=VALUE`` words as a dict."""
+def pairs(option: str, words: Iterable[str], form: str = "NAME=VALUE") -> dict[str, str]:
+    """Return words of this form as a dict."""
     found = {}
     for word in words:
         name, equals, value = word.partition("=")
         if not name or not equals:
-            message = f"{option} {word!r}: write NAME=VALUE"
+            message = f"{option} {word!r}: write {form}"
             raise click.UsageError(message)
         found[name] = value
     return found

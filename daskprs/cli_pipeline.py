@@ -111,7 +111,7 @@ def run_pipeline_file(
                 pipeline,
                 assets_of(values),
                 overrides=overrides,
-                inputs=pairs("--input", inputs),
+                inputs=pairs("--input", inputs, "NAME=VALUE, for an input of the pipeline"),
                 outputs=pairs("--output", outputs),
                 accept_changes=[one.strip() for one in accept_changes.split(",") if one.strip()],
                 show=lines(quiet=quiet),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 AUDIENCE = "https://ml.azure.com"
 FOLDER = "daskprs-endpoint"
+FORM = "NAME=FOLDER"
 MOST_BODY_KB = 256
 
 
@@ -33,14 +34,14 @@ MOST_BODY_KB = 256
     "roots",
     multiple=True,
     required=True,
-    metavar="NAME=FOLDER",
+    metavar=FORM,
     help="A folder that input may lie in: azureml://datastores/NAME/paths/, or its path.",
 )
 @click.option(
     "--output-root",
     "output_roots",
     multiple=True,
-    metavar="NAME=FOLDER",
+    metavar=FORM,
     help="A folder that callers may have output written to. Default: none, it stays with the job.",
 )
 @click.option(
@@ -92,8 +93,8 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
         if bool(values["certificate"]) != bool(values["key"]):
             msg = "serve: --certificate and --key are given together."
             raise OptionError(msg)
-        inputs = Roots(pairs("--root", values["roots"]))
-        outputs = Roots(pairs("--output-root", values["output_roots"]), "--output-root")
+        inputs = Roots(pairs("--root", values["roots"], FORM))
+        outputs = Roots(pairs("--output-root", values["output_roots"], FORM), "--output-root")
         _refuse_own_files_in(inputs, outputs, values)
         known = _deployments(files, values)
         named = [one.endpoint_name for one in known if one.endpoint_name]

@@ -13,7 +13,7 @@ import daskprs
 
 ROOT = Path(daskprs.__file__).parent
 LAYERS = [
-    {"errors", "late_names"},
+    {"errors", "late_names", "nearest"},
     {"core", "yaml_files"},
     {"interrupts", "job_folder", "job_lock", "pipeline_folder"},
     {"detachment", "pipeline_record"},

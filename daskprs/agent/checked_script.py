@@ -26,7 +26,7 @@ from daskprs.agent.snapshot import (
     source_files,
 )
 from daskprs.errors import Option, ScriptError
-from daskprs.inputs.nearest import nearest
+from daskprs.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.errors import Option, OptionError
-from daskprs.inputs.nearest import nearest
+from daskprs.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.assets import Assets
 from daskprs.azure.deployment import deployment_of
 from daskprs.azure.deployment_changes import changed
-from daskprs.azure.pipeline_deployment import is_of_pipeline
+from daskprs.azure.pipeline_deployment import is_of_pipeline, refuse_pipeline_itself
 from daskprs.azure.scoring import Places, scored
 from daskprs.errors import OptionError
 from daskprs.yaml_files.document import Document
@@ -150,6 +150,7 @@ class BatchDeployment:
         self = cls.__new__(cls)
         document = Document.read(path)
         if is_of_pipeline(document.content):
+            refuse_pipeline_itself(document)
             told = "it is a deployment of a pipeline: run it by daskprs invoke, or its pipeline by "
             place = document.place(("type",))
             refuse([Mistake(place, "type", f"{told}daskprs.azure.run_pipeline")])

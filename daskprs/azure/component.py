@@ -10,6 +10,7 @@ from daskprs.azure.command_form import CommandForm
 from daskprs.azure.parallel_form import ParallelForm
 from daskprs.azure.step_form import OldCode, StepForm
 from daskprs.errors import UsageError
+from daskprs.nearest import nearest
 from daskprs.yaml_files.document import Document, Loc, dotted
 from daskprs.yaml_files.form import Form, Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake
@@ -204,7 +205,7 @@ def _code(
         mistakes.append(source.mistake(str(error), *way))
         return None
     if not path.is_dir():
-        mistakes.append(source.mistake(f"there is no folder {path}", *way))
+        mistakes.append(source.mistake(f"there is no folder {path}.{nearest(path)}", *way))
     return path
 
 

@@ -51,6 +51,20 @@ def is_job(content: Any) -> bool:
     return is_of_component(content) and any(key in content for key in OF_A_JOB)
 
 
+def refuse_pipeline_itself(document: Document) -> None:
+    """Refuse a pipeline that is given where its deployment is meant.
+
+    Raises
+    ------
+    YamlError
+        With the way to run it.
+
+    """
+    if "jobs" in document.content:
+        told = way_to_run(document.content, Path(document.name).name)
+        refuse([Mistake(document.place(("jobs",)), "jobs", str(told))])
+
+
 def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeline:
     """Return the pipeline that a document deploys.
 
@@ -67,9 +81,7 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
         With every mistake in it.
 
     """
-    if "jobs" in document.content:
-        told = way_to_run(document.content, Path(document.name).name)
-        refuse([Mistake(document.place(("jobs",)), "jobs", str(told))])
+    refuse_pipeline_itself(document)
     form, mistakes = filled(PipelineDeployment, document.content, document)
     path = Path()
     given = {key: document.content.get(key) for key in OF_A_PIPELINE}

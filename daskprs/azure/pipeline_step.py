@@ -99,6 +99,8 @@ class StepMaker:
     def _check_script(self, step: Declared, script: str) -> None:
         """Look for the script of a step that cannot be checked as a whole."""
         root = step.code or step.source.base
+        if not root.is_dir():
+            return
         try:
             check_script(root / script if (root / script).is_file() else script, root)
         except UsageError as error:
@@ -110,6 +112,8 @@ class StepMaker:
         is_ready = not wiring.needs(step.name) and not step.wrong and wiring.is_there(step.name)
         ours = task.output_dir is not None and wiring.folder.path in Path(task.output_dir).parents
         changes = {"overwrite": True} if self._given.resume or ours else {}
+        if step.code is not None and not step.code.is_dir():
+            return  # that has been told, and all else would come of it
         try:
             task.check(with_data=is_ready, **changes)
         except UsageError as error:

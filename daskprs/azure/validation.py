@@ -70,9 +70,12 @@ def validate(
         Of a pipeline: values of its inputs.
 
     """
-    place = Path(path)
-    place = place / "MLTable" if place.is_dir() else place
-    name, warnings = "", list[str]()
+    place, name, warnings = Path(path), "", list[str]()
+    if place.is_dir():
+        place /= "MLTable"
+        if not place.exists():
+            told = f"{path}: in this folder is no MLTable. Name files: {Path(path) / '*.yml'}"
+            return Verdict("", [told], [])
     try:
         check = Check(Document.read(place), place, assets, inputs or {}, warnings)
         if not isinstance(check.document.content, dict):

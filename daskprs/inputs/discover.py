@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.errors import InputError
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.input_file import InputFile, is_url
-from daskprs.inputs.nearest import nearest
+from daskprs.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from daskprs.errors import YamlError
+from daskprs.nearest import nearest
 from daskprs.yaml_files.mistakes import Mistake, Place
 
 if TYPE_CHECKING:
@@ -61,7 +62,8 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             place = Place(name, 1, 1) if mark is None else self._place(mark)
-            msg = ", ".join(filter(None, (error.context, error.problem)))
+            what = ", ".join(filter(None, (error.context, error.problem)))
+            msg = f"it cannot be read as YAML: {what}"
             raise YamlError(str(Mistake(place, "", msg))) from error
         except yaml.YAMLError as error:
             raise YamlError(str(Mistake(Place(name, 1, 1), "", str(error)))) from error
@@ -86,7 +88,8 @@ class Document:
                 raise YamlError(msg)
             return cls(body.decode("utf-8-sig"), str(path))
         except (OSError, UnicodeDecodeError) as error:
-            msg = f"{path}: it cannot be read: {error}"
+            near = nearest(path) if isinstance(error, FileNotFoundError) else ""
+            msg = f"{path}: it cannot be read: {error}.{near}"
             raise YamlError(msg) from error
 
     def has(self, loc: Loc) -> bool:

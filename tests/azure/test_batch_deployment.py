@@ -447,3 +447,4 @@ def test_a_deployment_of_a_model_is_given_one_input(home: Path) -> None:
     done = invoke("scoring/deployment.yml", "--input", "data", "--input", "more")
     assert done.exit_code == 2
     assert "a deployment of a model has one --input" in done.stderr
+    assert "Here are 2 and 0." in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,6 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ),
         ("program_arguments: >-", "program_arguments: >-\n        'open", "No closing quotation"),
         ("percent 30", "percent 300", "--allowed_failed_percent 300: must be a number from 0 to"),
-        ("./src", "./sources", "there is no folder"),
         ("nodes: 2", "nodes: 0", "resources.instance_count: it has to be at least 1, or -1"),
         ("parent.inputs.nodes", "parent.inputs.node", "cannot stand here; inputs of the pipeline"),
         ("words: a b", "words: ${{parent.jobs.prep.outputs.o}}", "there is no step 'prep'"),
@@ -203,6 +203,13 @@ def test_what_cannot_be_run_is_refused(old: str, new: str, told: str) -> None:
     """The sentence says what would be right."""
     assert old in SCORE
     assert told in refused(SCORE.replace(old, new, 1))
+
+
+@pytest.mark.usefixtures("home")
+def test_of_a_folder_that_is_not_there_nothing_else_is_told() -> None:
+    """That the script in it is missing comes of it."""
+    said = refused(SCORE.replace("./src", "./scr", 1))
+    assert re.fullmatch(r".*: jobs.score.task.code: there is no folder .*scr. Did .*src'\?", said)
 
 
 @pytest.mark.usefixtures("home")

@@ -329,8 +329,10 @@ def test_whatever_a_file_holds_there_is_a_verdict(text: str, picks: list[Any]) -
 
 def test_several_files_are_checked_in_one_go() -> None:
     """One that is wrong decides."""
-    done = validate("endpoint.yml", "command.yml", "nowhere.yml")
+    done = validate("endpoint.yml", "command.yml", "endpont.yml", "src")
     assert done.exit_code == 2
     assert "endpoint.yml: nothing is wrong with this batch endpoint" in done.stdout
     assert "command.yml:4:10: command: " in done.stdout
-    assert "nowhere.yml: it cannot be read" in done.stdout
+    assert "endpont.yml: it cannot be read" in done.stdout
+    assert "Did you mean 'endpoint.yml'" in done.stdout
+    assert "src: in this folder is no MLTable. Name files: src/*.yml\n" in done.stdout

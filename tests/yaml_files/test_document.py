@@ -47,7 +47,7 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     ("text", "told"),
     [
         ("a: 1\nb: 2\na: 3\n", "p.yml:3:1: a: this key is in line 1 already"),
-        ("a: [1, 2\n", "p.yml:2:1: "),
+        ("a: [1, 2\n", "p.yml:2:1: it cannot be read as YAML: "),
         ("a: &a\n  b: *a\n", "its aliases make it grow without bounds"),
         (LAUGHS, "its aliases make it grow without bounds"),
         ("? [a]\n: 1\n", "a key has to be text"),

@@ -16,9 +16,9 @@ from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
 from daskprs.inputs.discover import discover
 from daskprs.inputs.input_file import is_url
-from daskprs.inputs.nearest import WILDCARDS
 from daskprs.inputs.open import open_source
 from daskprs.inputs.path_columns import PATH
+from daskprs.nearest import WILDCARDS
 from daskprs.options import RunOptions
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import Step
 from daskprs.errors import DaskprsError, OptionError
-from daskprs.inputs.nearest import nearest
 from daskprs.job_folder import JobFolder, default_path
+from daskprs.nearest import nearest
 from daskprs.pipeline_folder import PipelineFolder
 
 if TYPE_CHECKING:

@@ -182,6 +182,9 @@ def test_what_cannot_be_served_is_refused_before_anything_is(tmp_path: Path) -> 
     hello, bye, root = str(tmp_path / "hello.yml"), str(tmp_path / "bye.yml"), f"data={tmp_path}"
     assert "no tokens are given" in refused(tmp_path, hello, "--root", root, token="")
     assert "--root a=/none" in refused(tmp_path, hello, "--root", "a=/none")
+    assert "write NAME=FOLDER" in refused(tmp_path, hello, "--root", str(tmp_path))
+    tmp_path.joinpath("pipe.yml").write_text("type: pipeline\njobs: {}\n")
+    assert "daskprs run pipe.yml" in refused(tmp_path, str(tmp_path / "pipe.yml"), "--root", root)
     assert "hello, bye" in refused(tmp_path, hello, bye, "--root", root, "--default", "third")
     assert "different names" in refused(tmp_path, hello, hello, "--root", root)
     assert "cannot be served" in refused(tmp_path, hello, "--root", root, "--host", "203.0.113.1")

@@ -23,8 +23,10 @@ class Bound(NamedTuple):
     type: str | None = None
     """As files call it."""
     is_path: bool = False
-    maker: str | None = None
-    """The step that makes what lies there."""
+    makers: tuple[str, ...] = ()
+    """The steps that make what lies there."""
+    may_be_old: bool = False
+    """Whether something lies there already, and it is known by the place alone who makes it."""
 
     @property
     def is_unknown(self) -> bool:

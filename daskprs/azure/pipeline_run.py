@@ -146,8 +146,9 @@ class PipelineRun:
         if any(self._status[name] != COMPLETED for name in step.needs):
             return False
         for name, bound in step.inputs.items():
-            if bound.is_path and bound.maker is not None and not bound.path.exists():
-                told = f"the step {bound.maker!r} has not written {bound.path}"
+            if bound.is_path and bound.makers and not bound.path.exists():
+                steps = " or ".join(map(repr, bound.makers))
+                told = f"the step {steps} has not written {bound.path}"
                 self._fail(step.name, f"its input {name!r} is not there: {told}")
                 return False
         return True

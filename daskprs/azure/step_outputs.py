@@ -64,7 +64,7 @@ class StepOutputs:
         if step.component is not None:
             self._values.refuse_undeclared(step, "outputs", step.given_outputs, list(declared))
         names = [*declared, *(name for name in step.given_outputs if name not in declared)]
-        return {name: self._one(step, name)._replace(maker=step.name) for name in names}
+        return {name: self._one(step, name)._replace(makers=(step.name,)) for name in names}
 
     def word(self, step: Declared, one: Reference, output: str = "") -> str | None:
         """Return what an expression of one word stands for in a step; None for any other."""

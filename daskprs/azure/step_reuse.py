@@ -86,7 +86,7 @@ class StepReuse:
         for kind, bounds in (("input", step.inputs), ("output", step.outputs)):
             for name, bound in bounds.items():
                 named = bound.is_path and self._folder.is_named_in(bound.path)
-                if named and (kind == "output" or bound.maker is not None):
+                if named and (kind == "output" or bound.makers):
                     moved[str(bound.path)] = f"{{{kind}.{name}}}"
         return moved
 

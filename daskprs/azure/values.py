@@ -54,7 +54,7 @@ class Values:
 
     def existing(self, bound: Bound, source: Source, *way: str) -> Bound:
         """Return a value; a path that no step makes has to be there."""
-        if bound.is_path and bound.maker is None and not bound.is_unknown:
+        if bound.is_path and not bound.makers and not bound.is_unknown:
             if not bound.path.exists():
                 told = f"there is no file or folder {bound.path}.{nearest(bound.path)}"
                 self.wrong(told, source, *way)

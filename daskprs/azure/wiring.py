@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.azure.bound import Bound, as_type, takes_path, unknown
@@ -77,6 +76,8 @@ class Wiring:
         self._asked: set[str] = set()
         for name in steps:
             self.inputs_of(name)
+        for name in steps:
+            self._take_what_is_there(name)
 
     def inputs_of(self, name: str) -> dict[str, Bound]:
         """Return the inputs of a step.
@@ -97,7 +98,7 @@ class Wiring:
 
     def needs(self, name: str) -> set[str]:
         """Return the steps that have to be done before."""
-        return {one.maker for one in self.inputs_of(name).values() if one.maker is not None}
+        return {maker for one in self.inputs_of(name).values() for maker in one.makers}
 
     def shares(self, name: str) -> bool:
         """Say whether others write where a step writes, or it reads there."""
@@ -161,24 +162,54 @@ class Wiring:
             return self._default(step, name, below, kind)
         way = ("inputs", name, *(("path",) if form else ()))
         bound = self._value(step, text, way) if isinstance(text, str) else Bound(text)
-        if bound.is_path or bound.value is None or not (takes_path(kind) or form):
-            return bound._replace(type=kind or bound.type)
-        place, makers = self._makers(step, str(bound.value))
-        if makers:
-            maker = bound.maker or next((one for one in makers if one != step.name), None)
-            return Bound(str(place), kind, is_path=True, maker=maker)
-        path = self._values.path(str(bound.value), kind, step.source, *way)
-        return self._values.existing(path._replace(maker=bound.maker), step.source, *way)
+        bound = bound._replace(type=kind or bound.type)
+        if bound.value is None or not (bound.is_path or takes_path(kind) or form):
+            return bound
+        if bound.is_path and (bound.makers or bound.is_unknown):
+            return bound
+        return self._made(step, bound) or self._there(step, bound, way)
 
-    def _makers(self, step: Declared, text: str) -> tuple[Path, list[str]]:
-        """Return where a path leads, and the steps in whose outputs it lies."""
+    def _made(self, step: Declared, bound: Bound) -> Bound | None:
+        """Return a path with the steps in whose outputs it lies; None where it lies in none."""
         try:
-            place = self.assets.place(text, step.source.base, self.folder.datastore).absolute()
+            place = self.assets.place(bound.text or "", step.source.base, self.folder.datastore)
         except UsageError:
-            return Path(), []  # it is told where nobody makes it
-        if place.exists() and not self.folder.is_named_in(place):
-            return place, []
-        return place, makers_of(place, self.outputs_of)
+            return None  # it is told where nobody makes it
+        place = place.absolute()
+        makers = makers_of(place, self.outputs_of)
+        if not makers:
+            return None
+        others = dict.fromkeys([*bound.makers, *(one for one in makers if one != step.name)])
+        return Bound(
+            str(place),
+            bound.type,
+            is_path=True,
+            makers=tuple(others),
+            may_be_old=not bound.makers and place.exists() and not self.folder.is_named_in(place),
+        )
+
+    def _there(self, step: Declared, bound: Bound, way: tuple[str, ...]) -> Bound:
+        """Return a path that no step makes: it has to be there."""
+        is_output = any(one.value == bound.value for one in self._ports.outputs.values())
+        if bound.is_path and (self._broken or not is_output):  # an input has been looked at
+            return bound
+        path = self._values.path(str(bound.value), bound.type, step.source, *way)
+        return self._values.existing(path._replace(makers=bound.makers), step.source, *way)
+
+    def _take_what_is_there(self, name: str) -> None:
+        """Have a step wait for nobody who waits for it, where what it reads is there already."""
+        for port, bound in self._inputs_of[name].items():
+            if bound.may_be_old:
+                makers = tuple(one for one in bound.makers if name not in self._all_before(one))
+                self._inputs_of[name][port] = bound._replace(makers=makers)
+
+    def _all_before(self, name: str) -> set[str]:
+        """Return the steps that have to be done before one."""
+        found = list(self.needs(name))
+        for one in found:  # it grows while it is walked through
+            needed = self.needs(one) if one in self._steps else ()
+            found += [more for more in needed if more not in found]
+        return {*found}
 
     def _default(
         self, step: Declared, name: str, below: InputForm | None, kind: str | None
@@ -205,9 +236,9 @@ class Wiring:
             one = only_reference(parts)
             if one is not None:
                 return self._referred(one)
-            makers = [self._referred(one).maker for one in references(parts)]
+            makers = [maker for one in references(parts) for maker in self._referred(one).makers]
             text = filled_in(parts, lambda one: self._referred(one).text)
-            return Bound(text, maker=next(filter(None, makers), None))
+            return Bound(text, makers=tuple(dict.fromkeys(makers)))
         except ExpressionError as error:
             self._values.wrong(error, step.source, *way)
             return unknown()
@@ -224,7 +255,7 @@ class Wiring:
                 raise ExpressionError(msg)
             return named(one, known)
         if one.step in self._broken:
-            return unknown()._replace(maker=one.step)
+            return unknown()._replace(makers=(one.step,))
         if one.step not in self._steps:
             msg = f"{one}: there is no step {one.step!r}; {nearest_of(one.step, [*self._steps])}"
             raise ExpressionError(msg)

@@ -481,6 +481,27 @@ def test_an_output_of_the_pipeline_is_that_of_one_step() -> None:
     assert told.startswith("p.yml:4:32: jobs.b.outputs.o: ${{parent.outputs.all}} is where 'a.o' ")
 
 
+def test_what_lies_in_outputs_waits_for_all_who_write_there(home: Path) -> None:
+    """Whether or not an earlier run has left something; but nobody waits for who waits for him."""
+    text = """\
+outputs: {last: , none: }
+jobs:
+  first: {command: x, inputs: {i: {path: ./all/raw}}, outputs: {o: {path: ./all}}}
+  second: {command: x, outputs: {o: {path: ./all/b}, last: "${{parent.outputs.last}}"}}
+  third: {command: x, inputs: {i: {path: ./all/b}, l: {path: "${{parent.outputs.last}}"}}}
+  fourth: {command: x, inputs: {i: {path: ./all/d}}, outputs: {o: {path: ./all/raw}}}
+"""
+    (home / "all/raw").mkdir(parents=True)
+    (home / "all/d").mkdir()
+    for _ in range(2):
+        needs = {name: step.needs for name, step in read(text).steps.items()}
+        assert (needs["third"], needs["fourth"]) == ({"first", "second"}, {"first"})
+        assert needs["first"] == needs["second"] == set()
+        (home / "all/b").mkdir(exist_ok=True)
+    told = refused(text.replace('l: {path: "${{parent.outputs.last', 'l: {path: "${{outputs.none'))
+    assert "p.yml:5:62: jobs.third.inputs.l.path: there is no file or folder" in told
+
+
 @pytest.mark.parametrize(
     "old", ["dataset: {local_path: ./model}", "dataset: 'azureml:m:1'", "file: ./model/m.txt"]
 )

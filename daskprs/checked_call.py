@@ -22,6 +22,7 @@ from daskprs.output.remote import RemoteOutput, is_remote
 from daskprs.output.spec import OutputSpec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from os import PathLike
 
     from distributed import Client
@@ -66,10 +67,12 @@ def check_call(
     job_dir: str | PathLike[str] | None = None,
     output_dir: str | PathLike[str] | None = None,
     text: bool = False,
+    data_folders: Iterable[Path] = (),
 ) -> CheckedCall:
     """Return what is asked for; nothing has been started then.
 
-    With `text` an output file is written even where no `output_dir` says where.
+    With `text` an output file is written even where no `output_dir` says where. Nothing in
+    `data_folders` is source, though they lie in the source directory.
 
     Raises
     ------
@@ -84,6 +87,7 @@ def check_call(
     check_job_dir(job_dir)
     refuse_swapped(data, script)
     checked = check_script(script, options.source_directory)
+    checked.data_folders = tuple(data_folders)
     check_side_inputs(options.side_inputs)
     source = open_source(data, options.reading())
     if options.resume and job_dir is None:
@@ -173,6 +177,7 @@ def check_kept_call(
         job_dir=folder.path,
         output_dir=call["output_dir"],
         text=call["text"],
+        data_folders=map(Path, call.get("data_folders", ())),
     )
 
 

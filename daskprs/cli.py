@@ -179,14 +179,14 @@ def _named(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _of_job(found: dict[str, Any]) -> tuple[RunOptions, dict[str, str | None]]:
+def _of_job(found: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
     """Return the options of a job, and where it is and takes place."""
     places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
     return RunOptions.from_names(**found), places
 
 
 def _checked(
-    script: str, inputs: tuple[str, ...], chosen: RunOptions, places: dict[str, str | None]
+    script: str, inputs: tuple[str, ...], chosen: RunOptions, places: dict[str, Any]
 ) -> CheckedCall:
     from daskprs.checked_call import check_call
 

@@ -56,6 +56,7 @@ def kept_call(
         "data": paths,
         "script": _place_of(script),
         "source_directory": None if script.root is None else str(script.root),
+        "data_folders": [str(folder) for folder in script.data_folders],
         "options": kept,
         "client": client if isinstance(client, str) else None,
         "output_dir": None if output_dir is None else _absolute(os.fspath(output_dir)),

@@ -49,14 +49,15 @@ class CheckedScript:
     module: str | None = None
     pickled: bytes | None = None
     data_folders: tuple[Path, ...] = ()
-    """Folders of data, which do not travel though they lie in the source directory."""
+    """Folders of data: they do not travel, unless the source directory or the script is in them."""
     _files: list[SourceFile] = field(default_factory=list)
     _digests: dict[str, str] = field(default_factory=dict)
 
     def look(self, exclude: Collection[Path]) -> None:
         """Find and hash the files that travel."""
         if self.root is not None:
-            data = {path.resolve() for path in self.data_folders} - {self.root}
+            around = {self.root, *(self.root / (self.file or "")).parents}
+            data = {path.resolve() for path in self.data_folders} - around
             self._files = source_files(self.root, {*exclude, *data})
             self._digests = digests_of(self.root, self._files)
 

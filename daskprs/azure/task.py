@@ -76,8 +76,8 @@ class Task:
             job_dir=self.job_dir,
             output_dir=self.output_dir,
             text=True,
+            data_folders=self.data_folders,
         )
-        call.script.data_folders = self.data_folders
         self._refuse_missing_modules(call.script, call.options)
         return call
 

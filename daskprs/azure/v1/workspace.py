@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
 from daskprs.azure.v1.datastore import Datastore
 from daskprs.azure.v1.model import Model
-from daskprs.azure.v1.registry import Registry
+from daskprs.azure.v1.registry import FOLDER, Registry
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
@@ -152,8 +152,8 @@ class Workspace:
             self.registry.keep_dataset(name, record)
 
     def folders(self) -> tuple[Path, ...]:
-        """Return the folders of all datastores."""
-        return tuple(one.root for one in self.datastores.values())
+        """Return the folders of all datastores, and that of what was registered."""
+        return (*(one.root for one in self.datastores.values()), self.root / FOLDER)
 
     def get_default_datastore(self) -> Datastore:
         """Return the datastore that is the folder `root`, unless another was made the default."""

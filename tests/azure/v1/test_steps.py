@@ -23,7 +23,9 @@ from daskprs.azure.v1 import (
     Workspace,
 )
 from daskprs.azure.v1.run_place import RunPlace
+from daskprs.checked_call import check_kept_call
 from daskprs.errors import OptionError, UsageError
+from daskprs.kept_call import keep_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -305,3 +307,17 @@ def test_a_failed_step_raises_and_is_not_reused() -> None:
     for _ in range(2):
         with pytest.raises(ParallelRunFailed, match="ValueError: no"):
             step.run(progress=False)
+
+
+def test_data_beside_a_script_is_no_source_also_for_who_goes_on_by_the_folder() -> None:
+    """Nor is what was registered; a folder that has the script in it is source all the same."""
+    ws = Workspace(root=".", datastores={"sounds": "store", "code": "code"})
+    Model.register(ws, "store/sales.csv", "m")
+    given = config(source_directory=".", entry_script="code/score.py")
+    step = ParallelRunStep("beside", given, ["store/sounds/ben"])
+    call = step.task(Path("job"), {}, ws, None, "").checked()
+    call.folder.path.mkdir()
+    keep_call(call.folder, call.kept)
+    for one in (call, check_kept_call(call.folder, resume=True)):
+        one.script.look(exclude=[call.folder.path])
+        assert [*one.script.fingerprint()["files"]] == ["code/score.py"]

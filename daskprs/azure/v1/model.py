@@ -127,8 +127,8 @@ class Model:
             "description": description,
             "run": None if place is None else str(place.folder),
         }
-        workspace.registry.add_model(model_name, path, told)
-        return cls(workspace, model_name)
+        version = workspace.registry.add_model(model_name, path, told)
+        return cls(workspace, model_name, version=version)
 
     @classmethod
     def list(
@@ -143,13 +143,13 @@ class Model:
     ) -> list[Model]:
         """Return the models of a workspace: those of a name, with tags and properties.
 
-        With `latest` only the last version of each.
+        With `latest` only the last version of each; with `run_id` those that were registered by a
+        script of that run, or of a step of it.
         """
-        del run_id
         models = []
-        for _name, found in groupby(
-            _registered(workspace, name, tags, properties), lambda one: one.name
-        ):
+        all_of_them = _registered(workspace, name, tags, properties)
+        of_run = (one for one in all_of_them if run_id is None or _is_of(run_id, one))
+        for _name, found in groupby(of_run, lambda one: one.name):
             versions = [*found]
             models += versions[-1:] if latest else versions
         return [cls._of(workspace, one) for one in models]
@@ -161,27 +161,22 @@ class Model:
         Raises
         ------
         FileNotFoundError
-            When there is none of that name.
+            When there is none of that name, or its workspace has no such version of it.
 
         """
         assets: dict[str, str] = json.loads(os.environ.get(ASSETS, "{}"))
         assets |= EntryScript().side_inputs
-        if model_name not in assets or version is not None:
-            place = RunPlace.current()
-            root = None if place is None else place.root
-            registered = [] if root is None else [*Registry(root).models()]
-            for one in registered:
-                if version in (None, one.version):
-                    assets[one.name] = str(one.path)
         path = assets.get(model_name)
+        if path is None or version is not None:
+            path = _place_of(model_name, version) or path
         if path is not None and path == os.environ.get("AZUREML_MODEL_DIR"):
             return next(os.scandir(path)).path  # it contains the model, and nothing else
         if path is not None:
             return path
-        known = ", ".join(sorted(assets)) or "none"
+        known = ", ".join(sorted({*assets, *(one.name for one in _of_this_step())})) or "none"
         msg = (
             f"the job has no asset called {model_name!r} (known: {known}). Give its place by "
-            f"side_inputs={{{model_name!r}: '/path'}}."
+            f"side_inputs={{{model_name!r}: '/path'}}, or register it in the workspace of the step."
         )
         raise FileNotFoundError(msg)
 
@@ -229,6 +224,31 @@ def _registered(
     for one in workspace.registry.models(name):
         if _has(one.told["tags"], tags) and _has(one.told["properties"], properties):
             yield one
+
+
+def _is_of(run_id: str, one: RegisteredModel) -> bool:
+    """Say whether a script of a run, or of a step of it, has registered a model."""
+    folder = Path(one.told["run"] or "")
+    run = folder.parent.name
+    return run_id in (folder.name, run, f"{run}-{folder.name}")
+
+
+def _of_this_step(name: str | None = None) -> Iterator[RegisteredModel]:
+    """Yield what was registered in the workspace of the step that this process is part of."""
+    place = RunPlace.current()
+    if place is not None and place.root is not None:
+        yield from Registry(place.root).models(name)
+
+
+def _place_of(name: str, version: int | str | None) -> str | None:
+    """Return where a version of a registered model lies, or the last one; None of no such model."""
+    versions = {one.version: str(one.path) for one in _of_this_step(name)}
+    wanted = max(versions, default=0) if version is None else int(version)
+    if versions and wanted not in versions:
+        known = ", ".join(map(str, versions))
+        msg = f"the model {name!r} has no version {version} in its workspace (known: {known})."
+        raise FileNotFoundError(msg)
+    return versions.get(wanted)
 
 
 def _has(there: Mapping[str, Any], wanted: Iterable[Any] | None) -> bool:

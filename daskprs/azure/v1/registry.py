@@ -45,8 +45,8 @@ class Registry:
         self._models = root / FOLDER / "models"
         self._datasets = root / FOLDER / "datasets"
 
-    def add_model(self, name: str, source: Path, told: Mapping[str, Any]) -> None:
-        """Keep a copy of a file or folder, as the next version of a model."""
+    def add_model(self, name: str, source: Path, told: Mapping[str, Any]) -> int:
+        """Keep a copy of a file or folder as the next version of a model, and return that."""
         versions = self._models / quote(name, safe="")
         versions.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=versions) as folder:
@@ -58,7 +58,7 @@ class Registry:
             else:
                 shutil.copy2(source, target)
             (made / RECORD).write_text(json.dumps(told, default=str))
-            _rename_to_next(made, versions)
+            return _rename_to_next(made, versions)
 
     def models(self, name: str | None = None) -> Iterator[RegisteredModel]:
         """Yield all models, or those of a name, the versions of each in their order."""
@@ -99,14 +99,15 @@ def _versions(folder: Path) -> list[int]:
     return sorted(int(one.name) for one in folder.glob("[0-9]*"))
 
 
-def _rename_to_next(made: Path, versions: Path) -> None:
+def _rename_to_next(made: Path, versions: Path) -> int:
     """Give a folder the number after the last; who else does so at the same time has another."""
     while True:
-        target = versions / str(max(_versions(versions), default=0) + 1)
+        version = max(_versions(versions), default=0) + 1
+        target = versions / str(version)
         try:
             made.rename(target)
         except OSError:
             if not target.exists():
                 raise
         else:
-            return
+            return version

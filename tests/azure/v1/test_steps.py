@@ -188,7 +188,12 @@ def test_a_model_that_was_registered_is_found_by_its_name(monkeypatch: pytest.Mo
 
     for name, told in RunPlace.of(Path("job"), ws).variables().items():
         monkeypatch.setenv(name, told)
+    assert [one.name for one in Model.list(ws, run_id="job")] == []
     Model.register(ws, "here/model.txt", "made")
+    assert [one.name for one in Model.list(ws, run_id="job")] == ["made"]
+    assert Model.get_model_path("m", version=1) == str(ws.models["m"].path)
+    with pytest.raises(FileNotFoundError, match=r"no version 2 in its workspace \(known: 1\)"):
+        Model.get_model_path("m", version=2)
     known = [step.task(Path(job), {}, ws, None, "").options["side_inputs"] for job in ("job", "x")]
     assert [[*one] for one in known] == [["m"], ["m", "made"]]  # a resume finds what was there
 

@@ -126,7 +126,8 @@ def _job(folder: str) -> JobFolder:
     told = "".join(f"\n  {one['status']:<11} {pipeline.step(name)}" for name, one in steps.items())
     msg = (
         f"{pipeline} is the folder of a pipeline, whose steps have folders of their own:{told}\n"
-        "To go on with the pipeline, run its file again with --resume --job-dir."
+        f"To go on with the pipeline, run its file again with --resume --job-dir {folder}, or "
+        "submit one of SDK v1 again: a parallel step that has a result gives that."
     )
     raise JobFolderError(msg)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from daskprs.errors import Option
 
-OF_ONE_TIME = {"job_dir", "resume", "overwrite", "accept_changes"}
+OF_ONE_TIME = {"job_dir", "resume", "accept_changes"}
 """Options of a pipeline that are others when it is gone on with."""
 
 

@@ -107,7 +107,7 @@ def test_the_folder_of_a_pipeline_leads_to_those_of_its_steps(work: Path, comman
     refused = call(command, "whole")
     assert refused.exit_code == 2
     assert f"Completed   {work}/whole/prep\n  Failed      {work}/whole/score" in refused.stderr
-    assert "--resume --job-dir" in refused.stderr
+    assert "--resume --job-dir whole, or submit" in refused.stderr
 
 
 def test_a_change_is_accepted_by_name(work: Path) -> None:

@@ -384,9 +384,11 @@ def test_a_deployed_pipeline_that_failed_goes_on_by_the_command_that_is_told(hom
     (home / "scoring" / "pipeline.yml").write_text(text)
     (home / "scoring" / "deployment.yml").write_text(OF_A_PIPELINE)
     given = ("--input", "letters=data", "--input", "mark=x y", "--output", "scores=told")
+    given = (*given, "--overwrite")
     failed = invoke("scoring/deployment.yml", *given)
     assert failed.exit_code == 42
     told = failed.stderr.rpartition("To go on: ")[2].splitlines()[0]
+    assert " --overwrite " in told  # steps that had not begun write yet
     (home / "gate").touch()
     done = CliRunner().invoke(main, shlex.split(told)[1:], prog_name="daskprs")
     assert done.exit_code == 0, done.output

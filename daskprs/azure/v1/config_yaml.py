@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -62,16 +63,27 @@ class ConfigFileForm(ConfigForm):
         return self
 
     def any_environment(self) -> Environment | str:
-        """Return what the file says of the environment."""
+        """Return what the file says of the environment.
+
+        Raises
+        ------
+        YamlError
+            With every mistake in the file of a folder that it names.
+
+        """
         if isinstance(self.environment, EnvironmentForm):
             return self.environment.made()
+        place = self.environment or self.environment_dir_path
+        file = os.path.join(place or "", "azureml_environment.json")  # noqa: PTH118 - any text
+        if place is not None and os.path.isfile(file):  # noqa: PTH113 - the same
+            document = Document.read(file)
+            form, mistakes = filled(EnvironmentForm, document.content, document)
+            refuse(mistakes)
+            return cast("EnvironmentForm", form).made()
         if self.environment is not None:
             return self.environment
-        folder = Path(self.environment_dir_path or "")
-        file = folder / "azureml_environment.json"
-        if self.environment_dir_path is not None and file.is_file():
-            return EnvironmentForm.model_validate_json(file.read_bytes()).made()
-        return Environment(self.environment_name or folder.name, version=self.environment_version)
+        name = self.environment_name or Path(place or "").name
+        return Environment(name, version=self.environment_version)
 
 
 class FileForm(Form):

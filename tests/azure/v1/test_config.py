@@ -213,6 +213,7 @@ TOLD = "{name: e, docker: {baseImage: some/image}, environmentVariables: {A: 1}}
         f"environment: {TOLD}\n  compute_target: cpu",
         "environment_name: e\n  environment_variables: {A: 1}\n  compute_target_name: cpu",
         "environment_name:\n  environment_dir_path: saved/e\n  compute_target_name: cpu",
+        "environment: saved/e\n  compute_target: cpu",
     ],
 )
 def test_an_environment_is_its_name_and_its_variables(
@@ -231,6 +232,10 @@ def test_an_environment_is_its_name_and_its_variables(
     one = ParallelRunConfig.load_yaml(None, "config.yml")
     assert (one.environment.name, one.compute_target) == ("e", "cpu")
     assert one.options()["environment_variables"] == {"A": "1"}
+    if "saved" in told:
+        Path("saved/e/azureml_environment.json").write_text('{"environmentVariables": 1}')
+        with pytest.raises(YamlError, match=r"ment.json:1:1: name: (?s:.*)ment.json:1:26: "):
+            ParallelRunConfig.load_yaml(None, "config.yml")
     Path("config.yml").write_text(f"parallel_run_config:\n{rest}")
     with pytest.raises(YamlError, match="it has no environment and no compute_target"):
         ParallelRunConfig.load_yaml(None, "config.yml")

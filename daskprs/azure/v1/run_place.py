@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+from daskprs.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -47,6 +49,27 @@ class RunPlace(NamedTuple):
         root = None if given["root"] is None else Path(given["root"])
         return cls(Path(given["folder"]), root, given["datastores"], given["inputs"])
 
+    @classmethod
+    def seen(cls) -> Self | None:
+        """Return that of this process, for who is going to read and write there.
+
+        Raises
+        ------
+        UsageError
+            When it is not seen from this node: what is written would be lost.
+
+        """
+        place = cls.current()
+        if place is not None and not place.folder.is_dir():
+            msg = (
+                f"this node does not see the folder of the run, {place.folder}, in which is kept "
+                "what scripts log and register. Run the step in a folder that all nodes see, by "
+                "job_dir, or on nodes that see this one."
+            )
+            raise UsageError(msg)
+        return place
+
     def variables(self) -> dict[str, str]:
         """Return the environment variables that tell a process."""
-        return {VARIABLE: json.dumps(self._asdict(), default=str)}
+        told = json.dumps(self._asdict(), default=str, ensure_ascii=False)  # paths as they are
+        return {VARIABLE: told}

@@ -83,10 +83,11 @@ class Run:
         Raises
         ------
         UsageError
-            When it is part of none, and `allow_offline` says that it has to be.
+            When it is part of none, and `allow_offline` says that it has to be; or of one whose
+            folder is not seen from this node.
 
         """
-        place = RunPlace.current()
+        place = RunPlace.seen()
         if place is not None:
             workspace = Workspace.of_run(place)
             datasets = {name: dataset_of_record(one) for name, one in place.inputs.items()}

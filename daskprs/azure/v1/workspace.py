@@ -88,10 +88,10 @@ class Workspace:
         Raises
         ------
         UsageError
-            When there is none, or it has no ``root``.
+            When there is none, or it has no ``root``; or the folder of the step is not seen here.
 
         """
-        own = cls.of_run(RunPlace.current()) if path is None else None
+        own = cls.of_run(RunPlace.seen()) if path is None else None
         if own is not None:
             return own
         file = _config(None if path is None else Path(path))

@@ -28,6 +28,7 @@ from daskprs.azure.v1 import (
     StepSequence,
     Workspace,
 )
+from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import DaskprsError, OptionError, UsageError
 
 SPLIT = """
@@ -219,7 +220,9 @@ def test_scripts_ask_about_their_run_and_tell_it() -> None:
     assert (below.get_status(), below.get_metrics()) == ("Failed", {})
 
 
-def test_a_process_that_is_part_of_no_run_has_an_offline_one_of_which_nothing_is_kept() -> None:
+def test_a_process_that_is_part_of_no_run_has_an_offline_one_of_which_nothing_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What needs a workspace says how to give one."""
     run = Run.get_context()
     run.log("size", 1)
@@ -230,6 +233,11 @@ def test_a_process_that_is_part_of_no_run_has_an_offline_one_of_which_nothing_is
     assert (type(run).__name__, run.id[:11]) == ("_OfflineRun", "OfflineRun_")
     with pytest.raises(UsageError, match="part of no run"):
         Run.get_context(allow_offline=False)
+    for name, told in RunPlace.of(Path("elsewhere"), None).variables().items():
+        monkeypatch.setenv(name, told)
+    for ask in (Run.get_context, Workspace.from_config):
+        with pytest.raises(UsageError, match=r"does not see the folder .*job_dir"):
+            ask()
 
 
 def test_what_would_need_a_service_can_be_imported_and_says_what_to_do_instead() -> None:

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from daskprs import ParallelRunFailed
+from daskprs.azure.reuse import digest_of
 from daskprs.azure.v1 import (
     AmlCompute,
     Dataset,
@@ -238,6 +239,13 @@ def test_a_step_that_has_done_the_same_before_gives_that_result() -> None:
         assert latest != job
         assert first.run(progress=False).job_dir == latest
         job = latest
+
+
+def test_a_run_is_no_part_of_what_is_known_of_it() -> None:
+    """Whatever letters are in the path of its folder."""
+    jobs = ("/é/1", "/é/2")
+    told = [(RunPlace.of(Path(job), None).variables(), {job: "{job}"}) for job in jobs]
+    assert digest_of(*told[0]) == digest_of(*told[1])
 
 
 def test_every_wrong_parameter_of_a_step_is_told_in_one_go() -> None:

@@ -33,7 +33,7 @@ class Pipeline:
     Raises
     ------
     UsageError
-        When steps need each other in a circle, or two have one name.
+        When steps need each other in a circle, or two have one name or one output.
 
     """
 
@@ -53,6 +53,7 @@ class Pipeline:
         if twice:
             msg = f"steps: two steps are called {twice[0]!r}. Each needs a name of its own."
             raise UsageError(msg)
+        _refuse_one_place(self.steps)
 
     def __repr__(self) -> str:
         return f"Pipeline({', '.join(step.name for step in self.steps)})"
@@ -80,6 +81,22 @@ class Pipeline:
 
         """
         refuse_publishing()
+
+
+def _refuse_one_place(steps: Iterable[Any]) -> None:
+    """Refuse outputs that would be mixed in one folder: one of two steps, or two of one name."""
+    writers: dict[Any, str] = {}
+    for step in steps:
+        for one in step.outputs:
+            is_named = one.datastore is not None and "{output-name}" in one.path
+            place = (one.datastore.root, one.path, one.name) if is_named else one
+            other = writers.setdefault(place, step.name)
+            if other != step.name:
+                msg = (
+                    f"steps: {other!r} and {step.name!r} both write the output {one.name!r}. Give "
+                    "each one of a name of its own; a step that reads it has it among its inputs."
+                )
+                raise UsageError(msg)
 
 
 def _in_order(steps: Iterable[Any]) -> list[Any]:

@@ -125,7 +125,7 @@ class PythonScriptStep(Step):
         Raises
         ------
         OptionError
-            When it is not there.
+            When it is not there, or an input is a table in memory.
         DaskprsError
             When it ended with another code than 0; with the last of what it wrote.
 
@@ -181,8 +181,14 @@ class PythonScriptStep(Step):
                 getattr(one, "mode", "") == "direct" and isinstance(one.dataset, AbstractDataset)
             )
             told = dataset.record() if is_read else root_of(one, parameters)
-            if told is not None:
-                records[name_of(one, number)] = told
+            if told is None:
+                msg = (
+                    f"inputs: {name_of(one, number)!r} is a table in memory, which a script of its "
+                    "own process does not see. Write it: Dataset.Tabular.register_pandas_dataframe("
+                    "frame, (datastore, 'path'), 'name')."
+                )
+                raise OptionError(msg)
+            records[name_of(one, number)] = told
         return records
 
     def _variables(self, place: RunPlace, folder: PipelineFolder) -> dict[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import daskprs.azure.v1 as azure_v1
@@ -292,7 +293,10 @@ def test_a_script_that_fails_ends_the_pipeline_with_what_it_wrote() -> None:
 
 
 def test_an_input_that_nobody_has_written_is_refused() -> None:
-    """With the way to have it written."""
+    """With the way to have it written; a frame has no place where a script would find it."""
+    script = PythonScriptStep("join.py", inputs=[pd.DataFrame()], source_directory="code")
+    with pytest.raises(OptionError, match=r"'input_0' is a table in memory.*register_pandas_data"):
+        script.run()
     step = ParallelRunStep("style-it", config(), [OutputFileDatasetConfig("lines")])
     with pytest.raises(UsageError, match=r"OutputFileDatasetConfig\('lines'\).*one Pipeline"):
         step.run()
@@ -312,6 +316,10 @@ def test_steps_run_in_order_and_a_circle_or_two_of_one_name_are_refused() -> Non
     files = Dataset.File.from_files("code")
     with pytest.raises(UsageError, match="two steps are called 'same'"):
         Pipeline(steps=[ParallelRunStep("same", config(), [files]) for _ in range(2)])
+    store = Workspace(root="store").get_default_datastore()
+    same = [PythonScriptStep(name, outputs=[PipelineData("o", store)]) for name in ("x", "y")]
+    with pytest.raises(UsageError, match="'x' and 'y' both write the output 'o'"):
+        Pipeline(steps=same)
 
 
 def test_system_flags_among_arguments_are_options_and_the_rest_is_the_scripts() -> None:

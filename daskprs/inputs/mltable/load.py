@@ -40,6 +40,9 @@ def load(uri: str | os.PathLike[str], **_: Any) -> LoadedTable:
     """
     path = os.fspath(uri)
     if mltable_at(path) is None:
-        msg = f"mltable.load: there is no MLTable in {path!r}."
+        msg = (
+            f"mltable.load: there is no MLTable in {path!r}. Give the path of the folder that it "
+            "lies in, such as a script gets for an input."
+        )
         raise InputError(msg)
     return LoadedTable(path)

@@ -16,6 +16,7 @@ from daskprs.azure.assets import Assets
 from daskprs.azure.command_step import Command
 from daskprs.azure.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.pipeline_file import Given, Pipeline, read_pipeline
+from daskprs.azure.stand_in_folder import stand_in_folder
 from daskprs.azure.task import Task
 from daskprs.errors import YamlError
 from daskprs.pipeline_folder import PipelineFolder
@@ -540,3 +541,11 @@ jobs:
     told = [line.partition(": ")[2] for line in refused(text).splitlines()]
     begins = ["jobs.a.component: azureml:c:1: nobody", "jobs.a.inputs.i.path: azureml:d:1: nobody"]
     assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins
+
+
+def test_stand_ins_of_commands_are_written_once(home: Path) -> None:
+    """Steps that run side by side import them while others are started."""
+    file = next(stand_in_folder(home).glob("azureml_user/__init__.py"))
+    before = file.stat()
+    stand_in_folder(home)
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)

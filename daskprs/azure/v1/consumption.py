@@ -17,7 +17,8 @@ class DatasetConsumptionConfig:
     dataset : FileDataset, TabularDataset or PipelineParameter
         The data, or a parameter that stands for it.
     mode : str
-        Without effect: data is read in place.
+        Data is read in place, whatever it says. A script step finds a dataset by its name where it
+        is ``"direct"``, and the path of the files where it is another.
     path_on_compute : str, optional
         A path at which a script expects it. An absolute one of a side input is a link to the data
         while the step runs, unless something is there.

@@ -96,6 +96,11 @@ def refuse_types_of_parquet(types: Mapping[str, Any] | None) -> None:
         raise UsageError(msg)
 
 
+def encoding_of(name: str) -> str:
+    """Return the name that Python has for an encoding of SDK v1."""
+    return ENCODINGS.get(name, name)
+
+
 def delimited_reading(
     separator: str, header: Any, encoding: str, *, include_path: bool
 ) -> dict[str, Any]:
@@ -105,6 +110,6 @@ def delimited_reading(
     return {
         "delimiter": separator,
         "header": header.value if isinstance(header, PromoteHeadersBehavior) else header,
-        "encoding": ENCODINGS.get(encoding, encoding),
+        "encoding": encoding_of(encoding),
         "include_path_column": include_path,
     }

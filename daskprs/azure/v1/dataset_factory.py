@@ -6,7 +6,12 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from daskprs.azure.v1.column_types import delimited_reading, dtypes_of, refuse_types_of_parquet
+from daskprs.azure.v1.column_types import (
+    delimited_reading,
+    dtypes_of,
+    encoding_of,
+    refuse_types_of_parquet,
+)
 from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
 from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import UsageError
@@ -155,7 +160,7 @@ class TabularDatasetFactory:
                 "MLTable file it may be dropped: read_json_lines with invalid_lines: drop."
             )
             raise UsageError(msg)
-        reading = {"include_path_column": include_path, "encoding": encoding}
+        reading = {"include_path_column": include_path, "encoding": encoding_of(encoding)}
         made = _made(TabularDataset, path, reading, partition_format, validate=validate)
         made.reading["dtypes"] = dtypes_of(set_column_types)
         return made

@@ -94,7 +94,8 @@ def test_parquet_json_lines_and_frames_are_tables_too(store: Datastore) -> None:
     """Each by its own way in."""
     parquet = Dataset.Tabular.from_parquet_files((store, "d.parquet")).to_pandas_dataframe()
     assert parquet.to_dict("list") == {"n": [1, 2], "t": ["x", "y"]}
-    lines = Dataset.Tabular.from_json_lines_files((store, "lines")).to_pandas_dataframe()
+    of_lines = Dataset.Tabular.from_json_lines_files((store, "lines"), encoding="utf8bom")
+    lines = of_lines.to_pandas_dataframe()
     assert lines.to_dict("list") == {"n": [1, 2]}
     frame = Dataset.Tabular.register_pandas_dataframe(parquet, (store, "x"), "frame")
     assert Dataset.get_by_name(Workspace(root="store"), "frame").record() == frame.record()

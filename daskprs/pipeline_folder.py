@@ -112,6 +112,11 @@ class ScriptFolder:
         return self._path / "logs" / "user" / "metrics.jsonl"
 
     @property
+    def inputs(self) -> Path:
+        """What the named inputs are."""
+        return self._path / "inputs.json"
+
+    @property
     def artifacts(self) -> Path:
         """Files that were uploaded."""
         return self._path / "artifacts"

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from daskprs.errors import UsageError
+from daskprs.job_folder import whole_file
+from daskprs.pipeline_folder import ScriptFolder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,18 +28,14 @@ class RunPlace(NamedTuple):
     """Of the workspace; None: the step knows none."""
     datastores: dict[str, str]
     """Of the workspace: folders by name."""
-    inputs: dict[str, Any]
-    """What the named inputs of a script step are."""
 
     @classmethod
-    def of(
-        cls, folder: Path, workspace: Workspace | None, inputs: Mapping[str, Any] | None = None
-    ) -> Self:
+    def of(cls, folder: Path, workspace: Workspace | None) -> Self:
         """Return that of a step that is to run in a folder."""
         if workspace is None:
-            return cls(folder, None, {}, dict(inputs or {}))
+            return cls(folder, None, {})
         datastores = {name: str(one.root) for name, one in workspace.datastores.items()}
-        return cls(folder, workspace.root, datastores, dict(inputs or {}))
+        return cls(folder, workspace.root, datastores)
 
     @classmethod
     def current(cls) -> Self | None:
@@ -47,7 +45,7 @@ class RunPlace(NamedTuple):
             return None
         given = json.loads(told)
         root = None if given["root"] is None else Path(given["root"])
-        return cls(Path(given["folder"]), root, given["datastores"], given["inputs"])
+        return cls(Path(given["folder"]), root, given["datastores"])
 
     @classmethod
     def seen(cls) -> Self | None:
@@ -68,6 +66,17 @@ class RunPlace(NamedTuple):
             )
             raise UsageError(msg)
         return place
+
+    def keep_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """Keep what the named inputs of a script step are; a variable would be too small."""
+        with whole_file(ScriptFolder(self.folder).inputs, durable=False) as file:
+            file.write(json.dumps(inputs, default=str).encode())
+
+    def inputs(self) -> dict[str, Any]:
+        """Return what the named inputs of a script step are."""
+        file = ScriptFolder(self.folder).inputs
+        kept: dict[str, Any] = json.loads(file.read_bytes()) if file.exists() else {}
+        return kept
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that tell a process."""

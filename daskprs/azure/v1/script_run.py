@@ -90,7 +90,7 @@ class Run:
         place = RunPlace.seen()
         if place is not None:
             workspace = Workspace.of_run(place)
-            datasets = {name: dataset_of_record(one) for name, one in place.inputs.items()}
+            datasets = {name: dataset_of_record(one) for name, one in place.inputs().items()}
             return cls(place.folder, workspace, {**EntryScript().side_inputs, **datasets})
         if not allow_offline:
             msg = "Run.get_context(allow_offline=False): this process is part of no run."

@@ -154,9 +154,10 @@ class PythonScriptStep(Step):
             one.place = one.place_of(run_id) or folder / "outputs" / one.name
             one.place.mkdir(parents=True, exist_ok=True)
         words = words_of(self.arguments, parameters, with_tables=True)
-        place = RunPlace.of(folder, workspace, self._records(parameters))
+        place, records = RunPlace.of(folder, workspace), self._records(parameters)
         log = JobFolder(folder).azure_driver_log
         log.parent.mkdir(parents=True, exist_ok=True)
+        place.keep_inputs(records)
         with log.open("wb") as file:
             done = subprocess.run(  # noqa: S603 - it is the user's script
                 [sys.executable, str(script), *words],

@@ -221,6 +221,17 @@ def test_scripts_ask_about_their_run_and_tell_it() -> None:
     assert (below.get_status(), below.get_metrics()) == ("Failed", {})
 
 
+def test_a_named_input_may_have_more_paths_than_a_variable_of_the_environment_holds() -> None:
+    """A table that is many files."""
+    table = Dataset.Tabular.from_delimited_files(["text.txt"] * 9000, validate=False)
+    Path("code/count.py").write_text(
+        "from azureml.core import Run\nprint(len(Run.get_context().input_datasets['t'].data))\n"
+    )
+    given = [table.as_named_input("t")]
+    PythonScriptStep("count.py", inputs=given, source_directory="code").run(job_dir="job")
+    assert Path("job/azureml-logs/70_driver_log.txt").read_text() == "9000\n"
+
+
 def test_a_process_that_is_part_of_no_run_has_an_offline_one_of_which_nothing_is_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

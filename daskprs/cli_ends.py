@@ -25,7 +25,9 @@ from daskprs.errors import (
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from daskprs.errors import Option
 
 
 EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
@@ -44,13 +46,13 @@ def show(result: object) -> None:
 
 
 @contextmanager
-def every_end() -> Iterator[None]:
-    """Give every end its exit code, and its reason on the terminal."""
+def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
+    """Give every end its exit code, and its reason on the terminal, with options in a form."""
     try:
         with _interrupted_by(*ENDED_BY):
             yield
     except (UsageError, JobFolderError) as error:
-        _exit(EXIT_USAGE, f"daskprs: {error.worded(flagged)}")
+        _exit(EXIT_USAGE, f"daskprs: {error.worded(form)}")
     except ParallelRunFailed as error:
         _exit(EXIT_FAILED, str(error))
     except ParallelRunCanceled as error:
@@ -58,7 +60,7 @@ def every_end() -> Iterator[None]:
     except KeyboardInterrupt:
         _exit(EXIT_CANCELED, "daskprs: interrupted.")
     except DaskprsError as error:
-        _exit(EXIT_FAILED, f"daskprs: {error.worded(flagged)}")
+        _exit(EXIT_FAILED, f"daskprs: {error.worded(form)}")
     except OSError as error:
         _exit(EXIT_FAILED, f"daskprs: {error}")
     except click.ClickException:  # of words that do not fit together: click tells it

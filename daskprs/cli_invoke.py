@@ -10,7 +10,7 @@ import click
 from daskprs.cli_assets import assets_of, with_assets
 from daskprs.cli_ends import every_end, show
 from daskprs.cli_help import AFTER_INVOKE
-from daskprs.cli_options import CONTEXT, pairs
+from daskprs.cli_options import CONTEXT, flagged, pairs
 from daskprs.cli_surface import CommandLine, PipelineCommand, lines, to_stderr
 from daskprs.option_help import HELP
 
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from daskprs.azure.invocation_file import Invocation
     from daskprs.yaml_files.document import Document
 
+SAID = {
+    "output_dir": "--output-path",
+    "append_row_file_name": "--set output_file_name",
+    "resume": "daskprs resume FOLDER",
+}
+"""What does here what options of a job do that have no flag of this command."""
 OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
 """Options that a deployment of a pipeline does not have."""
 
@@ -95,7 +101,8 @@ def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
         if is_of_pipeline(document.content):
             _invoke_pipeline(ctx, document, assets, given, values)
         else:
-            _invoke_model(ctx, deployment, assets, given, values)
+            with every_end(lambda option: SAID.get(option.name) or flagged(option)):
+                _invoke_model(ctx, deployment, assets, given, values)
 
 
 def _invoke_model(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from daskprs.errors import Option
 
+SAID = {"output_dir": "--output", "append_row_file_name": "append_row_to"}
+"""What does for a step of a pipeline what options of a job do."""
 OF_ONE_TIME = {"job_dir", "resume", "accept_changes"}
 """Options of a pipeline that are others when it is gone on with."""
 
@@ -42,6 +44,10 @@ class PipelineCommand(CommandLine):
     def __init__(self, ctx: click.Context) -> None:
         super().__init__(ctx)
         self._words = [*ctx.command_path.split(), *_given(ctx)]
+
+    def option(self, option: Option) -> str:
+        """Return it with its dashes, or what of a pipeline does the same."""
+        return SAID.get(option.name) or super().option(option)
 
     def resume(self, job_dir: Path) -> str:
         """Return the whole command, to be pasted: a pipeline is told anew what it is given."""

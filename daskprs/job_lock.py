@@ -117,7 +117,7 @@ def _lock(path: Path, what: str) -> int:
             os.close(fd)
             msg = (
                 f"another driver is at work on {what}: {holder}. Wait for it, end it, or use "
-                "another job_dir or output_dir."
+                "another folder."
             )
             raise JobFolderLocked(msg) from error
         except OSError as error:

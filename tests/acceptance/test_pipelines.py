@@ -358,6 +358,7 @@ def test_an_output_that_is_there_is_refused_in_the_words_of_the_command(home: Pa
     assert f"jobs.score: the output file {home}/rows.csv exists. Replace it by --overwrite" in (
         done.stderr
     )
+    assert "another --output or append_row_to" in done.stderr
     assert not (home / "daskprs-jobs").exists()
 
 

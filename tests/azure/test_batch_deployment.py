@@ -313,13 +313,20 @@ def test_an_mltable_leads_nowhere(home: Path, given: str) -> None:
         (("--input", "data", "--set", "mini_batch_size"), "write NAME=VALUE"),
         (("--input", "data", "--set", "mini_batch_sise=3"), "mini_batch_sise: there is no key"),
         (("--input", "data", "--mini-batch-size", "x"), "mini_batch_size: input should be a valid"),
-        (("--input", "data", "--output-path", "there"), "predictions.csv exists"),
+        (
+            ("--input", "data", "--output-path", "there"),
+            "csv exists.*another --output-path or --set",
+        ),
+        (("--input", "data", "--job-dir", "job"), "Go on with it by daskprs resume FOLDER"),
     ],
 )
 def test_what_is_refused_leaves_nothing(home: Path, words: tuple[str, ...], said: str) -> None:
     """Neither a job folder nor the model in it."""
     (home / "there").mkdir()
     (home / "there" / "predictions.csv").touch()
+    (home / "job").mkdir()
+    (home / "job" / "epoch.1").touch()
+    (home / "job" / "journal.1").touch()
     before = sorted(home.rglob("*"))
     done = invoke("scoring/deployment.yml", *words)
     assert done.exit_code == 2

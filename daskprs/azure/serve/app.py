@@ -35,6 +35,8 @@ NO_PLACE = (
     "Name a file or folder of this service: /path, file:///path, or "
     "azureml://datastores/<name>/paths/<path>; neither a glob nor a URL of another store"
 )
+NO_JSON = "Send an object of JSON, with the header Content-Type: application/json"
+NO_KEY = "There is no such key; GET /docs shows which there are"
 NAME_PATTERN = r"^[A-Za-z0-9-]{1,100}$"
 MOST_SHOWN = 1000
 DESCRIPTION = """Runs batch deployments as jobs. Invoke one with `POST /jobs`, look at it with
@@ -269,8 +271,15 @@ async def _invalid(request: Request, error: Any) -> Response:
 
 
 def _mistake(error: dict[str, Any]) -> str:
-    is_place = error["type"] == "string_pattern_mismatch" and error["loc"][-1] == "Uri"
-    return NO_PLACE if is_place else str(error["msg"])
+    match error["type"], error["loc"]:
+        case "string_pattern_mismatch", (*_, "Uri"):
+            return NO_PLACE
+        case "model_attributes_type", ("body",):
+            return NO_JSON
+        case "extra_forbidden", _:
+            return NO_KEY
+        case _:
+            return str(error["msg"])
 
 
 async def _broken(request: Request, error: Any) -> Response:

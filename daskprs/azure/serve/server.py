@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -111,5 +112,6 @@ def _listening(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        msg = f"--host {host} --port {port}: this address cannot be served: {error}."
+        near = " Give another --port." if error.errno == errno.EADDRINUSE else ""
+        msg = f"--host {host} --port {port}: this address cannot be served: {error.strerror}.{near}"
         raise OptionError(msg) from error

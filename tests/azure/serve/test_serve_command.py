@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -170,7 +171,7 @@ def test_a_job_that_was_ended_goes_on_where_it_was(
 
 def refused(home: Path, *words: str, token: str = TOKEN) -> str:
     """Return what a command line is refused with."""
-    args = ["serve", *words, "--folder", str(home / "jobs"), "--port", "0"]
+    args = ["serve", "--folder", str(home / "jobs"), "--port", "0", *words]
     done = CliRunner().invoke(main, args, env={VARIABLE: token})
     assert done.exit_code == 2, done.output
     return done.output
@@ -188,6 +189,9 @@ def test_what_cannot_be_served_is_refused_before_anything_is(tmp_path: Path) -> 
     assert "hello, bye" in refused(tmp_path, hello, bye, "--root", root, "--default", "third")
     assert "different names" in refused(tmp_path, hello, hello, "--root", root)
     assert "cannot be served" in refused(tmp_path, hello, "--root", root, "--host", "203.0.113.1")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        assert "Give another --port" in refused(tmp_path, hello, "--root", root, "--port", port)
     assert "--key" in refused(tmp_path, hello, "--root", root, "--certificate", "c.pem")
     tmp_path.joinpath("bad.yml").write_text("name: a\nsetings: {}\n")
     tmp_path.joinpath("token").touch(mode=0o600)

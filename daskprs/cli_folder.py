@@ -75,12 +75,18 @@ def retry_failed(ctx: click.Context, /, folder: str, **values: Any) -> None:
 @click.argument("folder")
 @click.pass_context
 def status(ctx: click.Context, /, folder: str) -> None:
-    """Show how the job in FOLDER is: running, ended, or to be gone on with."""
+    """Show how the job in FOLDER is: running, ended, or to be gone on with.
+
+    Of a pipeline the steps are shown.
+    """
     with every_end():
         from daskprs.status import state_of
 
-        job = _job(folder)
-        click.echo("\n".join(_lines(state_of(job), job, CommandLine(ctx))))
+        told = _pipeline(folder)
+        if told is None:
+            job = JobFolder(folder)
+            told = "\n".join(_lines(state_of(job), job, CommandLine(ctx)))
+        click.echo(told)
 
 
 @click.command("result", context_settings=CONTEXT, epilog=AFTER_RESULT)
@@ -119,17 +125,24 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
 
 def _job(folder: str) -> JobFolder:
     """Return the folder of a job; that of a pipeline has those of its steps in it."""
+    told = _pipeline(folder)
+    if told is not None:
+        raise JobFolderError(told)
+    return JobFolder(folder)
+
+
+def _pipeline(folder: str) -> str | None:
+    """Return what there is to say of the folder of a pipeline; None of that of a job."""
     pipeline = PipelineFolder(folder)
     steps = read_record(pipeline)
     if steps is None:
-        return JobFolder(folder)
+        return None
     told = "".join(f"\n  {one['status']:<11} {pipeline.step(name)}" for name, one in steps.items())
-    msg = (
+    return (
         f"{pipeline} is the folder of a pipeline, whose steps have folders of their own:{told}\n"
         f"To go on with the pipeline, run its file again with --resume --job-dir {folder}, or "
         "submit one of SDK v1 again: a parallel step that has a result gives that."
     )
-    raise JobFolderError(msg)
 
 
 def _lines(state: JobState, folder: JobFolder, surface: CommandLine) -> list[str]:

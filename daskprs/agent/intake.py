@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from daskprs.agent.page import SharedPage
     from daskprs.core.mini_batch import Assigned, MiniBatch
 
+LOOK_EVERY_MS = 1000
+"""A connection that a script closes stays open as long as a thread waits on it: the supervisor
+would not hear that its agent is lost."""
 NO_ORDER = 0
 """Supervisors count from 1."""
 
@@ -166,7 +169,9 @@ class Intake:
         poll = select.poll()
         poll.register(self._connection.fileno(), select.POLLIN)
         poll.register(self._hush, select.POLLIN)
-        if any(fd == self._hush for fd, _ in poll.poll()):
+        while not (ready := poll.poll(LOOK_EVERY_MS)):
+            pass
+        if any(fd == self._hush for fd, _ in ready):
             return False
         self.hear()
         return True

@@ -139,3 +139,15 @@ def test_the_order_to_stop_is_heard_while_run_works(desk: Desk) -> None:
     desk.intake.listen_again()
     with pytest.raises(EOFError):
         desk.intake.next()
+
+
+def test_a_connection_that_a_script_closes_is_closed_for_the_supervisor(desk: Desk) -> None:
+    """Though a thread waits on it: there is nobody who could answer any more."""
+    desk.give(5)
+    desk.intake.hear()
+    desk.begin()
+    assert not desk.ours.poll(0.2)  # it waits by now, most likely
+    desk.theirs.close()
+    assert desk.ours.poll(30)
+    with pytest.raises(EOFError):
+        desk.ours.recv()

@@ -185,7 +185,7 @@ def test_two_jobs_cannot_write_the_same_output_file(tmp_path: Path) -> None:
     """The second is told who is at work; when the first is gone it may."""
     with (
         driving(tmp_path / "job", target_of(tmp_path)),
-        pytest.raises(JobFolderLocked, match=rf"process {os.getpid()} on .*other job_dir"),
+        pytest.raises(JobFolderLocked, match=rf"process {os.getpid()} on .*use another folder"),
         driving(tmp_path / "other", target_of(tmp_path)),
     ):
         pass

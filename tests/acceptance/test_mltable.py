@@ -89,6 +89,7 @@ def test_a_job_goes_on_while_the_mltable_says_the_same(tmp_path: Path) -> None:
         "job_dir": tmp_path / "job",
         "progress": False,
         "run_max_try": 1,
+        "process_count_per_node": 1,  # in order: something is committed, which has to fit
     }
     with pytest.raises(daskprs.ParallelRunFailed):
         daskprs.parallel_run(folder, score, **options)

@@ -38,9 +38,9 @@ class Folder:
         """Return it as on the command line."""
         return flagged(option)
 
-    def resume(self, job_dir: Path) -> str:
+    def resume(self, job_dir: Path, accept: str = "") -> str:
         """Return the command."""
-        return command_to_resume(job_dir)
+        return command_to_resume(job_dir, accept=accept)
 
 
 def drive(folder: JobFolder) -> ParallelRunResult:

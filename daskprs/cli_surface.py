@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskprs.cli_options import flagged
-from daskprs.surface import command_to_resume
+from daskprs.surface import accepting, command_to_resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,9 +33,9 @@ class CommandLine:
         """Return it with its dashes."""
         return flagged(option)
 
-    def resume(self, job_dir: Path) -> str:
+    def resume(self, job_dir: Path, accept: str = "") -> str:
         """Return the whole command, to be pasted."""
-        return command_to_resume(job_dir, self._program)
+        return command_to_resume(job_dir, self._program, accept)
 
 
 class PipelineCommand(CommandLine):
@@ -49,9 +49,10 @@ class PipelineCommand(CommandLine):
         """Return it with its dashes, or what of a pipeline does the same."""
         return SAID.get(option.name) or super().option(option)
 
-    def resume(self, job_dir: Path) -> str:
+    def resume(self, job_dir: Path, accept: str = "") -> str:
         """Return the whole command, to be pasted: a pipeline is told anew what it is given."""
-        return shlex.join([*self._words, "--resume", "--job-dir", str(job_dir)])
+        more = ["--resume", "--job-dir", str(job_dir), *accepting(accept)]
+        return shlex.join([*self._words, *more])
 
 
 def _given(ctx: click.Context) -> Iterator[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from daskprs.azure.parallel_step import read_task
 from daskprs.cli_ends import every_end, show
 from daskprs.cli_options import flagged
+from daskprs.surface import accepting
 
 if TYPE_CHECKING:
     from daskprs.errors import Option
@@ -22,10 +23,10 @@ class InPipeline:
         """Return it with its dashes."""
         return flagged(option)
 
-    def resume(self, job_dir: Path) -> str:
+    def resume(self, job_dir: Path, accept: str = "") -> str:
         """Return what goes on with the whole pipeline."""
-        folder = shlex.quote(str(job_dir.parent))
-        return f"run the pipeline again with --resume --job-dir {folder}"
+        words = ["--resume", "--job-dir", str(job_dir.parent), *accepting(accept)]
+        return f"run the pipeline again with {shlex.join(words)}"
 
 
 def main() -> None:

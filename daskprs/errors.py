@@ -14,6 +14,7 @@
     │   ├── JobChanged                   a resume whose inputs, script or options differ
     │   └── JournalError                 the journal or the spool is not what it should be
     ├── LoadError                        a mini-batch cannot be read; no retry mends it
+    │   └── InputChanged                 a file of the input changes during the job, which fails
     ├── ReturnTypeError                  run() returned what cannot be written; no retry mends it
     ├── AgentError                       an agent or its zygote could not be started or reached
     ├── PipelineFailed                   a step of a pipeline failed; carries the result
@@ -116,6 +117,14 @@ class LoadError(DaskprsError):
 
     items: int | None = None
     """How many rows there are all the same, where the reader could count them."""
+
+
+class InputChanged(LoadError):  # noqa: N818 - it says what happened
+    """A file of the input is not the one that the job began with.
+
+    The message names the file, and its size and time (or the store's version) then and now. It
+    fails the job, whatever the thresholds allow, and nothing is published.
+    """
 
 
 class ReturnTypeError(DaskprsError):

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.side_inputs import side_inputs_of
 from daskprs.checked_call import refuse_an_old_folder
-from daskprs.core.ending import Ending, JobStatus
+from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
-from daskprs.errors import DaskprsError
+from daskprs.core.outcomes import input_changed
+from daskprs.errors import DaskprsError, InputChanged
 from daskprs.head_start import agent_count
+from daskprs.inputs.file_versions import refuse_changed_files
 from daskprs.inputs.punctual_plan import punctual
 from daskprs.interrupts import LateInterrupts, held_back
 from daskprs.job_end import JobEnd
@@ -166,6 +168,8 @@ class Job:
                 ending = self._publish(ledger, store, listeners)
         except KeyboardInterrupt:
             ending = Ending(JobStatus.CANCELED, "it was interrupted", ledger.first_failure)
+        except InputChanged as error:
+            ending = Ending(JobStatus.FAILED, INPUT_HAS_CHANGED, input_changed(error))
         except DaskprsError as error:
             reason = error.worded(self._surface.option)
             ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
@@ -194,7 +198,8 @@ class Job:
             return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
-        """Publish the output, unless there were items and not one of them succeeded."""
+        """Publish the output, unless the input has changed or not one of its items succeeded."""
+        refuse_changed_files(self._source.files())
         items = ledger.standing().items
         rows = self._options.output_action == "append_row"
         if rows and items.total > 0 and items.succeeded == 0:
@@ -226,7 +231,8 @@ class Job:
             output = self._output_file(store)
             result = self._result(ending.status, done, items, output)
             result = replace(result, left_out=standing.left_out)
-            go_on_by = self._surface.resume(self._folder.path)
+            accept = "input" if ending.of_changed_input else ""
+            go_on_by = self._surface.resume(self._folder.path, accept)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)
             end = self._end = JobEnd(result, end_message(ended, self._folder))
             store.end(result.record())

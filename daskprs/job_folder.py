@@ -118,6 +118,10 @@ class JobFolder:
         """The folder of inputs that were written for the agents."""
         return self.path / "scratch"
 
+    def times_seen(self, epoch: int, host: str) -> Path:
+        """Return the table of the times that files of the input have on another host."""
+        return self.scratch / f"times.{epoch}.{host}"
+
     def seen(self, job_id: str) -> Path:
         """Return the file by which a worker finds out whether it sees this folder."""
         return self.path / f"seen.{job_id}"

@@ -18,8 +18,8 @@ class Surface(Protocol):
         """Return an option that a message names."""
         ...
 
-    def resume(self, job_dir: Path) -> str:
-        """Return what goes on with a job."""
+    def resume(self, job_dir: Path, accept: str = "") -> str:
+        """Return what goes on with a job, and accepts that a part of it has changed."""
         ...
 
 
@@ -30,11 +30,17 @@ class Python:
         """Return it as a keyword argument."""
         return str(option)
 
-    def resume(self, job_dir: Path) -> str:
+    def resume(self, job_dir: Path, accept: str = "") -> str:
         """Return the arguments to be added."""
-        return f"{Option('resume', value=True)}, {Option('job_dir', str(job_dir))}"
+        options = [Option("resume", value=True), Option("job_dir", str(job_dir))]
+        return ", ".join(map(str, options + ([Option("accept_changes", accept)] if accept else [])))
 
 
-def command_to_resume(job_dir: Path, program: str = "daskprs") -> str:
+def command_to_resume(job_dir: Path, program: str = "daskprs", accept: str = "") -> str:
     """Return the command that goes on with a job: the folder knows the rest."""
-    return shlex.join([*program.split(), "resume", str(job_dir)])
+    return shlex.join([*program.split(), "resume", str(job_dir), *accepting(accept)])
+
+
+def accepting(part: str) -> list[str]:
+    """Return the words of a command that accept a change of a part of a job."""
+    return ["--accept-changes", part] if part else []

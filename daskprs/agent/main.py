@@ -33,15 +33,21 @@ from daskprs.agent.loader import Loader
 from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Started, Stopped
 from daskprs.agent.outbox import Outbox
 from daskprs.agent.page import Phase, SharedPage
-from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.errors import LoadError
+from daskprs.core.outcomes import Failure, Outcome, Status, input_changed
+from daskprs.errors import InputChanged, LoadError
+from daskprs.inputs.file_versions import compare_with_times_seen
+from daskprs.inputs.source import PathsReader
+from daskprs.job_folder import JobFolder
+from daskprs.job_lock import boot_id
 from daskprs.output.formats import format_result
 from daskprs.output.own_spool import OwnSpool, UnwritableError
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+    from daskprs.agent.messages import JobSpec
     from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.source import Reader
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
@@ -86,7 +92,10 @@ class Agent:
         self._connection = connection
         self._page = page
         self._outbox = Outbox(connection, self._spool)
-        self._loader = Loader(pickle.loads(start.job.reader), page)
+        _compare_times_here(start.job)
+        self._reader: Reader = pickle.loads(start.job.reader)
+        self._gives_paths = isinstance(self._reader, PathsReader)
+        self._loader = Loader(self._reader, page)
         self._intake = Intake(connection, page, self._loader, self._outbox)
 
     def serve(self) -> int:
@@ -138,6 +147,9 @@ class Agent:
 
     def _run(self, attempt: Attempt, position: int) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
+            if isinstance(attempt.load_error, InputChanged):
+                failure = input_changed(attempt.load_error)
+                return attempt.failed(Status.INPUT_CHANGED, failure), b""
             if isinstance(attempt.load_error, LoadError):
                 attempt.total = attempt.load_error.items or attempt.total
             failure = failure_of(attempt.load_error, self._job)
@@ -147,6 +159,16 @@ class Agent:
         if attempt.total == 0 and self._job.unit == "row":
             return attempt.nothing_to_do(), b""
         attempt.run_begun = time.perf_counter()
+        outcome, payload = self._tried(attempt)
+        if self._gives_paths:
+            try:
+                self._reader.check(attempt.mini_batch)  # type: ignore[attr-defined]
+            except InputChanged as error:
+                return attempt.failed(Status.INPUT_CHANGED, input_changed(error)), b""
+        return outcome, payload
+
+    def _tried(self, attempt: Attempt) -> tuple[Outcome, bytes]:
+        """Call `run`, whatever it raises."""
         try:
             return self._call(attempt)
         except UnwritableError as error:
@@ -179,6 +201,15 @@ NULL_RETURN = Failure(
     "run() returned None. Return a DataFrame, a list, a tuple, an array, a Series, an Arrow table "
     "or a generator; an empty list says that nothing succeeded.",
 )
+
+
+def _compare_times_here(job: JobSpec) -> None:
+    """Compare times of files with the first ones seen here, unless this is the driver's host."""
+    if job.far or boot_id() != job.boot_id:
+        # Containers of one machine may share the folder, and yet have each a replica of its own.
+        mounts = os.stat("/proc/self/ns/mnt").st_ino  # noqa: PTH116 - it is no file
+        here = f"{boot_id()}.{mounts}"
+        compare_with_times_seen(JobFolder(job.job_dir).times_seen(job.epoch, here))
 
 
 class Attempt:

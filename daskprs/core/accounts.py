@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Abort, Action, Commit, FailAttempt, Finish
 from daskprs.core.budgets import Budgets
+from daskprs.core.ending import INPUT_HAS_CHANGED
 from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.core.tally import Tally
 
@@ -122,13 +123,23 @@ class Accounts:
         self._give_up(entry, outcome, charged=False)
         return None
 
+    def refuse_input(self, entry: Entry, outcome: Outcome) -> None:
+        """Give up a mini-batch whose files have changed, and end the job: no budget allows that."""
+        self._settle_failed(entry, outcome, charged=True)
+        self.abort(INPUT_HAS_CHANGED, outcome.failure)
+
     def _give_up(self, entry: Entry, outcome: Outcome, *, charged: bool) -> None:
+        items = self._settle_failed(entry, outcome, charged=charged)
+        self.abort_if(self._budgets.fail_mini_batch(items))
+
+    def _settle_failed(self, entry: Entry, outcome: Outcome, *, charged: bool) -> int:
+        """Settle a mini-batch as failed, and return how many items have failed with it."""
         self._patience.progress()
         items = outcome.total or entry.mini_batch.items or 1
         outcome = outcome._replace(total=items)
         self.tally.give_up(items)
         self.actions.append(FailAttempt(entry.mini_batch, outcome, final=True, charged=charged))
-        self.abort_if(self._budgets.fail_mini_batch(items))
+        return items
 
     # ---- the job ----
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import traceback
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from daskprs.core.ending import INPUT_HAS_CHANGED
 from daskprs.core.entry import Entry
-from daskprs.core.outcomes import Failure
-from daskprs.errors import DaskprsError
+from daskprs.core.outcomes import Failure, input_changed
+from daskprs.errors import DaskprsError, InputChanged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,7 +78,9 @@ def fresh(
 
 
 def _abort(accounts: Accounts, error: Exception) -> None:
-    if isinstance(error, DaskprsError):
+    if isinstance(error, InputChanged):
+        accounts.abort(INPUT_HAS_CHANGED, input_changed(error))
+    elif isinstance(error, DaskprsError):
         accounts.abort(str(error), None)  # it names file, line and value, and is meant for people
     else:
         text = "".join(traceback.format_exception(error))

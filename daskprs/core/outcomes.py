@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from daskprs.errors import InputChanged
 
 
 class Status(StrEnum):
@@ -15,6 +18,7 @@ class Status(StrEnum):
     RUN_TIMEOUT = "RUN_TIMEOUT"
     RUN_EXCEPTION = "RUN_EXCEPTION"
     RUN_NULL_RETURN = "RUN_NULL_RETURN"
+    INPUT_CHANGED = "INPUT_CHANGED"
     PROCESS_DIED = "PROCESS_DIED"
     NODE_LOST = "NODE_LOST"
     CANCELED = "CANCELED"
@@ -34,6 +38,11 @@ class Failure(NamedTuple):
     def __str__(self) -> str:
         """Return it as the last line of a traceback has it."""
         return f"{self.kind}: {self.message}" if self.message else self.kind
+
+
+def input_changed(error: InputChanged) -> Failure:
+    """Return a changed input as data: no retry and no budget mends it."""
+    return Failure(Status.INPUT_CHANGED.value, str(error), retryable=False)
 
 
 class Extent(NamedTuple):

@@ -71,6 +71,8 @@ class Settling:
                     self._accounts.commit(entry, commit, position, *items)
                     if entry.failed_on:
                         self.bad += self._places.worked(index, places, now_s)
+                elif status is Status.INPUT_CHANGED:
+                    self._accounts.refuse_input(entry, results.outcomes[position])
                 else:
                     self._fail(entry, results.outcomes[position], flight, places, now_s)
                 if self._accounts.over:

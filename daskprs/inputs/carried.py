@@ -12,6 +12,7 @@ import socket
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from daskprs.errors import LoadError
+from daskprs.inputs.source import PathsReader
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,6 +81,11 @@ class FarReader:
                 if not os.path.exists(path):  # noqa: PTH110 - each of many
                     raise LoadError(_not_seen(path))
         return data
+
+    def check(self, mini_batch: MiniBatch) -> None:
+        """Compare files that `run` reads by itself with what was found."""
+        if isinstance(self._reader, PathsReader):
+            self._reader.check(mini_batch)
 
     def close(self) -> None:
         """Close the reader."""

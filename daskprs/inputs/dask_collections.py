@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.core.mini_batch import MiniBatch, Where
+    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Source, Unit
 
@@ -163,6 +164,10 @@ class PartitionsSource:
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return which rows of its partition."""
         return rows_of(mini_batch.piece[1])
+
+    def files(self) -> tuple[InputFile, ...]:
+        """Return none: its partitions are written for the job."""
+        return ()
 
     def reader(self) -> PartitionsReader:
         """Return the reader for the agents (after `prepare`)."""

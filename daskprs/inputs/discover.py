@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import InputError
 from daskprs.inputs.file_list import FileList
+from daskprs.inputs.file_versions import version_of
 from daskprs.inputs.input_file import InputFile, is_url
 from daskprs.nearest import nearest
 
@@ -208,7 +209,7 @@ def _remote(url: str) -> Named:
         if info["type"] == "file":
             path = _chained(filesystem.unstrip_protocol(name), url)
             relative = name.removeprefix(root).lstrip("/")
-            files.add(InputFile(path, info["size"], _version(info), relative))
+            files.add(InputFile(path, info["size"], version_of(info), relative))
     return Named(files.in_order(), is_one_file)
 
 
@@ -232,13 +233,6 @@ def _chained(url: str, given: str) -> str:
     if not chain:
         return url
     return f"{url}::{rest}" if is_url(head) else f"{head}::{url}"
-
-
-def _version(info: dict[str, Any]) -> str:
-    for key in ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created"):
-        if info.get(key):
-            return str(info[key])
-    return ""
 
 
 def visible(files: Iterable[InputFile]) -> Iterator[InputFile]:

@@ -7,18 +7,27 @@ import tempfile
 from array import array
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError, Option, OptionError
 from daskprs.inputs.file_list import FileList
-from daskprs.inputs.input_file import InputFile, files_fingerprint, is_url, name_of
+from daskprs.inputs.file_versions import refuse_changed_after_error, refuse_changed_at
+from daskprs.inputs.input_file import InputFile, files_fingerprint, is_url
 from daskprs.inputs.partition_format import PartitionFormat, Values, check_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from daskprs.inputs.source import Unit
+
+
+class Paths(NamedTuple):
+    """The files of a mini-batch, as they were found."""
+
+    paths: tuple[str, ...]
+    sizes: tuple[int | None, ...]
+    versions: tuple[str, ...]
 
 
 class FilesSource:
@@ -69,11 +78,11 @@ class FilesSource:
         """Yield the plan."""
         first = 0
         for index, (key, files) in enumerate(self._groups()):
-            paths, sizes, _, _ = zip(*files, strict=True)
+            paths, sizes, versions, _ = zip(*files, strict=True)
             size_bytes = None if None in sizes else sum(sizes)
             yield MiniBatch(
                 index,
-                paths,
+                Paths(paths, sizes, versions),
                 _identity(files),
                 len(files),
                 size_bytes,
@@ -91,7 +100,11 @@ class FilesSource:
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on: every file, by path, size and version."""
-        return {"kind": "files", "files": files_fingerprint(self._files())}
+        return {"kind": "files", "files": files_fingerprint(self.files())}
+
+    def files(self) -> Iterator[InputFile]:
+        """Yield the files as they were found."""
+        return (file for files in self._inputs for file in files)
 
     def reader(self) -> FilesReader:
         """Return the reader for the agents."""
@@ -99,10 +112,7 @@ class FilesSource:
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the paths."""
-        return Where(paths=mini_batch.piece)
-
-    def _files(self) -> Iterator[InputFile]:
-        return (file for files in self._inputs for file in files)
+        return Where(paths=mini_batch.piece.paths)
 
     def _read_paths(self, format_: PartitionFormat) -> None:
         """Read what all paths carry, and keep where the files of each key are.
@@ -117,8 +127,8 @@ class FilesSource:
         """
         check_keys(self._keys, format_.names)
         if self._keys and len(self._inputs) != 1:
-            self._inputs = [FileList(self._files())]
-        for place, file in enumerate(self._files()):
+            self._inputs = [FileList(self.files())]
+        for place, file in enumerate(self.files()):
             values = dict(format_.values(file))
             if self._keys:
                 key = tuple((key, values[key]) for key in self._keys)
@@ -141,33 +151,59 @@ class FilesReader:
         """One for each mini-batch that was fetched: the one that runs, and the one after it."""
 
     def load(self, mini_batch: MiniBatch) -> list[str]:
-        """Return local paths."""
-        paths: tuple[str, ...] = mini_batch.piece
+        """Return local paths.
+
+        Raises
+        ------
+        InputChanged
+            When a file is not the one that was found.
+
+        """
+        self.check(mini_batch)
+        paths, sizes, versions = mini_batch.piece
         while len(self._folders) > 1:
             self._folders.pop(0).cleanup()
         if any(map(is_url, paths)):
             self._folders.append(tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".input-"))
         return [
-            self._fetch(path, f"{place}/") if is_url(path) else path
-            for place, path in enumerate(paths)
+            self._fetch(InputFile(path, size, version, ""), f"{place}/") if is_url(path) else path
+            for place, (path, size, version) in enumerate(zip(paths, sizes, versions, strict=True))
         ]
+
+    def check(self, mini_batch: MiniBatch) -> None:
+        """Compare the files with what was found, but for those that were fetched.
+
+        Raises
+        ------
+        InputChanged
+            When one differs; one that is gone has not changed.
+
+        """
+        for path, size, version in zip(*mini_batch.piece, strict=True):
+            if not is_url(path):
+                refuse_changed_at(InputFile(path, size, version, ""))
 
     def close(self) -> None:
         """Remove what was fetched."""
         while self._folders:
             self._folders.pop().cleanup()
 
-    def _fetch(self, url: str, below: str) -> str:
+    def _fetch(self, file: InputFile, below: str) -> str:
         import fsspec
 
-        target = Path(self._folders[-1].name, below, name_of(url))
+        target = Path(self._folders[-1].name, below, file.name)
         target.parent.mkdir()
         try:
-            filesystem, place = fsspec.core.url_to_fs(url)
+            filesystem, place = fsspec.core.url_to_fs(file.path)
             filesystem.get_file(place, str(target))
         except FileNotFoundError as error:
-            msg = f"{url} has gone since the job began."
+            msg = f"{file.path} has gone since the job began."
             raise LoadError(msg) from error
+        except Exception:
+            refuse_changed_after_error(file, None)
+            raise
+        if file.size_bytes not in (None, target.stat().st_size):
+            refuse_changed_after_error(file, None)
         return str(target)
 
 

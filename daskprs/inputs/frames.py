@@ -19,6 +19,7 @@ from daskprs.job_folder import whole_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.source import Unit
 
 ROWS_IN_A_BATCH = 65_536
@@ -82,6 +83,10 @@ class FrameSource:
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on (after `prepare`)."""
         return {"kind": "frame", "content": self._digest, "rows": self._rows}
+
+    def files(self) -> tuple[InputFile, ...]:
+        """Return none: the frame is written for the job."""
+        return ()
 
     def reader(self) -> FrameReader:
         """Return the reader for the agents (after `prepare`)."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch, Where
+    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.source import Unit
 
 SAMPLE_ROWS = 1_000
@@ -79,6 +80,10 @@ class ObjectFrameSource:
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on (after `prepare`)."""
         return {"kind": "object frame", "content": self._digest, "rows": self._rows}
+
+    def files(self) -> tuple[InputFile, ...]:
+        """Return none: the frame is written for the job."""
+        return ()
 
     def reader(self) -> ObjectFrameReader:
         """Return the reader for the agents (after `prepare`)."""

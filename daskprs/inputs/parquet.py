@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from daskprs.core.mini_batch import Where
 from daskprs.errors import LoadError
 from daskprs.inputs.arrow_pandas import cast
-from daskprs.inputs.input_file import files_fingerprint, open_binary
+from daskprs.inputs.file_versions import opened_unchanged
+from daskprs.inputs.input_file import files_fingerprint
 from daskprs.inputs.parquet_schema import SchemaOfAll, footer
 from daskprs.inputs.path_columns import PathColumns, PathValues
 from daskprs.inputs.row_groups import Named, RowGroupReader, RowGroups
@@ -83,9 +84,13 @@ class ParquetSource:
 
     def reader(self) -> RowGroupReader:
         """Return the reader for the agents."""
-        paths = [file.path for file in self._files]
-        values = [self._paths.of_file(path) for path in paths]
-        return RowGroupReader(ParquetFiles(paths, values, self._types))
+        files = list(self._files)
+        values = [self._paths.of_file(file.path) for file in files]
+        return RowGroupReader(ParquetFiles(files, values, self._types))
+
+    def files(self) -> Sequence[InputFile]:
+        """Return the files as they were found."""
+        return self._files
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, the row group, and which of its rows."""
@@ -118,14 +123,14 @@ def _met(files: Iterable[InputFile], of_all: SchemaOfAll) -> Iterator[pq.FileMet
 class ParquetFiles:
     """Decodes row groups of files."""
 
-    def __init__(self, paths: list[str], values: list[PathValues], types: OneType) -> None:
-        self._paths = paths
+    def __init__(self, files: list[InputFile], values: list[PathValues], types: OneType) -> None:
+        self._files = files
         self._values = values
         self._types = types
 
     def name(self, file: int) -> str:
         """Return the path of a file."""
-        return self._paths[file]
+        return self._files[file].path
 
     def frame(self, file: int, rows: pa.Table) -> pd.DataFrame:
         """Return rows of a file, with what its path carries."""
@@ -137,11 +142,18 @@ class ParquetFiles:
         return self._values[0].to_pandas(self._types)
 
     def decode(self, file: int, group: int) -> pa.Table:
-        """Return a row group with the types of all."""
-        path, schema = self._paths[file], self._types.schema
-        where = f"{path}, row group {group}"
+        """Return a row group with the types of all.
+
+        Raises
+        ------
+        InputChanged
+            When the file is not the one that was found.
+
+        """
+        found, schema = self._files[file], self._types.schema
+        where = f"{found.path}, row group {group}"
         try:
-            with open_binary(path) as opened, pq.ParquetFile(opened) as parquet:
+            with opened_unchanged(found) as opened, pq.ParquetFile(opened) as parquet:
                 table = parquet.read_row_group(group, columns=schema.names)
         except (pa.ArrowException, OSError) as error:
             msg = f"{where}: {error}"

@@ -10,9 +10,10 @@ from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.inputs.shuffle import KeyIndex, ShuffledReader, shuffle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.source import TableReader, TableSource, Unit
 
 
@@ -67,6 +68,10 @@ class FolderKeySource:
         """Return the files that have rows of it."""
         found = (path for part in mini_batch.piece for path in self._source.where(part).paths)
         return Where(paths=tuple(dict.fromkeys(found)))
+
+    def files(self) -> Iterable[InputFile]:
+        """Return the files of the table as they were found."""
+        return self._source.files()
 
     def reader(self) -> JoiningReader:
         """Return the reader for the agents."""
@@ -140,6 +145,10 @@ class ShuffledKeySource:
         """Return nothing: what it is says its key."""
         del mini_batch
         return Where()
+
+    def files(self) -> Iterable[InputFile]:
+        """Return the files of the table as they were found."""
+        return self._source.files()
 
     def reader(self) -> ShuffledReader:
         """Return the reader for the agents."""

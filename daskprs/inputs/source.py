@@ -7,15 +7,16 @@ keep what the next ones need (an open file, a decoded row group).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch, Where
+    from daskprs.inputs.input_file import InputFile
 
 Unit = Literal["row", "file"]
 
@@ -24,11 +25,23 @@ class Reader(Protocol):
     """Loads mini-batches in an agent; picklable before its first use."""
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame | list[str]:
-        """Return what `run` gets. Raises `LoadError` for what no retry can mend."""
+        """Return what `run` gets. Raises `LoadError` for what no retry can mend.
+
+        A file that differs from what was found, before or after it is read, is an `InputChanged`.
+        """
         ...
 
     def close(self) -> None:
         """Let go of open files."""
+        ...
+
+
+@runtime_checkable
+class PathsReader(Reader, Protocol):
+    """A reader that gives paths: `run` reads the files by itself."""
+
+    def check(self, mini_batch: MiniBatch) -> None:
+        """Compare the files, after `run`, with what was found. Raises `InputChanged`."""
         ...
 
 
@@ -66,6 +79,10 @@ class Source(Protocol):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return, as JSON values, what the plan and its contents depend on."""
+        ...
+
+    def files(self) -> Iterable[InputFile]:
+        """Return the files as they were found; none for data that cannot change during a job."""
         ...
 
     def reader(self) -> Reader:

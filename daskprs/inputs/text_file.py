@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, cast
 import pyarrow as pa
 
 from daskprs.errors import LoadError
+from daskprs.inputs.file_versions import refuse_changed, refuse_changed_after_error
 from daskprs.inputs.input_file import open_binary
 from daskprs.inputs.suffixes import compression_of
 
@@ -36,8 +37,8 @@ class TextFile:
     Parameters
     ----------
     file
-        Where it is; its suffix says whether it is compressed. What is added to it after it was
-        found is not read.
+        Where it is; its suffix says whether it is compressed. On opening it is compared with what
+        was found.
     encoding
         Text that cannot be cut bytewise is read as a stream, and given as UTF-8.
 
@@ -47,8 +48,11 @@ class TextFile:
         self.path = file.path
         self.size_bytes = size_of(file, encoding)
         """How many bytes there are; None for a stream."""
+        self._input = file
         self._encoding = encoding
         self._file: IO[bytes] | None = None
+        self._raw: IO[bytes] | None = None
+        """The file as it lies there; `_file` is what comes out of it."""
         self._at = 0
 
     @property
@@ -63,6 +67,8 @@ class TextFile:
         ------
         LoadError
             When it is cut short, not what its suffix says, or not in its encoding.
+        InputChanged
+            When it is not the file that was found.
 
         """
         if self.size_bytes is not None:
@@ -70,18 +76,34 @@ class TextFile:
         try:
             whole = self._read(start, length)
         except (OSError, EOFError, pa.ArrowException) as error:
+            refuse_changed_after_error(self._input, self._raw)
             msg = f"{self.path}: it cannot be read beyond byte {self._at}: {error}"
             raise LoadError(msg) from error
         if self.size_bytes is not None and len(whole) < length:
+            self.check(failed=True)
             msg = f"{self.path} is shorter than it was: it ends before byte {start + length}."
             raise LoadError(msg)
         return whole
+
+    def check(self, *, failed: bool = False) -> None:
+        """Compare the file, if it is open, with what was found; ask its store if reading failed.
+
+        Raises
+        ------
+        InputChanged
+            When it differs.
+
+        """
+        if self._raw is not None:
+            (refuse_changed_after_error if failed else refuse_changed)(self._input, self._raw)
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
-            self._file = None
+        if self._raw is not None:
+            self._raw.close()
+        self._file = self._raw = None
 
     def _read(self, start: int, length: int) -> bytes:
         file = self._opened(start)
@@ -98,9 +120,9 @@ class TextFile:
     def _opened(self, start: int) -> IO[bytes]:
         if self._file is None or (self.is_stream and start < self._at):
             self.close()
-            self._file = (
-                _open(self.path, self._encoding) if self.is_stream else open_binary(self.path)
-            )
+            self._raw = open_binary(self.path)
+            refuse_changed(self._input, self._raw)
+            self._file = self._stream(self._raw) if self.is_stream else self._raw
             self._at = 0
         while self.is_stream and self._at < start:
             skipped = len(self._file.read(min(SKIP_BYTES, start - self._at)))
@@ -109,15 +131,13 @@ class TextFile:
             self._at += skipped
         return self._file
 
-
-def _open(path: str, encoding: str) -> IO[bytes]:
-    raw = open_binary(path)
-    compression = compression_of(path)
-    if compression is not None:
-        raw = cast("IO[bytes]", pa.CompressedInputStream(pa.PythonFile(raw), compression))
-    if is_bytewise(encoding):
-        return raw
-    return cast("IO[bytes]", _Utf8(raw, path, encoding))
+    def _stream(self, raw: IO[bytes]) -> IO[bytes]:
+        compression = compression_of(self.path)
+        if compression is not None:
+            raw = cast("IO[bytes]", pa.CompressedInputStream(pa.PythonFile(raw), compression))
+        if is_bytewise(self._encoding):
+            return raw
+        return cast("IO[bytes]", _Utf8(raw, self.path, self._encoding))
 
 
 class _Utf8:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.mini_batch import MiniBatch, Where
+from daskprs.errors import InputChanged, LoadError
 from daskprs.inputs.input_file import files_fingerprint
 from daskprs.inputs.path_columns import PathColumns
 from daskprs.inputs.sizes import bytes_per_mini_batch
@@ -95,6 +96,10 @@ class TextSource:
         known = [one for whole in wholes for one in whole or ()]
         return sum(-(-(stop - start) // self._size) for start, stop in known)
 
+    def files(self) -> Sequence[InputFile]:
+        """Return the files as they were found."""
+        return self._files
+
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, and which of its bytes."""
         place, start, stop = mini_batch.piece
@@ -128,6 +133,12 @@ class TextSource:
         opened = self._text.open(place)
         try:
             yield from opened.records.cut(self._size)
+            opened.file.check()
+        except InputChanged:
+            raise
+        except LoadError:
+            opened.file.check(failed=True)
+            raise
         finally:
             opened.file.close()
 
@@ -164,15 +175,29 @@ class OpenText:
         """Whether the records of the last mini-batch are kept: somebody will ask where they lie."""
 
     def load(self, piece: tuple[int, int, int]) -> Records:
-        """Return the records of a mini-batch; a file that was open before is closed."""
+        """Return the records of a mini-batch; a file that was open before is closed.
+
+        Raises
+        ------
+        InputChanged
+            When the file was not, all the time, the one that was found.
+
+        """
         if self._last is not None and self._last[0] == piece:
             return self._last[1]
         place, start, stop = piece
         opened = self._open(place)
-        if opened.file.is_stream:
-            records = opened.records.between(start, stop)
-        else:
-            records = opened.records.starting_in(start, stop)
+        try:
+            if opened.file.is_stream:
+                records = opened.records.between(start, stop)
+            else:
+                records = opened.records.starting_in(start, stop)
+        except InputChanged:
+            raise
+        except LoadError:
+            opened.file.check(failed=True)
+            raise
+        opened.file.check()
         self._last = (piece, records) if self.keeps else None
         return records
 

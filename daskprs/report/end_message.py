@@ -29,7 +29,8 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
     if ended.output:
         of_before = "" if ending.status is JobStatus.COMPLETED else " of an earlier run, unchanged"
         lines.append(f"Output{of_before}: {ended.output}")
-    if ending.failure is not None or standing.mini_batches.failed:
+    of_script = ending.failure is not None and not ending.of_changed_input
+    if of_script or standing.mini_batches.failed:
         lines.append(f"Errors and tracebacks: {folder.job_error}, {folder.tracebacks_of_all}")
     if standing.mini_batches.failed:
         lines.append(f"What failed, with every attempt: {folder.failed}")
@@ -40,9 +41,13 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         )
     if ending.status is not JobStatus.COMPLETED:
         lines.append(f"Logs: {folder.logs}")
-        lines.append(
-            f"Nothing was published. To go on, with the same script and input: {ended.go_on_by}"
-        )
+        to_go_on = "To go on, with the same script and input"
+        if ending.of_changed_input:
+            to_go_on = (
+                "To go on with the input of now, where every mini-batch of a file that has changed "
+                "runs again and the others are kept"
+            )
+        lines.append(f"Nothing was published. {to_go_on}: {ended.go_on_by}")
     return "\n".join(lines)
 
 

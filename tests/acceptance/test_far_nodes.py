@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
@@ -246,3 +247,31 @@ def test_side_inputs_are_sent_where_they_are_not_seen(tmp_path: Path, client: Cl
             environment_variables={"WHERE": str(model)},
         )
         assert list(rows["result"]) == ["wordsw"]
+
+
+def test_replicas_of_the_input_have_times_of_their_own(
+    tmp_path: Path, client: Client, nodes: SeparateNodes
+) -> None:
+    """Each host holds its own to the time that it saw first, and to the size of the driver's."""
+    path = tmp_path / "rows.csv"
+    FRAME.to_csv(path, index=False)
+    for number, node in enumerate(nodes.nodes):
+        node.call("mkdir", "-p", str(tmp_path))
+        body = path.read_text().replace("\n", "\\n")
+        node.call("sh", "-ec", f"printf '{body}' > '{path}'; touch -d @{number} '{path}'")
+    size = {"mini_batch_size": 1000}
+    rows = run(path, lambda rows: rows, tmp_path / "same", client, **size)
+    pd.testing.assert_frame_equal(rows, FRAME)
+
+    def changes(rows: pd.DataFrame) -> pd.DataFrame:
+        if os.stat(path).st_mtime < 2:  # noqa: PTH116 - a function travels by value
+            os.utime(path, (2, 2))
+            os._exit(1)  # those that come after have not seen it before
+        return rows
+
+    with pytest.raises(daskprs.ParallelRunFailed, match=r"INPUT_CHANGED: .*rows.csv"):
+        run(path, changes, tmp_path / "other", client, process_count_per_node=1, **size)
+    for node in nodes.nodes:
+        node.call("sh", "-ec", f"echo 1,1 >> '{path}'")
+    with pytest.raises(daskprs.ParallelRunFailed, match=r"INPUT_CHANGED: .*rows.csv"):
+        run(path, lambda rows: rows, tmp_path / "longer", client, **size)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
-from object_store import ObjectStore, object_store
+from object_store import SIGNED, ObjectStore, object_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +83,54 @@ def test_files_are_fetched_for_the_script(store: ObjectStore, tmp_path: Path) ->
     output = tmp_path / "job" / "output" / "parallel_run_step.txt"
     assert output.read_text() == "".join(f"{number}.bin {number}\n" for number in range(7))
     assert list((tmp_path / "job").rglob("*.bin")) == []
+
+
+CHANGES = """
+import urllib.request
+
+def run(rows):
+    if rows.iloc[0, 0] == 0:
+        body = b"number,name\\n" + b"7,seven\\n" * 200
+        request = urllib.request.Request({url!r}, body, {headers!r}, method="PUT")
+        urllib.request.urlopen(request).close()
+    return rows
+"""
+
+
+@pytest.mark.parametrize("name", ["0.csv", "1.csv"])
+def test_an_object_that_is_replaced_during_the_job_fails_it(
+    store: ObjectStore, tmp_path: Path, name: str
+) -> None:
+    """Whether it is open then, is opened later or was read before; the ETag tells."""
+    folder = f"inputs/{tmp_path.name}"
+    for number, part in enumerate((FRAME[:90], FRAME[90:])):
+        store.put(f"{folder}/{number}.csv", part.to_csv(index=False).encode())
+    script = CHANGES.format(url=f"{store.endpoint}/{folder}/{name}", headers=SIGNED)
+    size = ["--mini-batch-size", "500", "--allowed-failed-count", "-1"]
+    done = daskprs(store, tmp_path, f"s3://{folder}", script, *size)
+    assert done.returncode == 42, done.stderr
+    told = done.stderr + done.stdout
+    assert f"INPUT_CHANGED: s3://{folder}/{name}: the file has changed since the job began" in told
+    assert "has 1,612 bytes of version" in told
+    assert "daskprs resume" in told
+    assert "--accept-changes input" in told
+    assert not (tmp_path / "job" / "output" / "parallel_run_step.txt").exists()
+    done = daskprs(
+        store,
+        tmp_path,
+        f"s3://{folder}",
+        ROWS,
+        *size,
+        "--resume",
+        "--accept-changes",
+        "input,script",
+    )
+    assert done.returncode == 0, done.stderr
+    other = FRAME[90:] if name == "0.csv" else FRAME[:90]
+    kept = other.to_csv(sep=" ", header=False, index=False)
+    new = "7 seven\n" * 200
+    output = (tmp_path / "job" / "output" / "parallel_run_step.txt").read_text()
+    assert output == (new + kept if name == "0.csv" else kept + new)
 
 
 def test_an_output_that_exists_is_replaced_only_when_that_is_said(

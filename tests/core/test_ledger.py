@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from returns import returned
 
-from daskprs.core.actions import SlotAdded, SlotId, Submit
+from daskprs.core.actions import Abort, SlotAdded, SlotId, Submit
 from daskprs.core.elsewhere import ELSEWHERE_S
-from daskprs.core.outcomes import Status
+from daskprs.core.outcomes import Failure, Status
 from daskprs.core.packed import Packed
 from daskprs.errors import InputError
 
@@ -201,6 +201,20 @@ def test_what_finished_before_a_death_and_got_lost_runs_alone_and_uncharged(desk
     assert [one.mini_batch.index for one in it.failures] == [running]
     assert it.indexes(slot) == [lost]
     assert not it.leases[slot].prefetch
+
+
+def test_a_changed_input_ends_the_job_whatever_the_budgets(desk: Any) -> None:
+    """It is not tried again, and the job names it, not the error that the script had before."""
+    it = desk(3, run_max_try=5)
+    first, *_ = it.indexes(next(iter(it.leases)))
+    it.fail(next(iter(it.leases)))
+    changed = Failure("INPUT_CHANGED", "a.csv: the file has changed", retryable=False)
+    it.fail(next(iter(it.leases)), status=Status.INPUT_CHANGED, failure=changed)
+    assert it.failures[0].mini_batch.index == first
+    assert [one.final for one in it.failures] == [False, True]
+    aborts = [one for one in it.said if isinstance(one, Abort)]
+    assert aborts == [Abort("a file of its input has changed since it began", changed)]
+    assert it.committed == []
 
 
 def test_a_lost_worker_charges_no_try(desk: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -61,8 +62,10 @@ def test_what_does_not_fit_is_named(tmp_path: Path, case: str) -> None:
     path = tmp_path / "rows.jsonl"
     good = b'{"a": "x"}\n'
     path.write_bytes(good * 450_000)
+    found = path.stat()
     source = open_source(path, Reading())
     path.write_bytes(good + line.ljust(3 * len(good) - 1) + b"\n" + good * (450_000 - 4))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
     with pytest.raises(LoadError, match=message):
         together(source)
 

@@ -709,7 +709,7 @@ def test_without_a_read_it_is_a_list_of_files(tmp_path: Path) -> None:
     ]
     folder = mltable(tmp_path, content, files)
     source = open_source(folder, Reading(partition_keys=("number",)))
-    found = [(one.partition_key, one.piece) for one in source.mini_batches()]
+    found = [(one.partition_key, one.piece.paths) for one in source.mini_batches()]
     assert found == [
         ((("number", "1"),), (f"{folder}/b/1.wav",)),
         ((("number", "2"),), (f"{folder}/b/2.wav",)),
@@ -717,13 +717,13 @@ def test_without_a_read_it_is_a_list_of_files(tmp_path: Path) -> None:
     content["transformations"] = [{"select_partitions": [0, 5]}]
     folder = mltable(tmp_path, content, files)
     (one,) = open_source(folder, Reading()).mini_batches()
-    assert one.piece == (f"{folder}/a/0.wav", f"{folder}/b/2.wav")
+    assert one.piece.paths == (f"{folder}/a/0.wav", f"{folder}/b/2.wav")
     content["transformations"] = [{"take_random_sample": {"probability": 0.5, "seed": 1}}]
     drawn = [
         [
             path.removeprefix(str(folder))
             for one in open_source(folder, Reading()).mini_batches()
-            for path in one.piece
+            for path in one.piece.paths
         ]
         for folder in (mltable(tmp_path, content, files), mltable(tmp_path, content, files))
     ]
@@ -735,7 +735,7 @@ def test_the_caller_says_what_is_meant_and_is_told_where_it_does_not_fit(tmp_pat
     """`input_type="files"` gives what lies there; what the MLTable says is not said twice."""
     table = numbers_table(tmp_path, READ_CSV)
     files = open_source(table, Reading(input_type="files"))
-    found = [path for one in files.mini_batches() for path in one.piece]
+    found = [path for one in files.mini_batches() for path in one.piece.paths]
     assert found == sorted(str(path) for path in Path(table).rglob("*") if path.is_file())
     assert str(Path(table, "MLTable")) in found
     assert open_source(table, Reading(input_type="table")).unit == "row"

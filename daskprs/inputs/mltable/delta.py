@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.mltable.read import Written
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Unit
@@ -117,6 +118,10 @@ class DeltaSource:
             "version": self._version,
             "schema": str(self._types.schema),
         }
+
+    def files(self) -> tuple[InputFile, ...]:
+        """Return none: no file of a version ever changes."""
+        return ()
 
     def reader(self) -> RowGroupReader:
         """Return the reader for the agents."""

@@ -24,12 +24,13 @@ from daskprs.inputs.mltable.steps import (
 from daskprs.inputs.source import TableReader, TableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch, Where
+    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.source import Unit
 
 
@@ -151,6 +152,10 @@ class MLTableSource:
             "transformations": self._told,
             "table": self._base.fingerprint(),
         }
+
+    def files(self) -> Iterable[InputFile]:
+        """Return the files as they were found."""
+        return self._base.files()
 
     def reader(self) -> MLTableReader:
         """Return the reader for the agents."""

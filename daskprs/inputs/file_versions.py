@@ -1,0 +1,262 @@
+"""The version of a file: as the plan has it, and as it is found when the file is read.
+
+All mini-batches of a job come from the same bytes, or the job fails: a file that is rewritten,
+replaced or grown while they run is another input.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any
+
+from daskprs.errors import InputChanged, InputError
+from daskprs.inputs.file_list import FileList
+from daskprs.inputs.input_file import InputFile, is_url, open_binary
+from daskprs.inputs.times_seen import TimesSeen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+VERSION_KEYS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
+"""Names that stores have for what differs between two versions of a file; the best first."""
+MOST_FOLDERS = 20
+"""Folders of an input that are listed one by one; more of them in one listing."""
+LISTED_FROM = 10
+"""Files that are named one by one are listed with their folder from this number on."""
+NS = 1_000_000_000
+
+_times_seen: TimesSeen | None = None
+
+
+def compare_with_times_seen(table: Path) -> None:
+    """Compare times with the first ones seen on this host: its replicas have times of their own.
+
+    Parameters
+    ----------
+    table
+        The file of these times, which all processes of the host use.
+
+    """
+    global _times_seen  # noqa: PLW0603 - a process is on one host, whatever it reads
+    _times_seen = TimesSeen(table)
+
+
+def version_of(info: dict[str, Any]) -> str:
+    """Return what a store calls the version of a file; empty where it says nothing."""
+    return next((str(info[key]) for key in VERSION_KEYS if info.get(key)), "")
+
+
+# ---- a file that is read ----
+
+
+def refuse_changed(file: InputFile, opened: IO[bytes]) -> None:
+    """Compare an open file with the plan.
+
+    Raises
+    ------
+    InputChanged
+        When its size or version differs.
+
+    """
+    if not is_url(file.path):
+        _compare_status(file, os.fstat(opened.fileno()))
+    elif isinstance(details := getattr(opened, "details", None), dict):
+        _compare_info(file, details)
+
+
+def refuse_changed_at(file: InputFile) -> None:
+    """Compare a file of this machine with the plan; a file that is gone has not changed.
+
+    Raises
+    ------
+    InputChanged
+        When its size or version differs.
+
+    """
+    try:
+        status = os.stat(file.path)  # noqa: PTH116 - a million of them
+    except OSError:
+        return
+    _compare_status(file, status)
+
+
+def refuse_changed_after_error(file: InputFile, opened: IO[bytes] | None) -> None:
+    """Compare a file that could not be read: its store is asked for the version of now.
+
+    Raises
+    ------
+    InputChanged
+        When its size or version differs, which is the cause of the error then.
+
+    """
+    if is_url(file.path):
+        with suppress(InputError):  # the store does not answer, which may be the error itself
+            _compare_info(file, _info_now(file.path))
+    elif opened is not None and not opened.closed:
+        refuse_changed(file, opened)
+    else:
+        refuse_changed_at(file)
+
+
+@contextmanager
+def opened_unchanged(file: InputFile) -> Iterator[IO[bytes]]:
+    """Yield an open file, and compare it with the plan on opening and in the end.
+
+    Raises
+    ------
+    InputChanged
+        When it differs from the plan, in place of any error that comes of that.
+
+    """
+    with open_binary(file.path) as opened:
+        refuse_changed(file, opened)
+        try:
+            yield opened
+        except Exception:
+            refuse_changed_after_error(file, opened)
+            raise
+        refuse_changed(file, opened)
+
+
+# ---- all files of an input ----
+
+
+def refuse_changed_files(files: Iterable[InputFile]) -> None:
+    """Compare all files with the plan, those of a store by listing their folders.
+
+    Raises
+    ------
+    InputChanged
+        For the first one that differs; files that are gone have not changed.
+    InputError
+        When a store does not answer.
+
+    """
+    remote: dict[str, FileList] = defaultdict(FileList)
+    for file in files:
+        if not is_url(file.path):
+            refuse_changed_at(file)
+        elif not is_url(file.path.partition("::")[0]) or "::" not in file.path:
+            remote[_root_of(file)].add(file)
+    for root, below in remote.items():
+        _refuse_changed_below(root, below)
+
+
+def _root_of(file: InputFile) -> str:
+    """Return the folder that was named, or that of a file which was named itself."""
+    if file.relative and file.path.endswith(f"/{file.relative}"):
+        return file.path.removesuffix(f"/{file.relative}")
+    return _folder_of(file.path)
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _refuse_changed_below(root: str, files: FileList) -> None:
+    infos = _listed(root, files)
+    for file in files:
+        info = infos.get(file.path)
+        if info is None and not (file.relative and infos):
+            info = _info_now(file.path)
+        _compare_info(file, info or {})
+
+
+def _listed(root: str, files: FileList) -> dict[str, dict[str, Any]]:
+    """Return what a store says of the files below a folder, by path; nothing of a few files."""
+    few = len(files) < LISTED_FROM and not any(file.relative for file in files)
+    if few or root.startswith(("http:", "https:")):
+        return {}
+    folders = {_folder_of(file.path) for file in files}
+    infos: dict[str, dict[str, Any]] = {}
+    for folder in folders if len(folders) <= MOST_FOLDERS else [root]:
+        filesystem, place = _filesystem(folder)
+        with _telling(folder), suppress(FileNotFoundError, PermissionError):
+            found = (
+                {info["name"]: info for info in filesystem.ls(place, detail=True)}
+                if len(folders) <= MOST_FOLDERS
+                else filesystem.find(place, detail=True)
+            )
+            infos |= {folder + name.removeprefix(place): info for name, info in found.items()}
+    return infos
+
+
+def _info_now(url: str) -> dict[str, Any]:
+    """Return what a store says of a file now; nothing of one that is gone."""
+    filesystem, place = _filesystem(url)
+    with _telling(url), suppress(FileNotFoundError):
+        info: dict[str, Any] = filesystem.info(place)
+        return info
+    return {}
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    filesystem, place = fsspec.core.url_to_fs(url)
+    filesystem.invalidate_cache()
+    return filesystem, place.rstrip("/")
+
+
+@contextmanager
+def _telling(url: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # each store has errors of its own
+        msg = (
+            f"{url}: the store does not say whether the input has changed during the job: {error}. "
+            "Resume the job when the store can be reached."
+        )
+        raise InputError(msg) from error
+
+
+# ---- comparing ----
+
+
+def _compare_status(file: InputFile, status: os.stat_result) -> None:
+    time_ns = status.st_mtime_ns
+    version = str(time_ns)
+    then = file.version
+    if _times_seen is not None:
+        then = str(_times_seen.first(file.path, time_ns))
+    if status.st_size != file.size_bytes or version != then:
+        raise _changed(file, then, status.st_size, version)
+
+
+def _compare_info(file: InputFile, info: dict[str, Any]) -> None:
+    size = info.get("size")
+    versions = [str(info[key]) for key in VERSION_KEYS if info.get(key)]
+    resized = size is not None and file.size_bytes is not None and size != file.size_bytes
+    if resized or (file.version and versions and file.version not in versions):
+        raise _changed(file, file.version, size, version_of(info))
+
+
+def _changed(file: InputFile, then: str, size: int | None, version: str) -> InputChanged:
+    described = _version if is_url(file.path) else _time
+    msg = (
+        f"{file.path}: the file has changed since the job began: it had {_bytes(file.size_bytes)}"
+        f"{described(then)}, and has {_bytes(size)}{described(version)}. Wait until nothing writes "
+        "to the input."
+    )
+    return InputChanged(msg)
+
+
+def _bytes(size: int | None) -> str:
+    return "an unknown size" if size is None else f"{size:,} bytes"
+
+
+def _version(version: str) -> str:
+    return f" of version {version}" if version else ""
+
+
+def _time(time_ns: str) -> str:
+    seconds, ns = divmod(int(time_ns), NS)
+    try:
+        when = datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):  # a time beyond the year 9999
+        return f" of {time_ns} ns"
+    return f" of {when:%Y-%m-%d %H:%M:%S}.{ns:09} UTC"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from daskprs.errors import InputError, LoadError, Option
-from daskprs.inputs.text_file import TextFile
+from daskprs.inputs.text_file import EndsEarly, TextFile
 from daskprs.inputs.text_records import TextRecords
 
 if TYPE_CHECKING:
@@ -48,6 +48,9 @@ def headers_of(
     firsts = [_first_of(file, dialect, encoding) for file in files]
     filled = [place for place, first in enumerate(firsts) if first.record]
     if not filled:
+        short = next((first.short for first in firsts if first.short is not None), None)
+        if short is not None:
+            raise InputError(str(short)) from short
         return [HeaderOfFile((), first.begin) for first in firsts]
     known: dict[bytes, tuple[str, ...]] = {}
     lead_place = filled[0]
@@ -73,10 +76,13 @@ class _First(NamedTuple):
     record: bytes
     begin: int
     end: int
+    short: EndsEarly | None = None
+    """Why there is none, of a file that is cut short before its end."""
 
 
 def _first_of(file: InputFile, dialect: Dialect, encoding: str) -> _First:
     text = TextFile(file, encoding)
+    begin = 0
     try:
         begin = 3 if text.read(0, 3) == codecs.BOM_UTF8 else 0
         records = TextRecords(text, begin, dialect.new_scan)
@@ -84,6 +90,8 @@ def _first_of(file: InputFile, dialect: Dialect, encoding: str) -> _First:
             record = text.read(start, stop - start)
             if not dialect.is_blank(record):
                 return _First(record, begin, stop)
+    except EndsEarly as short:
+        return _First(b"", begin, begin, short)
     except (LoadError, OSError) as error:
         raise InputError(str(error)) from error
     finally:

@@ -10,7 +10,7 @@ import pandas as pd
 from daskprs.errors import InputError, LoadError
 from daskprs.inputs.delimited_parse import REFUSALS, Dialect, read_csv, read_records
 from daskprs.inputs.record_scan import RecordScan
-from daskprs.inputs.text_file import TextFile, size_of
+from daskprs.inputs.text_file import EndsEarly, TextFile, size_of
 from daskprs.inputs.text_records import TextRecords
 
 if TYPE_CHECKING:
@@ -102,14 +102,16 @@ class Sampler:
         """Return whole records from some places of a file, and whether these are all of them."""
         text = TextFile(self._files[place], self._encoding)
         begin = self._headers[place].begin
+        records = TextRecords(text, begin, self._dialect.new_scan)
         try:
-            records = TextRecords(text, begin, self._dialect.new_scan)
             head = records.starting_in(
                 begin, begin + (WHOLE_BYTES if self._is_small else PART_BYTES)
             )
             behind = begin + len(head.body)
             is_whole = not text.read(behind, 1)
             return [head.body, *self._further_parts(text, behind)], is_whole
+        except EndsEarly as short:
+            return [records.ended_before(short.end)], False
         except (LoadError, OSError) as error:
             raise InputError(str(error)) from error
         finally:

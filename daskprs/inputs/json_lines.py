@@ -11,7 +11,7 @@ import pandas as pd
 
 from daskprs.errors import InputError, LoadError
 from daskprs.inputs.columns import check_columns
-from daskprs.inputs.text_file import TextFile, encoding_of_bytes, size_of
+from daskprs.inputs.text_file import EndsEarly, TextFile, encoding_of_bytes, size_of
 from daskprs.inputs.text_records import LineScan, TextRecords
 from daskprs.inputs.text_source import OpenText, TextFiles, TextSource
 
@@ -247,9 +247,11 @@ def _sampled(files: Sequence[InputFile], encoding: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for file in files[::step]:
         text = TextFile(file, encoding)
+        records = TextRecords(text, 0, LineScan)
         try:
-            stop = WHOLE_BYTES if whole else PART_BYTES
-            body = TextRecords(text, 0, LineScan).starting_in(0, stop).body
+            body = records.starting_in(0, WHOLE_BYTES if whole else PART_BYTES).body
+        except EndsEarly as short:
+            body = records.ended_before(short.end)
         except (LoadError, OSError) as error:
             raise InputError(str(error)) from error
         finally:

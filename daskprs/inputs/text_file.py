@@ -31,6 +31,19 @@ def is_bytewise(encoding: str) -> bool:
     return name in BYTEWISE or name == "utf-8-sig"
 
 
+class EndsEarly(LoadError):  # noqa: N818 - it says what happened
+    """A compressed stream ends before its last byte: the file was cut short.
+
+    What lies before the end is as good as that of a whole file, since the bytes before it were
+    all decoded. A stream whose bytes do not decode, or whose checksum is wrong, is a `LoadError`.
+    """
+
+    body = b""
+    """The bytes that could be read from the place that was asked for."""
+    end = 0
+    """How many bytes of text the file gives."""
+
+
 class TextFile:
     """Reads bytes at offsets; of a stream, bytes of what comes out of it, in UTF-8.
 
@@ -65,20 +78,28 @@ class TextFile:
 
         Raises
         ------
+        EndsEarly
+            When a compressed file is cut short before the end of these bytes.
         LoadError
-            When it is cut short, not what its suffix says, or not in its encoding.
+            When the file is cut short, not what its suffix says, or not in its encoding.
         InputChanged
             When it is not the file that was found.
 
         """
         if self.size_bytes is not None:
             length = max(0, min(length, self.size_bytes - start))
+        pieces: list[bytes] = []
         try:
-            whole = self._read(start, length)
+            self._read(start, length, pieces)
+        except EndsEarly as short:
+            refuse_changed_after_error(self._input, self._raw)
+            short.body, short.end = b"".join(pieces), self._at
+            raise
         except (OSError, EOFError, pa.ArrowException) as error:
             refuse_changed_after_error(self._input, self._raw)
             msg = f"{self.path}: it cannot be read beyond byte {self._at}: {error}"
             raise LoadError(msg) from error
+        whole = b"".join(pieces)
         if self.size_bytes is not None and len(whole) < length:
             self.check(failed=True)
             msg = f"{self.path} is shorter than it was: it ends before byte {start + length}."
@@ -105,17 +126,16 @@ class TextFile:
             self._raw.close()
         self._file = self._raw = None
 
-    def _read(self, start: int, length: int) -> bytes:
+    def _read(self, start: int, length: int, pieces: list[bytes]) -> None:
+        """Append bytes to `pieces`; the ones before an error are there, too."""
         file = self._opened(start)
         if not self.is_stream:
             file.seek(start)
             self._at = start
-        pieces = []
         while length > 0 and (piece := file.read(length)):
             pieces.append(piece)
             length -= len(piece)
             self._at += len(piece)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _opened(self, start: int) -> IO[bytes]:
         if self._file is None or (self.is_stream and start < self._at):
@@ -134,10 +154,95 @@ class TextFile:
     def _stream(self, raw: IO[bytes]) -> IO[bytes]:
         compression = compression_of(self.path)
         if compression is not None:
-            raw = cast("IO[bytes]", pa.CompressedInputStream(pa.PythonFile(raw), compression))
+            raw = cast("IO[bytes]", _Decompressed(raw, self.path, compression))
         if is_bytewise(self._encoding):
             return raw
         return cast("IO[bytes]", _Utf8(raw, self.path, self._encoding))
+
+
+class _Counted:
+    """A file that Arrow reads, and how far it has come."""
+
+    closed = False
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self.read_bytes = 0
+        self.is_at_end = False
+
+    def read(self, length: int) -> bytes:
+        piece = self._raw.read(length)
+        self.read_bytes += len(piece)
+        self.is_at_end = not piece
+        return piece
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Decompressed:
+    """What comes out of a compressed file, up to the last byte that can be decoded.
+
+    Arrow drops what it has decoded of a piece when the piece ends in an error. Such a piece is
+    hence read again, byte by byte, and the error is raised behind it.
+    """
+
+    def __init__(self, raw: IO[bytes], path: str, compression: str) -> None:
+        self._raw = raw
+        self._path = path
+        self._compression = compression
+        self._at = 0
+        self._error: Exception | None = None
+        self._open()
+
+    def _open(self) -> None:
+        self._raw.seek(0)
+        self._counted = _Counted(self._raw)
+        file = pa.PythonFile(self._counted, mode="r")
+        self._stream = pa.CompressedInputStream(file, self._compression)
+
+    def read(self, length: int) -> bytes:
+        if self._error is not None:
+            raise self._error
+        length = min(length, SKIP_BYTES)
+        try:
+            piece: bytes = self._stream.read(length)
+        except (OSError, pa.ArrowException) as error:
+            self._error = error
+            piece = self._decodable(length)
+            if not piece:
+                raise self._error from None
+        self._at += len(piece)
+        return piece
+
+    def _decodable(self, length: int) -> bytes:
+        """Return the bytes before the error, which is known better afterwards."""
+        self.close()
+        self._open()
+        piece = bytearray()
+        left = self._at
+        try:
+            while left and (skipped := self._stream.read(min(SKIP_BYTES, left))):
+                left -= len(skipped)
+            while not left and len(piece) < length and (byte := self._stream.read(1)):
+                piece += byte
+        except (OSError, pa.ArrowException):
+            if self._counted.is_at_end:
+                self._error = self._ends_early()
+            return bytes(piece)
+        return b""  # the error does not come again: nothing can be said of these bytes
+
+    def _ends_early(self) -> EndsEarly:
+        msg = (
+            f"{self._path}: the {self._compression} stream ends early, after "
+            f"{self._counted.read_bytes} bytes: the file was cut short. Copy it again, or "
+            "compress it anew."
+        )
+        return EndsEarly(msg)
+
+    def close(self) -> None:
+        self._stream.close()
+        self._counted.close()
 
 
 class _Utf8:
@@ -154,7 +259,12 @@ class _Utf8:
 
     def read(self, length: int) -> bytes:
         while len(self._left) < length:
-            piece = self._raw.read(SKIP_BYTES)
+            try:
+                piece = self._raw.read(SKIP_BYTES)
+            except EndsEarly:
+                if self._left:
+                    break  # the next call raises the error
+                raise
             self._read += len(piece)
             self._left += self._decoded(piece)
             if not piece:

@@ -10,6 +10,7 @@ import numpy as np
 
 from daskprs.errors import LoadError
 from daskprs.inputs.record_scan import LF, Positions
+from daskprs.inputs.text_file import EndsEarly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,10 @@ class Bytes(Protocol):
     path: str
 
     def read(self, start: int, length: int) -> bytes:
-        """Return up to `length` bytes from `start`; fewer at the end only."""
+        """Return up to `length` bytes from `start`; fewer at the end only.
+
+        A file that is cut short raises `EndsEarly` where its end is among these bytes.
+        """
         ...
 
 
@@ -139,10 +143,24 @@ class TextRecords:
         return Records(body, first, is_open)
 
     def cut(self, size: int, chunk_bytes: int | None = None) -> Iterator[tuple[int, int]]:
-        """Yield ranges of whole records of about `size` bytes each, to the end of the file."""
+        """Yield ranges of whole records of about `size` bytes each, to the end of the file.
+
+        Raises
+        ------
+        EndsEarly
+            Behind the ranges that are whole all the same, where the file is cut short.
+
+        """
         start = at = self._starts[0]
         scan = self._new_scan()
-        while chunk := self._file.read(at, chunk_bytes or CHUNK_BYTES):
+        short: EndsEarly | None = None
+        while short is None:
+            try:
+                chunk = self._file.read(at, chunk_bytes or CHUNK_BYTES)
+            except EndsEarly as error:
+                chunk, short = error.body, error
+            if not chunk:
+                break
             ends = scan.ends(chunk) + at
             while len(ends) and ends[-1] - start >= size:
                 end = int(ends[np.searchsorted(ends, start + size)])
@@ -150,8 +168,17 @@ class TextRecords:
                 start = end
             at += len(chunk)
             self._refuse_endless(start + size, at)
+        if short is not None:
+            raise short
         if at > start:
             yield start, at
+
+    def ended_before(self, stop: int) -> bytes:
+        """Return the records that have ended before `stop`, from the first one on."""
+        start = self._starts[0]
+        body = self._file.read(start, max(0, stop - start))
+        ends = self._new_scan().ends(body)
+        return body[: int(ends[-1])] if len(ends) else b""
 
     def _rest_of_record(self, scan: Scan, start: int) -> tuple[bytes, bool]:
         """Return what a record holds beyond `start`, and whether it ends in quotes."""

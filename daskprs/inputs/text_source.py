@@ -9,7 +9,7 @@ from daskprs.errors import InputChanged, LoadError
 from daskprs.inputs.input_file import files_fingerprint
 from daskprs.inputs.path_columns import PathColumns
 from daskprs.inputs.sizes import bytes_per_mini_batch
-from daskprs.inputs.text_file import TextFile, size_of
+from daskprs.inputs.text_file import EndsEarly, TextFile, size_of
 from daskprs.inputs.text_records import NewScan, Records, TextRecords
 
 if TYPE_CHECKING:
@@ -36,6 +36,17 @@ class TextFiles(NamedTuple):
         """Open a file; the caller closes it."""
         file = TextFile(self.files[place], self.encoding)
         return OpenFile(file, TextRecords(file, self.begins[place], self.new_scan))
+
+
+class TextPiece(NamedTuple):
+    """A byte range of a file: the rows that start there."""
+
+    place: int
+    """The number of the file."""
+    start: int
+    stop: int
+    broken: str = ""
+    """Why the range cannot be read: the file is cut short behind `stop`."""
 
 
 class OpenFile(NamedTuple):
@@ -78,10 +89,11 @@ class TextSource:
         """Yield byte ranges; of a stream, as it is read."""
         index = 0
         for place, file in enumerate(self._files):
-            for start, stop in self._ranges(place):
+            for piece in self._pieces(place):
+                _, start, stop, _ = piece
                 yield MiniBatch(
                     index=index,
-                    piece=(place, start, stop),
+                    piece=piece,
                     identity=f"{file.identity}|{start}-{stop}",
                     size_bytes=stop - start,
                     label=f"{file.name}, bytes {start}-{stop}",
@@ -102,7 +114,7 @@ class TextSource:
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, and which of its bytes."""
-        place, start, stop = mini_batch.piece
+        place, start, stop, _ = mini_batch.piece
         return Where(paths=(self._files[place].path,), bytes=(start, stop))
 
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
@@ -123,19 +135,26 @@ class TextSource:
             "types of paths": self._paths.types(),
         }
 
-    def _ranges(self, place: int) -> Iterator[tuple[int, int]]:
+    def _pieces(self, place: int) -> Iterator[TextPiece]:
+        """Yield the ranges of a file; the last one of a file that is cut short says so."""
         wholes = self._wholes(place)
         if wholes is not None:
             for first, end in wholes:
                 for start in range(first, end, self._size):
-                    yield start, min(start + self._size, end)
+                    yield TextPiece(place, start, min(start + self._size, end))
             return
         opened = self._text.open(place)
+        behind = self._text.begins[place]
         try:
-            yield from opened.records.cut(self._size)
+            for start, stop in opened.records.cut(self._size):
+                yield TextPiece(place, start, stop)
+                behind = stop
             opened.file.check()
         except InputChanged:
             raise
+        except EndsEarly as short:
+            opened.file.check(failed=True)
+            yield TextPiece(place, behind, short.end, str(short))
         except LoadError:
             opened.file.check(failed=True)
             raise
@@ -170,22 +189,30 @@ class OpenText:
         self._text = text
         self._place = -1
         self._opened: OpenFile | None = None
-        self._last: tuple[tuple[int, int, int], Records] | None = None
+        self._last: tuple[TextPiece, Records] | None = None
         self.keeps = False
         """Whether the records of the last mini-batch are kept: somebody will ask where they lie."""
 
-    def load(self, piece: tuple[int, int, int]) -> Records:
+    def load(self, piece: TextPiece) -> Records:
         """Return the records of a mini-batch; a file that was open before is closed.
 
         Raises
         ------
         InputChanged
             When the file was not, all the time, the one that was found.
+        LoadError
+            When they cannot be read. The range that a file is cut short in is not tried: a file
+            that is whole by now would give a part of a record.
 
         """
         if self._last is not None and self._last[0] == piece:
             return self._last[1]
-        place, start, stop = piece
+        place, start, stop, broken = piece
+        if broken:
+            where = self.line_at(place, stop)
+            path = self._text.files[place].path
+            msg = f"{where}{broken.removeprefix(path)}"
+            raise LoadError(msg)
         opened = self._open(place)
         try:
             if opened.file.is_stream:

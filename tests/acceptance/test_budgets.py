@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -166,3 +167,79 @@ def test_all_rows_of_a_mini_batch_that_cannot_be_read_have_failed(tmp_path: Path
     assert result.items == (10, 0, 10)
     assert list(result.failed["label"]) == ["table.csv, bytes 0-22"]
     assert "line 11" in (result.logs_dir / result.failed["log"][0]).read_text()
+
+
+def a_file_cut_short(folder: Path) -> list[int]:
+    """Write three compressed files, and return the numbers in the first and the last."""
+    folder.mkdir()
+    for name, first in (("a", 0), ("b", 10_000), ("c", 20_000)):
+        lines = "".join(f"{number}\n" for number in range(first, first + 10_000))
+        body = gzip.compress(f"number\n{lines}".encode())
+        (folder / f"{name}.csv.gz").write_bytes(body[: len(body) // 2] if name == "b" else body)
+    return [*range(10_000), *range(20_000, 30_000)]
+
+
+def numbers(mini_batch: pd.DataFrame) -> list[int]:
+    """Return all of them."""
+    return list(mini_batch["number"])
+
+
+def test_a_file_that_is_cut_short_is_failed_work_of_that_file(tmp_path: Path) -> None:
+    """Within the budgets the job goes on with the others; the file, line and length are named."""
+    whole = a_file_cut_short(tmp_path / "in")
+    length = (tmp_path / "in" / "b.csv.gz").stat().st_size
+    result = daskprs.parallel_run(
+        tmp_path / "in",
+        numbers,
+        allowed_failed_count=1,
+        error_threshold=1,
+        job_dir=tmp_path / "job",
+        progress=False,
+    )
+    assert list(result.to_pandas()["result"]) == whole
+    assert result.mini_batches == (3, 2, 1)
+    assert result.items == (20_001, 20_000, 1)
+    (error,) = result.failed["error"]
+    ends = f"the gzip stream ends early, after {length} bytes"
+    assert error.startswith(f"LoadError: {tmp_path / 'in' / 'b.csv.gz'}, line ")
+    assert ends in error
+
+
+@pytest.mark.parametrize(
+    ("budgets", "reason"),
+    [
+        ({}, "1 mini-batch failed, more than allowed_failed_count=0"),
+        ({"allowed_failed_count": -1, "error_threshold": 0}, "more than error_threshold=0"),
+    ],
+)
+def test_a_file_that_is_cut_short_counts_against_the_budgets(
+    tmp_path: Path, budgets: dict[str, int], reason: str
+) -> None:
+    """The whole mini-batches of it have been run by then, and the message begins with the file."""
+    a_file_cut_short(tmp_path / "in")
+    with pytest.raises(ParallelRunFailed, match=r"^LoadError: .*b\.csv\.gz, line \d+: ") as caught:
+        daskprs.parallel_run(
+            tmp_path / "in",
+            numbers,
+            mini_batch_size="4 KB",
+            job_dir=tmp_path / "job",
+            progress=False,
+            **budgets,
+        )
+    assert reason in str(caught.value)
+
+
+def test_a_stream_with_a_wrong_checksum_fails_the_job_whatever_the_budgets(tmp_path: Path) -> None:
+    """Any of its rows may be another than it was: none may be published."""
+    text = "number\n" + "".join(f"{number}\n" for number in range(200_000))
+    body = bytearray(gzip.compress(text.encode()))
+    body[-6] ^= 1
+    (tmp_path / "a.csv.gz").write_bytes(body)
+    with pytest.raises(ParallelRunFailed, match="incorrect data check"):
+        daskprs.parallel_run(
+            tmp_path / "a.csv.gz",
+            numbers,
+            allowed_failed_count=-1,
+            job_dir=tmp_path / "job",
+            progress=False,
+        )

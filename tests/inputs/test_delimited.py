@@ -240,7 +240,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, case: str, size: int) -> N
 
 
 UNUSABLE: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
-    "cut short": (".csv.gz", GZIP[:-9], {}, "cannot be read beyond byte .*Truncated"),
+    "cut short": (".csv.gz", GZIP[:12], {}, "csv.gz: the gzip stream ends early, after 12 bytes"),
+    "wrong checksum": (".csv.gz", GZIP[:-5] + b"\0" * 5, {}, "cannot be read beyond .*data check"),
     "no utf-8": (".csv", b"a,\xff\n", {}, "the header .* cannot be read"),
     "no utf-16": (".csv", "a\n1\n".encode("utf-16") + b"\0\xd8", {"encoding": "utf-16"}, "line 3"),
     "no ASCII": (".csv", b"a\n", {"delimiter": "§"}, "delimiter='§'"),
@@ -258,6 +259,57 @@ def test_what_cannot_be_read_at_all_is_refused_at_once(tmp_path: Path, case: str
     path.write_bytes(body)
     with pytest.raises((InputError, OptionError), match=message):
         open_source(path, Reading(**reading))
+
+
+LINES = [b"%d,%d\n" % (number, number * 7919 % 10007) for number in range(300)]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("ends", [".csv", ".jsonl"])
+def test_a_stream_that_is_cut_short_is_good_up_to_its_last_mini_batch(
+    tmp_path: Path, suffix: str, encoding: str, ends: str
+) -> None:
+    """Wherever it ends: all mini-batches before it are those of the whole file."""
+    lines = (
+        [b"a,b\n", *LINES]
+        if ends == ".csv"
+        else [b'{"a": %s, "b": %s}\n' % tuple(line.strip().split(b",")) for line in LINES]
+    )
+    text = b"".join(lines).decode().encode(encoding)
+    other = tmp_path / f"a{ends}"
+    other.write_bytes(b"".join(lines).decode().encode(encoding))
+    path = tmp_path / f"b{ends}{suffix}"
+    reading = Reading(mini_batch_size=200, encoding=encoding)
+
+    def plan(compressed: bytes) -> tuple[list[Any], Any]:
+        path.write_bytes(compressed)
+        source = open_source([other, path], reading)
+        pieces = [one for one in source.mini_batches() if source.where(one).paths == (str(path),)]
+        return pieces, source.reader()
+
+    compressed = _compressed(text, suffix)
+    whole, reader = plan(compressed)
+    rows = [reader.load(one) for one in whole]
+    reader.close()
+    seen = set()
+    for length in range(1, len(compressed), max(1, len(compressed) // 40)):
+        (*good, last), reader = plan(compressed[:length])
+        seen.add(len(good))
+        assert [one.piece for one in good] == [one.piece for one in whole[: len(good)]]
+        for one, frame in zip(good, rows, strict=False):
+            pd.testing.assert_frame_equal(reader.load(one), frame)
+        with pytest.raises(LoadError, match=rf"b{ends}{suffix}, line \d+: the .* after {length} b"):
+            reader.load(last)
+        reader.close()
+    assert suffix == ".zst" or len(seen) > 5
+
+
+def _compressed(body: bytes, suffix: str) -> bytes:
+    if suffix == ".gz":
+        return gzip.compress(body)
+    packed: bytes = pa.Codec("zstd").compress(body, asbytes=True)
+    return packed
 
 
 def test_an_integer_beyond_the_samples_that_does_not_fit_is_named(tmp_path: Path) -> None:

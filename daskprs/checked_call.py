@@ -15,7 +15,7 @@ from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder, default_path
 from daskprs.job_lock import has_begun
 from daskprs.kept_call import kept_call, read_call, refuse_objects
-from daskprs.option_rules import check_client, check_job_dir
+from daskprs.option_rules import check_client, check_job_dir, working_directory
 from daskprs.options import RunOptions
 from daskprs.output.output_file import check_output_dir, check_output_file
 from daskprs.output.remote import RemoteOutput, is_remote
@@ -58,6 +58,7 @@ class CheckedCall:
         return self.output_dir if self.remote is None else self.remote.url
 
 
+@working_directory()
 def check_call(
     data: Any,
     script: Any,

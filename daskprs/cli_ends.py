@@ -22,6 +22,7 @@ from daskprs.errors import (
     ParallelRunFailed,
     UsageError,
 )
+from daskprs.option_rules import removed_directory
 
 if TYPE_CHECKING:
     import types
@@ -62,6 +63,9 @@ def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
     except DaskprsError as error:
         _exit(EXIT_FAILED, f"daskprs: {error.worded(form)}")
     except OSError as error:
+        removed = removed_directory(error)
+        if removed is not None:
+            _exit(EXIT_USAGE, f"daskprs: {removed}")
         _exit(EXIT_FAILED, f"daskprs: {error}")
     except click.ClickException:  # of words that do not fit together: click tells it
         raise

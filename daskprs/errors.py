@@ -49,6 +49,18 @@ class Option(NamedTuple):
         return self.name if self.value is ... else f"{self.name}={self.value!r}"
 
 
+def class_name(kind: type) -> str:
+    """Return the name of a class with its package: several packages have a DataFrame."""
+    package = kind.__module__.partition(".")[0]
+    is_plain = package in ("builtins", "__main__")
+    return kind.__qualname__ if is_plain else f"{package}.{kind.__qualname__}"
+
+
+def how_to_convert(value: Any) -> str:
+    """Return the next step for a frame of another package; nothing for other values."""
+    return " Convert the frame by its to_pandas()." if hasattr(value, "to_pandas") else ""
+
+
 class DaskprsError(Exception):
     """The root of all errors of daskprs.
 

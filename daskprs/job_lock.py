@@ -48,9 +48,12 @@ def locked(folder: JobFolder) -> Iterator[int]:
 
 
 def latest_epoch(folder: JobFolder) -> int:
-    """Return the number of the newest epoch; 0 when there was none."""
-    prefix = folder.epoch(0).stem
-    suffixes = [path.suffix[1:] for path in folder.path.glob(f"{prefix}.*")]
+    """Return the number of the newest epoch; 0 when there was none.
+
+    The files of an epoch count, too: the file that claims the epoch may have been removed.
+    """
+    files = (folder.epoch(0), folder.journal(0), folder.spools(0), folder.typed_spools(0))
+    suffixes = [path.suffix[1:] for file in files for path in folder.path.glob(f"{file.stem}.*")]
     return max((int(suffix) for suffix in suffixes if suffix.isdecimal()), default=0)
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import Option, OptionError
+from daskprs.errors import JobFolderError, Option, OptionError, UsageError
 from daskprs.inputs.sizes import parse_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LONGEST_S = 259_200
 """Three days: the longest timeout that Azure's v2 schema takes."""
@@ -52,6 +57,39 @@ def check_job_dir(job_dir: Any) -> None:
             Option("output_dir"),
             ".",
         )
+
+
+@contextmanager
+def working_directory() -> Iterator[None]:
+    """Say that the working directory was removed, where a relative path needs that directory.
+
+    Raises
+    ------
+    UsageError
+        In place of the error that a relative path led to.
+
+    """
+    try:
+        yield
+    except (OSError, UsageError, JobFolderError) as error:
+        removed = removed_directory(error)
+        if removed is None:
+            raise
+        raise removed from error
+
+
+def removed_directory(error: Exception) -> UsageError | None:
+    """Return the error of a removed working directory; None where the directory is there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        msg = (
+            "the working directory of this process was removed, and a relative path, such as the "
+            f"default of job_dir, needs that directory ({error}). Change to a folder that exists, "
+            "or give absolute paths."
+        )
+        return UsageError(msg)
+    return None
 
 
 def check_number(least: int, *, optional: bool = False) -> Callable[[str, Any], Any]:
@@ -200,6 +238,7 @@ def variables(name: str, value: Any) -> dict[str, str] | None:
     return dict(value) or None
 
 
+@working_directory()
 def named_paths(name: str, value: Any) -> dict[str, str] | None:
     """Return paths by name as a dict of absolute ones; none are None."""
     rule = "a mapping of names to paths of this machine"

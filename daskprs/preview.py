@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from daskprs.inputs.open import open_source
+from daskprs.option_rules import working_directory
 from daskprs.options import RunOptions
 
 if TYPE_CHECKING:
@@ -211,4 +212,6 @@ def plan(
         include_path_column=include_path_column,
         **unknown,
     )
-    return Plan(open_source(data, options.reading()))
+    with working_directory():
+        source = open_source(data, options.reading())
+    return Plan(source)

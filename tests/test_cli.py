@@ -65,6 +65,23 @@ def test_a_result_that_nobody_can_read_is_no_failure(work: Path) -> None:
     assert (work / "job" / "output" / "parallel_run_step.txt").exists()
 
 
+@pytest.mark.parametrize(
+    "words", [RUN, ("plan", "table.csv"), ("status", "job"), ("validate", "pipeline.yml")]
+)
+def test_a_working_directory_that_was_removed_is_named(
+    work: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    """Whatever relative path needs it, the next step is the same."""
+    (work / "removed").mkdir()
+    monkeypatch.chdir(work / "removed")
+    (work / "removed").rmdir()
+    done = call(*words)
+    monkeypatch.chdir(work)
+    assert done.exit_code == 2, done.output
+    assert "the working directory of this process was removed" in done.output
+    assert "Change to a folder that exists, or give absolute paths." in done.output
+
+
 @pytest.mark.parametrize("size", ["--mini-batch-size", "--mini_batch_size"])
 def test_a_run_writes_the_output_and_says_where(work: Path, size: str) -> None:
     """Options may have underscores; what stands behind -- is the script's, as it is."""

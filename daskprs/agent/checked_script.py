@@ -54,12 +54,27 @@ class CheckedScript:
     _digests: dict[str, str] = field(default_factory=dict)
 
     def look(self, exclude: Collection[Path]) -> None:
-        """Find and hash the files that travel."""
-        if self.root is not None:
-            around = {self.root, *(self.root / (self.file or "")).parents}
-            data = {path.resolve() for path in self.data_folders} - around
+        """Find and hash the files that travel.
+
+        Raises
+        ------
+        ScriptError
+            When a file cannot be read, or the files are too many or too large.
+
+        """
+        if self.root is None:
+            return
+        around = {self.root, *(self.root / (self.file or "")).parents}
+        data = {path.resolve() for path in self.data_folders} - around
+        try:
             self._files = source_files(self.root, {*exclude, *data})
             self._digests = digests_of(self.root, self._files)
+        except OSError as error:
+            raise ScriptError(
+                Option("source_directory", str(self.root)),
+                f": {error.filename} cannot be read: {error.strerror}. Make it readable, or list "
+                "it in a .amlignore file.",
+            ) from error
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the script is, by content (after `look`); of a log of ours, none."""
@@ -200,7 +215,7 @@ def _check_source(path: Path) -> None:
     try:
         tree = ast.parse(path.read_bytes(), str(path))
         compile(tree, str(path), "exec")
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         shown = "".join(traceback.format_exception_only(error)).rstrip()
         msg = f"the entry script cannot be compiled.\n{shown}"
         raise ScriptError(msg) from None

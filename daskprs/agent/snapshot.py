@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -124,7 +125,12 @@ def _walk(
     seen.add(here)
     for entry in sorted(os.scandir(root / below), key=lambda entry: entry.name):
         path = f"{below}/{entry.name}" if below else entry.name
-        is_folder = entry.is_dir()
+        try:
+            is_folder = entry.is_dir()
+        except OSError as error:
+            if error.errno == errno.ELOOP:  # a link to itself leads nowhere, as one to nothing
+                continue
+            raise
         if rules.ignores(path, is_folder=is_folder):
             continue
         if is_folder and _is_no_source(Path(entry.path)):

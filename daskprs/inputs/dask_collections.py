@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
-from daskprs.errors import InputError, LoadError, OptionError
+from daskprs.errors import InputError, LoadError, OptionError, class_name
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.core.mini_batch import MiniBatch, Where
+    from daskprs.errors import DaskprsError
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Source, Unit
@@ -49,13 +50,15 @@ def open_collection(data: Any, reading: Reading) -> Source:
         check_options(reading, "bag")
         return _open_bag(data, reading)
     msg = (
-        f"data: of dask's collections a DataFrame and a Bag of paths can be cut, not {type(data)}."
+        "data: of dask's collections a DataFrame and a Bag of paths can be cut, not a "
+        f"{class_name(type(data))}."
     )
     raise InputError(msg)
 
 
 def _open_bag(bag: Any, reading: Reading) -> FilesSource:
-    partitions = [list(partition.compute()) for partition in bag.to_delayed()]
+    delayed = enumerate(bag.to_delayed())
+    partitions = [list(_computed(one, number, InputError)) for number, one in delayed]
     for path in (path for partition in partitions for path in partition):
         if not isinstance(path, (str, os.PathLike)):
             msg = f"data: a Bag of paths is wanted; it holds {path!r}."
@@ -97,13 +100,24 @@ class PartitionsSource:
         self._parts: list[FrameSource | ObjectFrameSource] = []
 
     def prepare(self, scratch: Path) -> None:
-        """Compute each partition and write it to a file; one is in memory at a time."""
+        """Compute each partition and write it to a file; one is in memory at a time.
+
+        Raises
+        ------
+        LoadError
+            When computing a partition raises, or a partition is not what was announced.
+
+        """
         self._parts = []
         for number, delayed in enumerate(self._frame.to_delayed()):
-            frame = delayed.compute().reset_index(drop=True)
+            frame = _computed(delayed, number, LoadError)
+            if not isinstance(frame, pd.DataFrame):
+                kind = class_name(type(frame))
+                msg = f"partition {number} is a {kind} where a pandas DataFrame was announced."
+                raise LoadError(msg)
             if frame.empty:
                 continue
-            frame = self._as_announced(frame, number)
+            frame = self._as_announced(frame.reset_index(drop=True), number)
             folder = scratch / f"partition.{number}"
             folder.mkdir(exist_ok=True)
             part = source_of_frame(frame, self._size) or ObjectFrameSource(frame, self._size)
@@ -187,6 +201,18 @@ class PartitionsSource:
         """Return nothing: a collection has no path."""
         del mini_batch
         return {}
+
+
+def _computed(delayed: Any, number: int, error_class: type[DaskprsError]) -> Any:
+    """Return a partition; what computing it raises is named with its number."""
+    try:
+        return delayed.compute()
+    except Exception as error:
+        msg = (
+            f"data: partition {number} of the dask collection cannot be computed: "
+            f"{type(error).__name__}: {error}. Try it alone: .to_delayed()[{number}].compute()."
+        )
+        raise error_class(msg) from error
 
 
 def _with_known_types(meta: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:

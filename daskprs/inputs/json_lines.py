@@ -41,6 +41,7 @@ FITTING: dict[Any, set[type]] = {
 }
 """What JSON has for values of a type."""
 DECODER = json.JSONDecoder()
+TOO_DEEP = "nested too deeply to be read:"
 
 
 class JsonLinesSource(TextSource):
@@ -164,8 +165,12 @@ class JsonLinesReader:
             at += len(line) + 1
 
     def _is_row(self, line: bytes) -> bool:
-        """Say whether a line is a row, or one that is left out."""
-        return not self._drops or isinstance(parsed(line, self._encoding), dict)
+        """Say whether a line is a row, or one that is left out.
+
+        A line that is nested too deeply is JSON all the same: it is refused as a row.
+        """
+        row = parsed(line, self._encoding) if self._drops else {}
+        return isinstance(row, dict) or row == TOO_DEEP
 
     def _row(self, line: bytes, at: int) -> dict[str, Any]:
         row = parsed(line, self._encoding)
@@ -221,7 +226,7 @@ def clean_rows(body: bytes, encoding: str, known: AbstractSet[str]) -> list[dict
                 if type(row) is not dict or end != len(text) or not row.keys() <= known:
                     return None
                 rows.append(row)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return rows
 
@@ -234,7 +239,13 @@ def parsed(line: bytes, encoding: str) -> dict[str, Any] | str:
         return f"not in the encoding {encoding} ({error.reason}):"
     except ValueError as error:
         return f"no JSON ({error}):"
-    if b"\\u" in line and SURROGATE.search(json.dumps(row, ensure_ascii=False)):
+    except RecursionError:
+        return TOO_DEEP
+    try:
+        is_halved = b"\\u" in line and SURROGATE.search(json.dumps(row, ensure_ascii=False))
+    except RecursionError:
+        return TOO_DEEP
+    if is_halved:
         return "half a surrogate pair, which is no character:"
     return row if isinstance(row, dict) else "no JSON object:"
 

@@ -8,7 +8,7 @@ from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import LoadError
+from daskprs.errors import InputError, LoadError, class_name
 from daskprs.inputs.frames import row_slices, rows_of
 from daskprs.job_folder import whole_file
 
@@ -34,6 +34,11 @@ class ObjectFrameSource:
     size_bytes
         Bytes of a mini-batch.
 
+    Raises
+    ------
+    InputError
+        When a cell cannot be pickled.
+
     """
 
     unit: Unit = "row"
@@ -42,7 +47,7 @@ class ObjectFrameSource:
     def __init__(self, frame: pd.DataFrame, size_bytes: int) -> None:
         self._frame = frame
         sample = frame.iloc[:SAMPLE_ROWS]
-        mean = len(pickle.dumps(sample, protocol=5)) / max(1, len(sample))
+        mean = len(_pickled(sample, 0)) / max(1, len(sample))
         self._rows = max(1, int(size_bytes / mean))
         self._total = len(frame)
         self._meta: pd.DataFrame = pickle.loads(  # a slice would hold the memory of all rows
@@ -53,13 +58,20 @@ class ObjectFrameSource:
         self._path = ""
 
     def prepare(self, scratch: Path) -> None:
-        """Write one pickle for each mini-batch, and let go of the frame."""
+        """Write one pickle for each mini-batch, and let go of the frame.
+
+        Raises
+        ------
+        InputError
+            When a cell cannot be pickled.
+
+        """
         path = scratch / "frame.pickles"
         digest = hashlib.blake2b()
         with whole_file(path, durable=False) as file:
             for start in range(0, self._total, self._rows):
                 piece = self._frame.iloc[start : start + self._rows].reset_index(drop=True)
-                body = pickle.dumps(piece, protocol=5)
+                body = _pickled(piece, start)
                 digest.update(body)
                 file.write(body)
                 self._offsets.append(file.tell())
@@ -106,6 +118,32 @@ class ObjectFrameSource:
         """Return nothing: a frame has no path."""
         del mini_batch
         return {}
+
+
+def _pickled(piece: pd.DataFrame, first_row: int) -> bytes:
+    """Return the pickle of some rows, or name the cell that has none."""
+    try:
+        return pickle.dumps(piece, protocol=5)
+    except Exception as error:
+        msg = (
+            f"data: {_unpicklable(piece, first_row)} cannot be sent to the agents: "
+            f"{type(error).__name__}: {error}. Keep plain values in the frame, and make what "
+            "cannot be pickled (a lock, a connection, a generator) in init()."
+        )
+        raise InputError(msg) from error
+
+
+def _unpicklable(piece: pd.DataFrame, first_row: int) -> str:
+    """Return the place and class of the first cell that cannot be pickled."""
+    for place, name in enumerate(piece.columns):
+        column = piece.iloc[:, place]
+        for row, cell in enumerate(column if column.dtype == object else ()):
+            try:
+                pickle.dumps(cell, protocol=5)
+            except Exception:  # noqa: BLE001 - a class may raise anything
+                kind = class_name(type(cell))
+                return f"column {name!r}, row {first_row + row}: the {kind} there"
+    return "the frame"
 
 
 class ObjectFrameReader:

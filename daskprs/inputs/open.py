@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import InputError
+from daskprs.errors import InputError, class_name, how_to_convert
 from daskprs.inputs.columns import check_columns, check_different
 from daskprs.inputs.discover import discover, visible
 from daskprs.inputs.file_list import FileList
@@ -49,8 +49,9 @@ def open_source(data: Any, reading: Reading) -> Source:
 
                 return open_collection(data, reading)
     msg = (
-        f"data: a {type(data).__name__} is none of what can be cut: a pandas DataFrame, a pyarrow "
-        "Table, a dask DataFrame or Bag, a path, a glob, or a list of paths."
+        f"data: a {class_name(type(data))} is none of what can be cut: a pandas DataFrame, a "
+        "pyarrow Table, a dask DataFrame or Bag, a path, a glob, or a list of paths."
+        f"{how_to_convert(data)}"
     )
     raise InputError(msg)
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from daskprs.errors import LoadError, Option
+from daskprs.errors import LoadError, Option, class_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -174,7 +174,18 @@ def _scatter_frame(
     for file, start, stop in zip(files, bounds[:-1], bounds[1:], strict=True):
         if start < stop:
             places = order[start:stop]
-            pickle.dump((rows[places], frame.take(places)), file, protocol=5)
+            file.write(_pickled((rows[places], frame.take(places))))
+
+
+def _pickled(rows: Any) -> bytes:
+    try:
+        return pickle.dumps(rows, protocol=5)
+    except RecursionError as error:
+        told = (
+            ": a value is nested too deeply to be brought together with others by key. Leave its "
+            "column out by "
+        )
+        raise LoadError(Option("partition_keys"), told, Option("columns"), ".") from error
 
 
 def _part_of(frame: pd.DataFrame, keys: Sequence[str], parts: int) -> npt.NDArray[np.int16]:
@@ -217,7 +228,7 @@ def _hash(value: Any) -> int:
     try:
         return hash(value)
     except TypeError as error:
-        told = f": a {type(value).__name__} cannot be a key, since it can change."
+        told = f": a {class_name(type(value))} cannot be a key, since it can change."
         raise LoadError(Option("partition_keys"), told) from error
 
 
@@ -242,7 +253,7 @@ def _gather(keys: Sequence[str], scratch: Path, part: int) -> list[Group]:
             rows[order[bounds[:-1]]].tolist(), values, _cut(frame, order, bounds), strict=True
         ):
             offset = file.tell()
-            body = pickle.dumps(group, protocol=5)
+            body = _pickled(group)
             file.write(body)
             place = part, offset, len(body), zlib.crc32(body)
             groups.append(Group(first, key, len(group), *place))

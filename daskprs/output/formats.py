@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs.errors import ReturnTypeError
+from daskprs.errors import ReturnTypeError, class_name, how_to_convert
 from daskprs.output.sink import Sink
 from daskprs.output.text_rows import TextRows
 from daskprs.output.typed_rows import TypedRows
@@ -34,8 +34,8 @@ ELEMENTS_AT_ONCE = 100
 """Elements of a list become lines so many at once, since each may be long."""
 FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
 ALLOWED = (
-    "a DataFrame, a Series, a list, a tuple, a NumPy array, an Arrow table, or a generator of "
-    "frames or lines"
+    "a pandas DataFrame or Series, a list, a tuple, a NumPy array, an Arrow table, or a generator "
+    "of frames or lines"
 )
 
 
@@ -171,8 +171,8 @@ class _Writer:
             for kind in kinds:
                 if issubclass(kind, FRAMES):
                     msg = (
-                        f"run() returned a list with a {kind.__name__} in it. Put frames together "
-                        "with pandas.concat, or yield them one after the other."
+                        f"run() returned a list with a {class_name(kind)} in it. Put frames "
+                        "together with pandas.concat, or yield them one after the other."
                     )
                     raise ReturnTypeError(msg)
             self._succeeded += len(some)
@@ -203,4 +203,5 @@ def _is_plain(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _refused(result: Any) -> ReturnTypeError:
-    return ReturnTypeError(f"run() returned a {type(result).__name__}. Return {ALLOWED}.")
+    told = f"run() returned a {class_name(type(result))}. Return {ALLOWED}."
+    return ReturnTypeError(told + how_to_convert(result))

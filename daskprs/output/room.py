@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -10,6 +12,8 @@ from daskprs.errors import OutputError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_room(folder: Path, size: int) -> None:
@@ -23,21 +27,35 @@ def check_room(folder: Path, size: int) -> None:
     """
     free = shutil.disk_usage(folder).free
     if free < size:
+        needed, there = f"{size >> 20} MiB", f"{free >> 20} MiB"
+        if needed == there or size < 1 << 20:
+            needed, there = f"{size:,} bytes", f"{free:,} bytes"
         msg = (
-            f"the output needs {size >> 20} MiB more in {folder}, and {free >> 20} MiB are free. "
-            "Make room, and resume the job."
+            f"the output needs {needed} more in {folder}, and {there} are free. Make room, and "
+            "resume the job."
         )
         raise OutputError(msg)
 
 
 def no_room(folder: Path, error: OSError | str) -> str:
-    """Return what to say when something cannot be written to a job folder."""
+    """Return the message for results that cannot be written to a job folder."""
     free = ""
-    with suppress(
-        OSError
-    ):  # it may be the folder that is gone: what went wrong is told all the same
-        free = f" ({shutil.disk_usage(folder).free >> 20} MiB are free)"
+    with suppress(OSError):  # the folder itself may be gone
+        if is_full(error):
+            free = f" ({shutil.disk_usage(folder).free:,} bytes are free)"
     return (
-        f"results cannot be written to {folder}: {error}{free}. What was committed is kept: make "
-        "room, and resume the job."
+        f"results cannot be written to {folder}: {error}{free}. What was committed is kept: "
+        f"{what_to_do(error)}"
     )
+
+
+def what_to_do(error: OSError | str) -> str:
+    """Return the next step after a write that failed."""
+    if is_full(error):
+        return "make room, and resume the job."
+    return "mend the folder, and resume the job."
+
+
+def is_full(error: OSError | str) -> bool:
+    """Say whether a disk or a quota is full; agents send the error as text."""
+    return any(os.strerror(number) in str(error) for number in FULL)

@@ -24,7 +24,7 @@ from daskprs.output.journal import VERSION, Journal
 from daskprs.output.output_file import check_output_file, claimed_output, part_of
 from daskprs.output.recovery import recover
 from daskprs.output.removal import drop_spools
-from daskprs.output.room import no_room
+from daskprs.output.room import no_room, what_to_do
 from daskprs.output.spools import DRIVER, Spools
 from daskprs.output.syncing import Syncer
 
@@ -257,15 +257,22 @@ class ResultStore:
             written = ordered.finish(self._commits)
             self._journal.add("publishing", str(target), *written)
             self._syncer.sync()
-            if latest_epoch(self._folder) != self.epoch:
+            latest = latest_epoch(self._folder)
+            if latest > self.epoch:
                 msg = f"another driver has taken over {self._folder}: nothing is published here."
+                raise JournalError(msg)
+            if latest < self.epoch:
+                msg = (
+                    f"{self._folder.journal(self.epoch)} was removed while the job was at work: "
+                    "nothing is published here. Start the job in a fresh folder."
+                )
                 raise JournalError(msg)
             with held_back():  # else the file could be there, and nobody know of it
                 ordered.part.replace(target)
                 self.published, self.published_bytes = target, written.size
                 self._is_new, self.done = False, True
         except OSError as error:
-            msg = f"the output cannot be written: {error}. Make room, and resume the job."
+            msg = f"the output cannot be written: {error}. {what_to_do(error).capitalize()}"
             raise OutputError(msg) from error
         finally:
             if not self.done:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
-from daskprs.errors import JournalError, ReturnTypeError
+from daskprs.errors import JournalError, ReturnTypeError, class_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ class TypedRows:
             raise
         except Exception as error:
             msg = (
-                f"run() returned a {type(value).__name__} that cannot be kept with its type: "
+                f"run() returned a {class_name(type(value))} that cannot be kept with its type: "
                 f"{type(error).__name__}: {error}. Return plain values, or write text: output_dir "
                 "without keep_rows."
             )

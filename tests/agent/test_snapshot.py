@@ -112,6 +112,43 @@ def test_a_log_that_this_process_writes_is_no_source(tmp_path: Path) -> None:
     assert told.stderr == "['a.py']"
 
 
+UNREADABLE = """
+import sys
+from pathlib import Path
+from daskprs.agent.checked_script import check_script
+from daskprs.errors import ScriptError
+
+try:
+    check_script(sys.argv[1], None).look(exclude=())
+except ScriptError as error:
+    print(error)
+"""
+WITHOUT_ROOTS_RIGHTS = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+
+
+@pytest.mark.parametrize("name", ["secret.key", "folder", ".gitignore"])
+def test_an_unreadable_file_beside_the_script_is_refused(tmp_path: Path, name: str) -> None:
+    """By its path, with both ways out; a link to itself leads nowhere, and is left out."""
+    (tmp_path / "score.py").write_text("def run(mini_batch):\n    return []\n")
+    (tmp_path / "loop").symlink_to("loop")
+    unreadable = tmp_path / name
+    if name == "folder":
+        unreadable.mkdir()
+    else:
+        unreadable.touch()
+    unreadable.chmod(0)
+    as_anyone = WITHOUT_ROOTS_RIGHTS if os.geteuid() == 0 else []
+    done = subprocess.run(
+        [*as_anyone, sys.executable, "-c", UNREADABLE, str(tmp_path / "score.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    unreadable.chmod(0o700)
+    assert done.stdout.startswith(f"source_directory={str(tmp_path)!r}: {unreadable}"), done.stdout
+    assert "cannot be read: Permission denied. Make it readable, or list it in a" in done.stdout
+
+
 def test_a_snapshot_is_named_by_its_content(tmp_path: Path) -> None:
     """The same files give the same folder, an edit another one."""
     root, folder = tmp_path / "source", tmp_path / "snapshots"

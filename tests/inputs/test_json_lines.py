@@ -77,3 +77,28 @@ def test_keys_that_nobody_wants_need_not_be_known(tmp_path: Path) -> None:
     path.write_text("\n".join(map(json.dumps, rows)))
     got = together(open_source(path, Reading(mini_batch_size=100, columns=("a",))))
     assert list(got["a"]) == list(range(50))
+
+
+def nested(depth: int) -> str:
+    """Return a row with a list of lists."""
+    return f'{{"k": 1, "a": {"[" * depth}{"]" * depth}}}'
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_row_that_is_nested_too_deeply_is_named(tmp_path: Path, drops: bool) -> None:  # noqa: FBT001 - a case
+    """It is JSON, so that dropping invalid lines keeps it; the other rows give the columns."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{nested(1)}\n{nested(100_000)}\n")
+    source = open_source(path, Reading(drop_invalid_lines=drops))
+    with pytest.raises(LoadError, match=r"rows\.jsonl, line 2: nested too deeply"):
+        together(source)
+
+
+def test_a_row_that_cannot_be_moved_to_its_key_is_refused(tmp_path: Path) -> None:
+    """Values that are read may be nested too deeply to be written."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{nested(1)}\n{nested(900)}\n")
+    assert len(together(open_source(path, Reading()))) == 2
+    source = open_source(path, Reading(partition_keys=("k",)))
+    with pytest.raises(LoadError, match=r"partition_keys: .* nested too deeply .* by columns"):
+        source.prepare(tmp_path)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import threading
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -224,6 +226,73 @@ def test_keys_that_are_equal_are_one(
     reader = source.reader()
     rows = [list(reader.load(one)["row"]) for one in source.mini_batches()]
     assert rows == [[0, 1, 3, 4, 6, 7], [2, 5, 8]]
+
+
+UNPICKLABLE: dict[str, Any] = {
+    "lock": threading.Lock(),
+    "generator": (number for number in range(1)),
+    "function": lambda: None,
+}
+
+
+@pytest.mark.parametrize("kind", UNPICKLABLE)
+@pytest.mark.parametrize("rows", [0, 5_000])
+def test_a_cell_that_cannot_travel_is_named(tmp_path: Path, kind: str, rows: int) -> None:
+    """With its column, its row and its class: in the first rows before the job has a folder."""
+    frame = pd.DataFrame({"n": range(rows + 1), "o": [1] * rows + [UNPICKLABLE[kind]]})
+    message = rf"data: column 'o', row {rows}: the .*{kind} there cannot be sent .* in init\(\)"
+    with pytest.raises(InputError, match=message):
+        open_source(frame, Reading(mini_batch_size=100)).prepare(tmp_path)
+
+
+def _third_fails(number: int) -> Any:
+    if number == 2:
+        msg = "the store is closed"
+        raise ConnectionError(msg)
+    return pd.DataFrame({"a": [number]})
+
+
+def _third_is_a_list(number: int) -> Any:
+    return [number] if number == 2 else pd.DataFrame({"a": [number]})
+
+
+def _third_lacks_a_column(number: int) -> Any:
+    return pd.DataFrame({"b" if number == 2 else "a": [number]})
+
+
+PARTITIONS: dict[str, tuple[Any, str]] = {
+    "raises": (_third_fails, "partition 2 .* cannot be computed: ConnectionError: the store is cl"),
+    "is no frame": (_third_is_a_list, "partition 2 is a list where a pandas DataFrame"),
+    "lacks a column": (_third_lacks_a_column, r"partition 2 has the columns \['b'\] where \['a'\]"),
+}
+
+
+@pytest.mark.parametrize("case", PARTITIONS)
+@pytest.mark.parametrize("keys", [(), ("a",)])
+def test_a_partition_that_cannot_be_had_is_named(
+    tmp_path: Path, case: str, keys: tuple[str, ...]
+) -> None:
+    """By its number, with the error that computing it raised."""
+    make, message = PARTITIONS[case]
+    parts = [delayed(make)(number) for number in range(4)]
+    frame = dd.from_delayed(parts, meta={"a": "int64"}, verify_meta=False)
+    source = open_source(frame, Reading(partition_keys=keys))
+    with pytest.raises(LoadError, match=message):
+        source.prepare(tmp_path)
+
+
+def test_a_bag_that_cannot_be_computed_is_named() -> None:
+    """Before anything starts."""
+    bag = db.from_sequence([1], npartitions=1).map(lambda _: _third_fails(2))
+    with pytest.raises(InputError, match=r"partition 0 .* cannot be computed: ConnectionError"):
+        open_source(bag, Reading())
+
+
+def test_data_of_another_package_is_named_with_the_package() -> None:
+    """Several packages have a DataFrame."""
+    polars = type("DataFrame", (), {"__module__": "polars.dataframe.frame", "to_pandas": len})()
+    with pytest.raises(InputError, match=r"data: a polars\.DataFrame is none .*its to_pandas\(\)"):
+        open_source(polars, Reading())
 
 
 def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:

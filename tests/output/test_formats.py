@@ -194,9 +194,20 @@ def test_what_a_generator_raises_passes_through(spool: OwnSpool) -> None:
     ["text", b"bytes", {"a": 1}, {1}, 1, 2.5, True, object(), pd.Index([1]), pa.array([1]), len],
 )
 def test_other_types_are_refused_with_what_is_allowed(result: Any) -> None:
-    """The error names the type, and all that may be returned."""
-    with pytest.raises(ReturnTypeError, match=rf"returned a {type(result).__name__}\. Return a Da"):
+    """The error names the type with its package, and all that may be returned."""
+    package = type(result).__module__.partition(".")[0]
+    name = type(result).__name__ if package == "builtins" else f"{package}.{type(result).__name__}"
+    with pytest.raises(ReturnTypeError, match=rf"returned a {name}\. Return a pandas DataFrame"):
         format_result(result, SPEC)
+
+
+def test_a_frame_of_another_package_is_named_with_the_package() -> None:
+    """Several packages have a DataFrame; the next step is to convert the frame."""
+    polars = type("DataFrame", (), {"__module__": "polars.dataframe.frame", "to_pandas": len})()
+    with pytest.raises(
+        ReturnTypeError, match=r"returned a polars\.DataFrame\. .*its to_pandas\(\)"
+    ):
+        format_result(polars, SPEC)
 
 
 def test_an_open_file_is_refused() -> None:

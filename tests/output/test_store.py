@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -25,6 +27,7 @@ from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputErro
 from daskprs.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
 from daskprs.output.resumption import Resumption
+from daskprs.output.room import check_room, no_room
 from daskprs.output.spec import OutputSpec
 
 if TYPE_CHECKING:
@@ -351,6 +354,60 @@ def test_a_spool_that_is_damaged_while_the_job_runs_publishes_nothing(tmp_path: 
     assert names_in(tmp_path / "out") == []
     assert finish(tmp_path, resume=True) == [0]
     assert target_of(tmp_path).read_bytes() == serial(range(N))
+
+
+def test_a_job_whose_epoch_file_was_removed_goes_on(tmp_path: Path) -> None:
+    """Its journal says which epoch it was: nothing is done twice, and no number is used twice."""
+    commit_all(tmp_path, [0, 1, 2])
+    JobFolder(tmp_path / "job").epoch(1).unlink()
+    assert finish(tmp_path, resume=True) == list(range(3, N))
+    assert target_of(tmp_path).read_bytes() == serial(range(N))
+
+
+def test_a_driver_whose_epoch_file_was_removed_publishes_all_the_same(tmp_path: Path) -> None:
+    """No other driver has taken over: none could without a higher number."""
+    with driving(tmp_path / "job", target_of(tmp_path)) as driver:
+        driver.commit(0, frame_of(0))
+        JobFolder(tmp_path / "job").epoch(1).unlink()
+        assert driver.store.publish() == target_of(tmp_path)
+
+
+def test_a_driver_whose_journal_was_removed_says_so(tmp_path: Path) -> None:
+    """Without the files of its epoch a driver cannot know whether it is alone."""
+    job = JobFolder(tmp_path / "job")
+    with driving(job.path, target_of(tmp_path)) as driver:
+        for file in (job.epoch(1), job.journal(1)):
+            file.unlink()
+        for folder in (job.spools(1), job.typed_spools(1)):
+            shutil.rmtree(folder, ignore_errors=True)
+        with pytest.raises(JournalError, match=r"journal\.1 was removed while the job was at work"):
+            driver.store.publish()
+
+
+def test_only_a_full_disk_asks_for_room(tmp_path: Path) -> None:
+    """Agents send the error as text; what is missing is not missing for want of room."""
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "spool.1/a")
+    for error in (full, OSError(str(full))):
+        assert re.search(r" bytes are free\).*make room, and resume", no_room(tmp_path, error))
+    missing = no_room(tmp_path, OSError(errno.ENOENT, os.strerror(errno.ENOENT), "spool.1/a"))
+    assert "room" not in missing
+    assert "free" not in missing
+    assert missing.endswith("mend the folder, and resume the job.")
+
+
+def test_the_room_that_is_missing_is_told_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never 0 MiB, and never as much as there is."""
+    for free, size, told in (
+        (100, 3000, "needs 3,000 bytes more in .*, and 100 bytes are free"),
+        ((5 << 20) + 1, (5 << 20) + 7, "needs 5,242,887 bytes .*, and 5,242,881 bytes are free"),
+        (1 << 20, 9 << 20, "needs 9 MiB more in .*, and 1 MiB are free"),
+    ):
+        usage = shutil._ntuple_diskusage(1 << 40, 0, free)  # type: ignore[attr-defined]
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        with pytest.raises(OutputError, match=told):
+            check_room(tmp_path, size)
 
 
 def test_a_torn_journal_costs_the_commits_behind_the_tear(tmp_path: Path) -> None:

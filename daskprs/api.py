@@ -138,7 +138,8 @@ def parallel_run(
     columns
         The columns to read, in this order. Default: all.
     dtypes
-        Types of columns of text input, by name. Default: fixed by samples before the start.
+        Types of columns, by name. Default: those of text are fixed by samples before the start,
+        other tables have types of their own.
     delimiter
         Between the fields of delimited text. Default: a tab for ``.tsv``, else a comma.
     header

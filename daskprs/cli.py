@@ -98,7 +98,7 @@ OF_A_CALL: list[Callable[[Any], Any]] = [
         "dtypes",
         multiple=True,
         metavar="COLUMN=TYPE",
-        help="Type of a column of text, as pandas calls it. Default: fixed by samples.",
+        help="Type of a column, as pandas calls it. Default: of text fixed by samples.",
     ),
     options(OF_A_RUN),
     click.pass_context,

@@ -6,7 +6,7 @@ import time
 import traceback
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.side_inputs import side_inputs_of
 from daskprs.checked_call import refuse_an_old_folder
@@ -205,6 +205,8 @@ class Job:
         if rows and items.total > 0 and items.succeeded == 0:
             reason = f"not one of {items.total} {self._source.unit}s succeeded"
             return Ending(JobStatus.FAILED, reason, ledger.first_failure)
+        if items.total == 0 and self._call.output.typed:
+            self._keep_columns(store)
         self._write_failed(store, listeners)  # first: what is Completed has the table that is true
         path, remote = store.publish(), self._call.remote
         if path is not None:
@@ -216,6 +218,12 @@ class Job:
         if store.complaint:
             listeners.tell(Remarked("warning", store.complaint))
         return Ending(JobStatus.COMPLETED)
+
+    def _keep_columns(self, store: ResultStore) -> None:
+        """Keep the columns of a table without rows: `run` makes no frame that has some."""
+        meta: Any = getattr(self._source, "meta", None)
+        if meta is not None:
+            store.keep_columns(meta())
 
     # ---- after ----
 

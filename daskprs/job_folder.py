@@ -103,6 +103,10 @@ class JobFolder:
         """Return the folder of the typed rows that were made in an epoch."""
         return self.path / f"typed.{epoch}"
 
+    def columns(self, epoch: int) -> Path:
+        """Return the columns of an input without rows, for `to_pandas`."""
+        return self.typed_spools(epoch) / "columns"
+
     @property
     def snapshot(self) -> Path:
         """The folder of snapshots of the source directory."""

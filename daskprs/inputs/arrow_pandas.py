@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from daskprs.inputs.columns import check_columns
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import pandas as pd
 
@@ -48,6 +50,35 @@ def one_type(schema: pa.Schema, with_nulls: Collection[str]) -> OneType:
     return OneType(schema, frozenset(objects))
 
 
+def with_dtypes(
+    schema: pa.Schema, dtypes: Mapping[str, Any], with_nulls: Collection[str]
+) -> pa.Schema:
+    """Return a schema in which columns have the types of the option `dtypes`.
+
+    Each type is noted as pandas notes the types of the columns that it writes: whoever turns the
+    table into a frame reads the note.
+
+    Raises
+    ------
+    OptionError
+        For a column that is not there, or a type that the column cannot have.
+
+    """
+    if not dtypes:
+        return schema
+    from daskprs.inputs.given_types import arrow_type_of, given_type
+
+    check_columns(list(dtypes), schema.names, "dtypes")
+    pandas = pandas_metadata(schema) or {"index_columns": [], "column_indexes": []}
+    notes = [one for one in pandas.get("columns", ()) if one["field_name"] not in dtypes]
+    for name, dtype in dtypes.items():
+        known = given_type(name, dtype, has_nulls=name in with_nulls)
+        schema = schema.set(schema.names.index(name), pa.field(name, arrow_type_of(known)))
+        note = {"name": name, "field_name": name, "metadata": None}
+        notes.append(note | {"pandas_type": str(known), "numpy_type": str(known)})
+    return schema.with_metadata({b"pandas": json.dumps(pandas | {"columns": notes}).encode()})
+
+
 def cast(
     table: pa.Table, schema: pa.Schema, where: str, error_class: type[DaskprsError]
 ) -> pa.Table:
@@ -70,7 +101,7 @@ def _advice(column: pa.ChunkedArray, field: pa.Field) -> str:
         return ""
     return (
         " Where integers are null, pandas has floats, which cannot hold all of them exactly. Store "
-        "the column as text, without nulls, or by pandas as 'Int64'."
+        f"the column as text, without nulls, or say dtypes={{{field.name!r}: 'Int64'}}."
     )
 
 

@@ -32,8 +32,10 @@ def check_columns(wanted: Sequence[str], there: Sequence[Any], option: str) -> N
             raise OptionError(Option(option), f": the input has no column {name!r}. {hint}.")
 
 
-def check_different(keys: Sequence[str], there: Sequence[Any]) -> None:
-    """Refuse a key that is the name of several columns.
+def check_different(
+    keys: Sequence[str], there: Sequence[Any], option: str = "partition_keys"
+) -> None:
+    """Refuse a name that is the name of several columns.
 
     Raises
     ------
@@ -44,4 +46,4 @@ def check_different(keys: Sequence[str], there: Sequence[Any]) -> None:
     for key in keys:
         if list(there).count(key) > 1:
             told = f": the input has more than one column {key!r}."
-            raise OptionError(Option("partition_keys"), told)
+            raise OptionError(Option(option), told)

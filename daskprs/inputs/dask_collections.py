@@ -14,13 +14,14 @@ from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.frames import FrameReader, FrameSource, rows_of, source_of_frame
+from daskprs.inputs.given_types import converted, given_type
 from daskprs.inputs.input_options import check_options
 from daskprs.inputs.object_frames import ObjectFrameReader, ObjectFrameSource
 from daskprs.inputs.partition_keys import by_keys
 from daskprs.inputs.sizes import files_per_mini_batch, parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from daskprs.core.mini_batch import MiniBatch, Where
@@ -44,7 +45,7 @@ def open_collection(data: Any, reading: Reading) -> Source:
             check_columns(reading.columns, list(data.columns), "columns")
             data = data[list(reading.columns)]
         check_columns(reading.partition_keys, list(data.columns), "partition_keys")
-        source = PartitionsSource(data, reading.mini_batch_size)
+        source = PartitionsSource(data, reading.mini_batch_size, reading.dtypes)
         return by_keys(source, reading.partition_keys) if reading.partition_keys else source
     if type(data).__name__ == "Bag":
         check_options(reading, "bag")
@@ -84,19 +85,26 @@ class PartitionsSource:
         The collection. It is computed partition by partition, by the scheduler that Dask uses.
     size
         The option `mini_batch_size`; None: one mini-batch for each partition.
+    dtypes
+        The option `dtypes`: types in place of those that the collection has.
 
     """
 
     unit: Unit = "row"
     how_far = ""
 
-    def __init__(self, frame: Any, size: int | str | None) -> None:
+    def __init__(
+        self, frame: Any, size: int | str | None, dtypes: Mapping[str, Any] | None = None
+    ) -> None:
         self._frame = frame
         self._meta = frame._meta.reset_index(drop=True)  # noqa: SLF001 - Dask's name for it
         self._size = WHOLE if size is None else parse_bytes(size, "mini_batch_size")
         if list(self._meta.columns) != list(dict.fromkeys(self._meta.columns)):
             msg = "data: the columns of a dask DataFrame must have different names."
             raise OptionError(msg)
+        check_columns(list(dtypes or ()), list(self._meta.columns), "dtypes")
+        given = {name: given_type(name, dtype) for name, dtype in (dtypes or {}).items()}
+        self._meta = self._meta.astype(given)
         self._parts: list[FrameSource | ObjectFrameSource] = []
 
     def prepare(self, scratch: Path) -> None:
@@ -140,7 +148,7 @@ class PartitionsSource:
             if given.dtype == dtype:
                 continue
             try:
-                frame[name] = _as(given, dtype)
+                frame[name] = converted(given, dtype)
             except (TypeError, ValueError) as error:
                 msg = (
                     f"partition {number}: column {name!r} is {given.dtype} where {dtype} was "
@@ -230,17 +238,6 @@ def _with_known_types(meta: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _are_unknown(column: pd.Series) -> bool:
     return UNKNOWN_CATEGORIES in column.cat.categories
-
-
-def _as(column: pd.Series, dtype: Any) -> pd.Series:
-    """Return a column as another type; a value that changes on the way is an error."""
-    changed = column.astype(dtype)
-    if isinstance(column.dtype, pd.CategoricalDtype) and not isinstance(dtype, pd.CategoricalDtype):
-        return changed
-    if not changed.astype(column.dtype).equals(column):
-        msg = "not every value fits"
-        raise ValueError(msg)
-    return changed
 
 
 class PartitionsReader:

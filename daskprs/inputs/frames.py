@@ -12,12 +12,20 @@ import pyarrow as pa
 
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputError
-from daskprs.inputs.arrow_pandas import ToPandas, cast, one_type, without_index, without_rows
+from daskprs.inputs.arrow_pandas import (
+    ToPandas,
+    cast,
+    one_type,
+    with_dtypes,
+    without_index,
+    without_rows,
+)
+from daskprs.inputs.columns import check_different
 from daskprs.inputs.digested_file import DigestedFile
 from daskprs.job_folder import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.source import Unit
@@ -211,15 +219,22 @@ def _is_same(dtype: Any, other: Any) -> bool:
     return bool(dtype == other)
 
 
-def source_of_table(table: pa.Table, size_bytes: int) -> FrameSource:
+def source_of_table(
+    table: pa.Table, size_bytes: int, dtypes: Mapping[str, Any] | None = None
+) -> FrameSource:
     """Return the source of an Arrow table; its frames are those of `Table.to_pandas`.
+
+    Columns of `dtypes` have the types that are asked for.
 
     Raises
     ------
     InputError
-        For types that pandas knows nothing like.
+        For types that pandas knows nothing like, or a value that does not fit its type.
+    OptionError
+        For a type that a column cannot have.
 
     """
+    check_different(list(dtypes or ()), table.column_names, "dtypes")
     schema = without_index(table.schema)
     table = table.select([place for place, field in enumerate(table.schema) if field in schema])
     labels = None
@@ -230,7 +245,7 @@ def source_of_table(table: pa.Table, size_bytes: int) -> FrameSource:
     try:
         table = table.unify_dictionaries()
         with_nulls = [name for name in schema.names if table.column(name).null_count]
-        types = one_type(schema, with_nulls)
+        types = one_type(with_dtypes(schema, dtypes or {}, with_nulls), with_nulls)
         table = cast(table, types.schema, "data", InputError)
         to_pandas = ToPandas(without_rows(table), types.objects, labels)
     except pa.ArrowException as error:

@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
 _DELIMITED = ("delimiter", "header", "support_multi_line")
 _TEXT = (*_DELIMITED, "dtypes", "encoding")
+_WRITTEN = (*_DELIMITED, "encoding")
+"""What only text has."""
 _TABLE = ("columns", "include_path_column")
 UNFIT: Mapping[str, tuple[str, ...]] = {
-    "frame": (*_TEXT, "partition_format", "include_path_column"),
+    "frame": (*_WRITTEN, "partition_format", "include_path_column"),
     "bag": (*_TEXT, *_TABLE),
     "files": (*_TEXT, *_TABLE),
-    "parquet": _TEXT,
+    "parquet": _WRITTEN,
     "json_lines": _DELIMITED,
     "delimited": (),
     "mltable": (*_TEXT, "partition_format", "include_path_column"),

@@ -70,12 +70,14 @@ def _is_list_of_paths(data: Any) -> bool:
 
 def _open_frame(frame: Any, reading: Reading) -> Source:
     from daskprs.inputs.frames import source_of_frame
+    from daskprs.inputs.given_types import with_given_types
     from daskprs.inputs.object_frames import ObjectFrameSource
 
     check_options(reading, "frame")
     if reading.columns is not None:
         check_columns(reading.columns, list(frame.columns), "columns")
         frame = frame[list(reading.columns)]
+    frame = with_given_types(frame, reading.dtypes)
     size = bytes_per_mini_batch(reading.mini_batch_size)
     source = source_of_frame(frame, size) or ObjectFrameSource(frame, size)
     return _keyed(source, list(frame.columns), reading)
@@ -92,7 +94,8 @@ def _open_arrow(table: Any, reading: Reading) -> Source:
     if reading.columns is not None:
         check_columns(reading.columns, table.column_names, "columns")
         table = table.select(list(reading.columns))
-    source = source_of_table(table, bytes_per_mini_batch(reading.mini_batch_size))
+    size = bytes_per_mini_batch(reading.mini_batch_size)
+    source = source_of_table(table, size, reading.dtypes)
     return _keyed(source, list(source.meta().columns), reading)
 
 

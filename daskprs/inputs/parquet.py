@@ -38,12 +38,14 @@ class ParquetSource:
     files
         The files, in their order.
     reading
-        Size, columns, partition format.
+        Size, columns, types, partition format.
 
     Raises
     ------
     InputError
         When a file is not Parquet or cut short, or files disagree.
+    OptionError
+        For a type that a column cannot have.
 
     """
 
@@ -53,7 +55,7 @@ class ParquetSource:
     def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
         self._files = files
         self._paths = PathColumns(files, reading)
-        of_all = SchemaOfAll(reading.columns)
+        of_all = SchemaOfAll(reading.columns, reading.dtypes)
         self._groups = RowGroups(_met(files, of_all), reading)
         self._types = of_all.result()
         self.columns = self._paths.names_with(self._types.schema.names)

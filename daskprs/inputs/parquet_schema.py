@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +13,7 @@ from daskprs.inputs.arrow_pandas import (
     OneType,
     noted_by,
     one_type,
+    with_dtypes,
     without_categories,
     without_index,
 )
@@ -20,7 +21,7 @@ from daskprs.inputs.columns import check_columns
 from daskprs.inputs.input_file import open_binary
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from daskprs.inputs.input_file import InputFile
 
@@ -49,11 +50,16 @@ class SchemaOfAll:
     ----------
     columns
         Those that are wanted, if not all: files may disagree on the rest.
+    dtypes
+        Types of columns that are asked for.
 
     """
 
-    def __init__(self, columns: Sequence[str] | None) -> None:
+    def __init__(
+        self, columns: Sequence[str] | None, dtypes: Mapping[str, Any] | None = None
+    ) -> None:
         self._columns = columns
+        self._dtypes = dtypes or {}
         self._first: str = ""
         self._schemas: list[pa.Schema] = []
         self._with_nulls: set[str] = set()
@@ -83,14 +89,16 @@ class SchemaOfAll:
     def result(self) -> OneType:
         """Return the one schema, in which integers that are null anywhere are floats.
 
-        That is what pandas has when it reads all files as one.
+        That is what pandas has when it reads all files as one. Columns of the option `dtypes` have
+        the types that are asked for.
         """
         try:
             schema = pa.unify_schemas(self._schemas, promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             msg = f"the files disagree on the type of a column: {error}"
             raise InputError(msg) from error
-        return one_type(noted_by(self._schemas, schema), self._with_nulls)
+        schema = with_dtypes(noted_by(self._schemas, schema), self._dtypes, self._with_nulls)
+        return one_type(schema, self._with_nulls)
 
     def _check_wanted(self, file: InputFile, schema: pa.Schema) -> None:
         wanted = self._columns or ()

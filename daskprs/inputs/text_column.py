@@ -7,6 +7,7 @@ parsed without a type, and what came out is compared with what it should be.
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,12 @@ import pandas as pd
 
 BOOL_OR_NULL = "bool or null"
 TEXT = "str"
+LARGE_INTEGERS = "integer of any size"
+"""Integers beyond 64 bits are Python objects, as pandas has them."""
 ANY = "any"
 INTO = {"i": "iuf", "u": "iuf", "f": "iuf", "b": "iufb"}
 """Kinds of NumPy types, and the kinds of columns whose values may be theirs, too."""
+INTEGER = re.compile(r" *[+-]?[0-9]+ *")
 EXACT = 1 << 53
 """Up to here floats tell all integers apart."""
 
@@ -26,7 +30,8 @@ class TextColumn(NamedTuple):
 
     name: str
     parsed: Any
-    """`TEXT`, a NumPy type of numbers or booleans, `BOOL_OR_NULL`, `ANY`, or a type of pandas."""
+    """`TEXT`, a NumPy type of numbers or booleans, `BOOL_OR_NULL`, `LARGE_INTEGERS`, `ANY`, or a
+    type of pandas."""
     final: Any = None
     """What cells become after they were parsed, if it is another type."""
     date_format: str = ""
@@ -48,8 +53,15 @@ class TextColumn(NamedTuple):
         return isinstance(self.parsed, str) and self.parsed == BOOL_OR_NULL
 
     @property
+    def is_large(self) -> bool:
+        """Whether it holds integers beyond 64 bits, as Python objects."""
+        return isinstance(self.parsed, str) and self.parsed == LARGE_INTEGERS
+
+    @property
     def told(self) -> Any:
         """What the parser is told of it; None where it finds out itself."""
+        if self.is_large:
+            return TEXT
         is_free = isinstance(self.parsed, str) and self.parsed in (BOOL_OR_NULL, ANY)
         return None if self.is_plain or is_free else self.parsed
 
@@ -81,6 +93,8 @@ class TextColumn(NamedTuple):
             column = _plain(column, self.parsed)
         elif self.is_bool_or_null:
             column = _bool_or_null(column)
+        elif self.is_large:
+            column = _large_integers(column)
         if self.final is None:
             return column
         if isinstance(self.final, pd.CategoricalDtype):
@@ -93,7 +107,7 @@ class TextColumn(NamedTuple):
     def nulls(self, count: int) -> pd.Series:
         """Return the column of a file that does not have it."""
         dtype = self.parsed if self.final is None else self.final
-        is_free = isinstance(dtype, str) and dtype in (BOOL_OR_NULL, ANY)
+        is_free = isinstance(dtype, str) and dtype in (BOOL_OR_NULL, LARGE_INTEGERS, ANY)
         nulls: pd.Series = pd.Series([np.nan] * count, dtype="object" if is_free else dtype)
         return nulls
 
@@ -128,6 +142,14 @@ def _bool_or_null(column: pd.Series) -> pd.Series:
     if column.dtype != bool and not all(isinstance(value, bool) for value in column.dropna()):
         _refuse("neither a boolean nor null")
     return column.astype(object).where(column.notna(), np.nan)
+
+
+def _large_integers(column: pd.Series) -> pd.Series:
+    cells: list[Any] = [np.nan if pd.isna(cell) else cell for cell in column]
+    if not all(INTEGER.fullmatch(cell) for cell in cells if isinstance(cell, str)):
+        _refuse("no integer")
+    whole = [int(cell) if isinstance(cell, str) else cell for cell in cells]
+    return pd.Series(whole, column.index, dtype=object, name=column.name)
 
 
 def _category(column: pd.Series, dtype: pd.CategoricalDtype) -> pd.Series:

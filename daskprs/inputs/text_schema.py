@@ -13,7 +13,7 @@ from pandas.tseries.api import guess_datetime_format
 
 from daskprs.errors import Option, OptionError
 from daskprs.inputs.columns import check_columns
-from daskprs.inputs.text_column import ANY, BOOL_OR_NULL, INTO, TEXT, TextColumn
+from daskprs.inputs.text_column import ANY, BOOL_OR_NULL, INTO, LARGE_INTEGERS, TEXT, TextColumn
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
@@ -79,6 +79,8 @@ def _suggested(column: pd.Series, *, complete: bool) -> Any:
         return np.dtype("float64") if complete else TEXT
     if column.dtype == object:
         values = set(map(type, column.dropna()))
+        if values == {int}:
+            return LARGE_INTEGERS
         return BOOL_OR_NULL if values == {bool} else TEXT
     return column.dtype if isinstance(column.dtype, np.dtype) else TEXT
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,18 @@ def read_rows(folder: JobFolder) -> pd.DataFrame | None:
                 f"others (mini-batch {index} is the first that differs): they make no one frame."
             )
             raise ReturnTypeError(msg)
-    return column_of(values) if values else _together(frames)
+    if values:
+        return column_of(values)
+    return _together(frames) if frames else _no_rows(folder)
+
+
+def _no_rows(folder: JobFolder) -> pd.DataFrame:
+    """Return a frame of no rows, with the columns of the input if it has no rows either."""
+    columns = folder.columns(latest_epoch(folder))
+    if not columns.exists():
+        return pd.DataFrame()
+    frame: pd.DataFrame = pickle.loads(columns.read_bytes())
+    return frame
 
 
 def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:

@@ -7,6 +7,7 @@ at once; a loss of power loses what came since the last sync, about a second bef
 
 from __future__ import annotations
 
+import pickle
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from daskprs.core.events import NOWHERE
 from daskprs.core.mini_batch import Where
 from daskprs.errors import JournalError, OutputError
 from daskprs.interrupts import held_back
-from daskprs.job_folder import sync_folder
+from daskprs.job_folder import sync_folder, whole_file
 from daskprs.job_lock import latest_epoch
 from daskprs.output.append_row import PUBLISHED, OrderedText
 from daskprs.output.commits import Commits, CommitTable
@@ -31,6 +32,8 @@ from daskprs.output.syncing import Syncer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    import pandas as pd
 
     from daskprs.core.events import Place
     from daskprs.core.fresh import Borne
@@ -182,6 +185,21 @@ class ResultStore:
             self.complaint = drop_spools(self._folder, self._target, self.epoch)
         self.done = True
         return self.published
+
+    def keep_columns(self, meta: pd.DataFrame) -> None:
+        """Keep the columns that the result of an input without rows has.
+
+        Raises
+        ------
+        OutputError
+            When they cannot be written.
+
+        """
+        try:
+            with whole_file(self._folder.columns(self.epoch)) as file:
+                pickle.dump(meta, file)
+        except OSError as error:
+            raise OutputError(no_room(self._folder.path, error)) from error
 
     def write_failed(self) -> None:
         """Write ``failed.parquet``, of what has failed so far; an `OSError` if that cannot be."""

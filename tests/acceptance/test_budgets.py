@@ -243,3 +243,18 @@ def test_a_stream_with_a_wrong_checksum_fails_the_job_whatever_the_budgets(tmp_p
             job_dir=tmp_path / "job",
             progress=False,
         )
+
+
+@pytest.mark.parametrize("kind", ["frame", "text", "keys"])
+def test_the_result_of_no_rows_keeps_the_columns(tmp_path: Path, kind: str) -> None:
+    """`run` makes no frame that could have some."""
+    empty = pd.DataFrame({"a": pd.Series([], dtype="int64"), "b": pd.Series([], dtype="float64")})
+    (tmp_path / "empty.csv").write_text("a,b\n")
+    data = tmp_path / "empty.csv" if kind == "text" else empty
+    options = {"partition_keys": "a"} if kind == "keys" else {}
+    result = daskprs.parallel_run(
+        data, half, job_dir=tmp_path / "job", progress=False, **options
+    ).to_pandas()
+    assert list(result.columns) == ["a", "b"]
+    assert len(result) == 0
+    assert kind == "text" or list(result.dtypes) == ["int64", "float64"]

@@ -261,6 +261,29 @@ def test_what_cannot_be_read_at_all_is_refused_at_once(tmp_path: Path, case: str
         open_source(path, Reading(**reading))
 
 
+@pytest.mark.parametrize("size", [5, 10**6])
+@pytest.mark.parametrize(
+    "cells", [["9" * 20, "1"], ["1", "", "-" + "9" * 20], ["18446744073709551616", "007", "+3"]]
+)
+def test_integers_beyond_64_bits_are_objects(tmp_path: Path, cells: list[str], size: int) -> None:
+    """As pandas has them, in whatever mini-batch they lie."""
+    path = _written(tmp_path, "".join(f"{cell},x\n" for cell in ("a", *cells)).encode())
+    got = together(open_source(path, Reading(mini_batch_size=size)))
+    pd.testing.assert_frame_equal(got, pd.read_csv(path))
+    assert {type(cell) for cell in got["a"].dropna()} == {int}
+
+
+def test_what_is_no_integer_among_those_beyond_64_bits_is_named(tmp_path: Path) -> None:
+    """Beyond the samples; Python's own way of writing integers is none of pandas'."""
+    rows = b"9" * 20 + b",x\n"
+    path = _written(tmp_path, b"a,b\n" + rows * 300_000)
+    source = open_source(path, Reading())
+    for cell in (b"1_0", b"1.5", b"x"):
+        path.write_bytes(b"a,b\n" + rows * 90_000 + cell.ljust(20) + b",x\n" + rows * 209_999)
+        with pytest.raises(LoadError, match=r"line 90002: column 'a' holds .* of any size"):
+            together(source)
+
+
 LINES = [b"%d,%d\n" % (number, number * 7919 % 10007) for number in range(300)]
 
 

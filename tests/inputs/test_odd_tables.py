@@ -306,9 +306,70 @@ def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:
         open_source(frame, Reading(partition_keys=("twice",))).prepare(tmp_path)
 
 
+LARGE = 2**60 + 1
+WITH_NULLS: dict[str, Any] = {
+    "Parquet": pa.table({"id": [3, LARGE, None], "x": [1.5, None, 2.5]}),
+    "Arrow": pa.table({"id": [3, LARGE, None], "x": [1.5, None, 2.5]}),
+    "pandas": pd.DataFrame({"id": pd.Series([3, LARGE, None], dtype=object)}),
+    "dask": pd.DataFrame({"id": pd.array([3, LARGE, None], "Int64")}),
+}
+
+
+def _as_input(kind: str, folder: Path) -> Any:
+    """Return rows as an input of a kind, in several files or partitions where there can be."""
+    rows = WITH_NULLS[kind]
+    if kind == "dask":
+        return dd.from_pandas(rows, npartitions=2)
+    if kind == "Parquet":
+        for place in range(3):
+            pq.write_table(rows.slice(place, 1), folder / f"{place}.parquet")
+    return folder if kind == "Parquet" else rows
+
+
+@SIZES
+@pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]"])
+@pytest.mark.parametrize("kind", ["Parquet", "Arrow", "pandas", "dask"])
+def test_large_integers_beside_nulls_are_readable(
+    tmp_path: Path, kind: str, size: int, dtype: str
+) -> None:
+    """By a type that is asked for, the same in each mini-batch; no float holds them."""
+    data = _as_input(kind, tmp_path)
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    got = together(open_source(data, Reading(mini_batch_size=size, dtypes={"id": dtype})), scratch)
+    pd.testing.assert_series_equal(got["id"], pd.Series([3, LARGE, None], dtype=dtype, name="id"))
+    if "x" in got:
+        assert got["x"].dtype == "float64"
+
+
+@pytest.mark.parametrize("kind", ["Parquet", "Arrow", "pandas", "dask"])
+def test_a_value_that_would_change_is_refused(tmp_path: Path, kind: str) -> None:
+    """Nothing is wrapped around, rounded or filled in."""
+    data = _as_input(kind, tmp_path)
+    with pytest.raises((InputError, LoadError), match=r"column 'id'"):
+        together(open_source(data, Reading(dtypes={"id": "UInt8"})), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["Parquet", "Arrow", "pandas"])
+@pytest.mark.parametrize(
+    ("dtypes", "message"),
+    [
+        ({"id": "int64"}, "the column 'id', holds no null, and the column has some. Say 'Int64'"),
+        ({"id": "category"}, r"'category', given for the column 'id', is none of the types"),
+        ({"id": "int65"}, "is no type of pandas"),
+        ({"idd": "Int64"}, "the input has no column 'idd'. Near it: id"),
+    ],
+)
+def test_a_type_that_a_column_cannot_have_is_refused(
+    tmp_path: Path, kind: str, dtypes: dict[str, str], message: str
+) -> None:
+    """Before anything starts."""
+    with pytest.raises(OptionError, match=message):
+        open_source(_as_input(kind, tmp_path), Reading(dtypes=dtypes))
+
+
 UNFIT = {
     "delimiter": {"delimiter": ";"},
-    "dtypes": {"dtypes": {"a": "str"}},
     "encoding": {"encoding": "latin-1"},
     "header": {"header": "no_header"},
 }

@@ -66,12 +66,13 @@ class DelimitedSource(TextSource):
             in_all=in_all,
             empty_as_string=reading.empty_as_string,
         )
-        check_columns(reading.columns or (), list(schema), "columns")
+        wanted = self._paths.of_files
+        check_columns(wanted or (), list(schema), "columns")
         self._rows = Rows(
             [header.names for header in headers],
             [self._paths.of_file(file.path) for file in files],
             schema,
-            list(reading.columns or schema),
+            list(wanted or schema),
             dialect,
         )
         self.columns = self._paths.names_with(self._rows.selected)

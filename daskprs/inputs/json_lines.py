@@ -64,13 +64,14 @@ class JsonLinesSource(TextSource):
         super().__init__(files, reading, text)
         sample = pd.DataFrame(_sampled(files, reading.encoding))
         check_columns(list(reading.dtypes), list(sample.columns), "dtypes")
-        check_columns(reading.columns or (), list(sample.columns), "columns")
+        wanted = self._paths.of_files
+        check_columns(wanted or (), list(sample.columns), "columns")
         names = list(map(str, sample.columns))
         dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
         self._rows = Rows(
             [self._paths.of_file(file.path) for file in files],
             dtypes,
-            list(reading.columns or names),
+            list(wanted or names),
             reading.drop_invalid_lines,
         )
         self.columns = self._paths.names_with(self._rows.selected)

@@ -55,7 +55,7 @@ class ParquetSource:
     def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
         self._files = files
         self._paths = PathColumns(files, reading)
-        of_all = SchemaOfAll(reading.columns, reading.dtypes)
+        of_all = SchemaOfAll(self._paths.of_files, reading.dtypes)
         self._groups = RowGroups(_met(files, of_all), reading)
         self._types = of_all.result()
         self.columns = self._paths.names_with(self._types.schema.names)

@@ -1,4 +1,7 @@
-"""Columns that come from paths: partition values, appended last, and the path itself, first."""
+"""Columns that come from paths: partition values, appended last, and the path itself, first.
+
+The option `columns` may name partition values, too: they stand where they are named.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +56,12 @@ class PathColumns:
                 raise InputError(msg)
             if self._path_first or values:
                 _refuse_other_bytes(file)
+        wanted = reading.columns or ()
+        named = [name for name in wanted if name in self.names]
+        self.of_files = tuple(name for name in wanted if name not in named) or reading.columns
+        """The columns that the files are asked for; None: all of them."""
+        rest = (name for name in self.names if name not in named)
+        self._order = (*wanted, *rest) if named else ()
         self._types = {
             name: _type_of(
                 [values[place][1] for values in given], typed=reading.path_values == "typed"
@@ -75,7 +84,7 @@ class PathColumns:
     def of_file(self, path: str) -> PathValues:
         """Return what a reader needs for one file."""
         columns = [(name, self._types[name], self._values[path][name]) for name in self.names]
-        return PathValues(path if self._path_first else None, columns)
+        return PathValues(path if self._path_first else None, columns, self._order)
 
     def names_with(self, columns: Sequence[str]) -> list[str]:
         """Return the names of a table's columns with these added.
@@ -91,20 +100,28 @@ class PathColumns:
         if taken:
             msg = f"the column {taken[0]!r} is in the files and in their paths."
             raise InputError(msg)
-        return [*first, *columns, *self.names]
+        return [*first, *(self._order or (*columns, *self.names))]
 
 
 class PathValues:
     """The columns of one file, as they are put onto its rows."""
 
-    def __init__(self, path: str | None, columns: list[tuple[str, pa.DataType, Any]]) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        columns: list[tuple[str, pa.DataType, Any]],
+        order: Sequence[str] = (),
+    ) -> None:
         self._path = path
         self._columns = columns
+        self._order = list(order)
 
     def put_on(self, table: pa.Table) -> pa.Table:
         """Return a table with the columns added."""
         for name, type_, value in self._columns:
             table = table.append_column(name, _repeated(value, type_, table.num_rows))
+        if self._order:
+            table = table.select(self._order)
         if self._path is not None:
             paths = _repeated(self._path, pa.string(), table.num_rows)
             table = table.add_column(0, PATH, paths)
@@ -119,6 +136,8 @@ class PathValues:
         for name, type_, value in self._columns:
             values = _repeated(value, type_, len(frame)).to_pandas()
             frame[name] = values.set_axis(frame.index)
+        if self._order:
+            frame = frame[self._order]
         if self._path is not None:
             frame.insert(0, PATH, _repeated(self._path, pa.string(), len(frame)).to_pandas())
         return frame

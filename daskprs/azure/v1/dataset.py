@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
+from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
 from daskprs.inputs.input_file import is_url
 from daskprs.inputs.open import open_source
@@ -195,6 +196,16 @@ class TabularDataset(AbstractDataset):
             taken = {PATH, *table.path_names}
             return [name for name in table.meta().columns if name not in taken]
 
+    def _columns(self) -> list[str]:
+        """Return the names of all columns but the one of paths."""
+        import pandas as pd
+
+        if isinstance(self.data, pd.DataFrame):
+            return list(self.reading.get("columns") or self.data.columns)
+        with _opened(self) as source:
+            names = list(cast("TableSource", source).meta().columns)
+        return names[1:] if self.reading.get("include_path_column") else names
+
     def take(self, count: int) -> TabularDataset:
         """Return the first rows, in memory."""
         return TabularDataset(self.to_pandas_dataframe().head(count), {})
@@ -206,8 +217,9 @@ class TabularDataset(AbstractDataset):
 
     def drop_columns(self, columns: Sequence[str] | str) -> TabularDataset:
         """Return it without some of the columns of its files."""
-        names = {columns} if isinstance(columns, str) else {*columns}
-        return self.keep_columns([one for one in self.columns_of_files() if one not in names])
+        dropped = {columns} if isinstance(columns, str) else {*columns}
+        dropped.intersection_update(self.columns_of_files())
+        return self.keep_columns([one for one in self._columns() if one not in dropped])
 
     def partition_by(
         self,
@@ -219,23 +231,32 @@ class TabularDataset(AbstractDataset):
     ) -> TabularDataset:
         """Return it as one that is partitioned by columns, and registered by its name.
 
-        Nothing is written to the target: rows of a key are brought together when a step runs. It
-        is a datastore, or one with a path on it, and says in which workspace the name is known.
+        The keys are the last columns, in their order, as if the parts lay in folders of these
+        names. Nothing is written to the target: rows of a key are brought together when a step
+        runs. It is a datastore, or one with a path on it, and says in which workspace the name is
+        known.
 
         Raises
         ------
         UsageError
-            With `partition_as_file_dataset`, since there are no files of the parts.
+            With `partition_as_file_dataset`, since there are no files of the parts; for a key that
+            is no column.
 
         """
         del show_progress
+        partition_keys = (
+            [partition_keys] if isinstance(partition_keys, str) else list(partition_keys)
+        )
         if partition_as_file_dataset:
             msg = (
                 "partition_as_file_dataset: the parts are not written as files here. Use "
                 "partition_keys of ParallelRunConfig, and run() gets each part as a frame."
             )
             raise UsageError(msg)
-        one = TabularDataset(self.data, self.reading, partition_keys)
+        names = self._columns()
+        check_columns(partition_keys, names, "partition_keys")
+        ordered = [*(one for one in names if one not in partition_keys), *partition_keys]
+        one = TabularDataset(self.data, {**self.reading, "columns": ordered}, partition_keys)
         one.name = name
         datastore = target[0] if isinstance(target, tuple) else target
         if name is not None and isinstance(datastore, Datastore) and datastore.workspace:

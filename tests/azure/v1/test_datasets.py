@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
+import daskprs
 from daskprs.azure.v1 import (
     AmlCompute,
     ComputeTarget,
@@ -101,6 +102,75 @@ def test_parquet_json_lines_and_frames_are_tables_too(store: Datastore) -> None:
     assert Dataset.get_by_name(Workspace(root="store"), "frame").record() == frame.record()
     assert frame.take(1).to_pandas_dataframe()["t"].tolist() == ["x"]
     assert frame.partition_by(["t"]).get_partition_key_values() == [{"t": "x"}, {"t": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["n"], ["t", "year", "name", "n"]),
+        (["t", "n"], ["year", "name", "t", "n"]),
+        (["year"], ["n", "t", "name", "year"]),
+        (["name", "t", "year"], ["n", "name", "t", "year"]),
+    ],
+)
+@pytest.mark.parametrize("paths", [False, True])
+def test_the_keys_of_partition_by_are_the_last_columns(
+    store: Datastore,
+    keys: list[str],
+    expected: list[str],
+    paths: bool,  # noqa: FBT001 - a case
+) -> None:
+    """In their order, whether files or paths carry them; the values move with the names."""
+    tables = Dataset.Tabular.from_delimited_files(
+        path=store.path("tables"),
+        separator=";",
+        partition_format="tables/{year}/{name}.csv",
+        include_path=paths,
+    )
+    first = ["Path"] if paths else []
+    before = tables.to_pandas_dataframe()
+    parts = tables.partition_by(keys)
+    pd.testing.assert_frame_equal(parts.to_pandas_dataframe(), before[[*first, *expected]])
+    assert parts.partition_keys == keys
+    left = list(parts.drop_columns(expected[0]).to_pandas_dataframe())
+    assert left[-len(keys) :] == keys
+    with pytest.raises(UsageError, match="no column 'nn'"):
+        tables.partition_by(["nn"])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "lines", "frame"])
+def test_the_keys_of_any_table_are_the_last_columns(store: Datastore, kind: str) -> None:
+    """Of Parquet, JSON lines and frames, too."""
+    frame = pd.DataFrame({"k": [1, 2], "x": [3, 4], "l": ["a", "b"]})
+    for part in ("q=7", "q=8"):
+        (store.root / "k" / part).mkdir(parents=True)
+        frame.to_parquet(store.root / "k" / part / "k.parquet")
+        frame.to_json(store.root / "k" / part / "k.jsonl", orient="records", lines=True)
+    table = {
+        "parquet": lambda: Dataset.Tabular.from_parquet_files((store, "k/**/*.parquet")),
+        "lines": lambda: Dataset.Tabular.from_json_lines_files((store, "k/**/*.jsonl")),
+        "frame": lambda: Dataset.Tabular.register_pandas_dataframe(frame, (store, "x"), "f"),
+    }[kind]().partition_by(["l", "k"])
+    mine = {"x": [3, 4], "l": ["a", "b"], "k": [1, 2]}
+    given = run_of(table)
+    folders = ["x", "q", "l", "k"] if kind != "frame" else ["x", "l", "k"]
+    assert list(given) == folders
+    for name, values in mine.items():
+        assert sorted(set(given[name])) == values
+
+
+def run_of(table: Any) -> pd.DataFrame:
+    """Return the mini-batches that a script gets of a table."""
+    result = daskprs.parallel_run(
+        table.data,
+        lambda mini_batch: mini_batch,
+        **table.reading,
+        partition_keys=table.partition_keys,
+        job_dir="job",
+        progress=False,
+    )
+    rows: pd.DataFrame = result.to_pandas()
+    return rows
 
 
 @pytest.mark.parametrize(

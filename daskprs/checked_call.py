@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,7 +90,9 @@ def check_call(
     checked = check_script(script, options.source_directory)
     checked.data_folders = tuple(data_folders)
     check_side_inputs(options.side_inputs)
-    source = open_source(data, options.reading())
+    rows = options.output_action == "append_row"
+    typed = rows and (options.keep_rows or not (text or output_dir))
+    source = open_source(data, replace(options.reading(), keep_labels=typed))
     if options.resume and job_dir is None:
         raise OptionError(
             Option("resume", value=options.resume),
@@ -102,10 +104,9 @@ def check_call(
     folder = JobFolder(job_dir or default_path(checked.name, job_id))
     far = is_remote(output_dir)
     place = check_output_dir(folder.output if far or not output_dir else output_dir)
-    rows = options.output_action == "append_row"
     output = OutputSpec(
         text=rows and (text or output_dir is not None),
-        typed=rows and (options.keep_rows or not (text or output_dir)),
+        typed=typed,
         header=options.append_row_dataframe_header,
         separator=options.append_row_dataframe_sep,
     )

@@ -31,6 +31,7 @@ from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 from daskprs.report.preparation import told_of
 from daskprs.result import ParallelRunResult
+from daskprs.row_labels import drop_labels, prepared_labels
 from daskprs.surface import Python
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Job:
             make_output_dir(self._output_dir)
             listeners = Listeners(listeners_of(self._folder, self._options.progress), self._folder)
             stack.callback(listeners.close)
+            drop_labels(prepared_labels(self._folder.scratch))  # of a job that was refused
             with told_of(listeners, lambda: self._source.how_far):
                 self._source.prepare(self._folder.scratch)
             self._store = store = self._open_store(epoch)
@@ -105,6 +107,7 @@ class Job:
             "options": {**options.of_results(), **self._side_inputs()},
             "output": {"text": call.output.text, "typed": call.output.typed},
         }
+        labels = prepared_labels(self._folder.scratch)
         return ResultStore(
             self._folder,
             epoch,
@@ -114,6 +117,7 @@ class Job:
             resumption=self._resumption(),
             overwrite=options.overwrite,
             where=self._source.where,
+            labels=labels if labels.exists() else None,
         )
 
     def _side_inputs(self) -> dict[str, dict[str, str]]:

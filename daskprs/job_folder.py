@@ -107,6 +107,10 @@ class JobFolder:
         """Return the columns of an input without rows, for `to_pandas`."""
         return self.typed_spools(epoch) / "columns"
 
+    def labels(self, epoch: int) -> Path:
+        """Return the folder of the row labels that hold from an epoch on."""
+        return self.path / f"labels.{epoch}"
+
     @property
     def snapshot(self) -> Path:
         """The folder of snapshots of the source directory."""

@@ -111,11 +111,27 @@ class ParallelRunResult:
             values[name] = None if values[name] is None else str(values[name])
         return values
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self, *, ignore_index: bool = False) -> pd.DataFrame:
         """Return what `run` returned, in input order, with its types.
 
-        Frames are put together, with a new index. Elements of lists, tuples and arrays make one
-        column called ``result``.
+        Frames are put together. Elements of lists, tuples and arrays make one column called
+        ``result``.
+
+        If the input is a pandas or dask DataFrame, the rows carry the labels of its index, so that
+        ``frame["score"] = result.to_pandas()["score"]`` is right after a filter, too. Labels are
+        decided for the whole result. A mini-batch of n rows fits by position if `run` returned a
+        list or an array of n elements, or a frame of n rows with the index 0 to n - 1. It fits
+        through the index of the returned frame if that is unnamed and holds different numbers out
+        of 0 to n - 1. The rows are numbered from 0, with a warning, if a mini-batch with rows fits
+        neither way, or if each frame that is shorter than its mini-batch has the index 0, 1, … as
+        after ``reset_index``.
+
+        The rows of any other input are numbered from 0.
+
+        Parameters
+        ----------
+        ignore_index
+            Number the rows from 0 in any case, without a warning.
 
         Returns
         -------
@@ -128,10 +144,15 @@ class ParallelRunResult:
             When typed rows were not kept: with an `output_dir` they are only with
             ``keep_rows=True``, since text that is read back would turn ``"007"`` into 7.
 
+        Warns
+        -----
+        UserWarning
+            When the rows of a DataFrame are numbered from 0.
+
         """
         from daskprs.output.read_rows import read_rows
 
-        rows = read_rows(JobFolder(self.job_dir))
+        rows = read_rows(JobFolder(self.job_dir), ignore_index=ignore_index)
         if rows is None:
             raise OptionError(
                 "to_pandas: this job kept no typed rows. Call parallel_run without output_dir, or "

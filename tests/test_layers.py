@@ -16,7 +16,7 @@ LAYERS = [
     {"errors", "late_names", "nearest"},
     {"core", "yaml_files"},
     {"interrupts", "job_folder", "job_lock", "pipeline_folder"},
-    {"detachment", "pipeline_record"},
+    {"detachment", "pipeline_record", "row_labels"},
     {"inputs", "output"},
     {"agent", "option_rules", "options", "option_help"},
     {"report"},

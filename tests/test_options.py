@@ -301,15 +301,15 @@ def test_limits_are_numbers() -> None:
     assert RunOptions().limits().agent_memory_bytes is None
 
 
-FIRST_OF_MLTABLE = "path_values"
+FIRST_OF_OTHERS = "keep_labels"
 
 
 def test_reading_options_reach_the_sources() -> None:
-    """Each under the same name; what only an MLTable says is no option."""
+    """Each under the same name; what the job or an MLTable says is no option."""
     reading = RunOptions(delimiter=";", partition_keys="a", columns=["b", "a"]).reading()
     assert (reading.delimiter, reading.partition_keys) == (";", ("a",))
     assert reading.columns == ("b", "a")
     of_reading = list(inspect.signature(type(reading)).parameters)
-    of_options = of_reading[: of_reading.index(FIRST_OF_MLTABLE)]
+    of_options = of_reading[: of_reading.index(FIRST_OF_OTHERS)]
     assert all(hasattr(RunOptions(), name) for name in of_options)
     assert not any(hasattr(RunOptions(), name) for name in of_reading[len(of_options) :])

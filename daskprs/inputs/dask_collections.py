@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
@@ -19,6 +21,7 @@ from daskprs.inputs.input_options import check_options
 from daskprs.inputs.object_frames import ObjectFrameReader, ObjectFrameSource
 from daskprs.inputs.partition_keys import by_keys
 from daskprs.inputs.sizes import files_per_mini_batch, parse_bytes
+from daskprs.row_labels import LabelWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Source, Unit
+    from daskprs.row_labels import Numbers
 
 WHOLE = 1 << 62
 """The size of a mini-batch that takes a whole partition."""
@@ -45,7 +49,9 @@ def open_collection(data: Any, reading: Reading) -> Source:
             check_columns(reading.columns, list(data.columns), "columns")
             data = data[list(reading.columns)]
         check_columns(reading.partition_keys, list(data.columns), "partition_keys")
-        source = PartitionsSource(data, reading.mini_batch_size, reading.dtypes)
+        source = PartitionsSource(
+            data, reading.mini_batch_size, reading.dtypes, keep_labels=reading.keep_labels
+        )
         return by_keys(source, reading.partition_keys) if reading.partition_keys else source
     if type(data).__name__ == "Bag":
         check_options(reading, "bag")
@@ -87,6 +93,8 @@ class PartitionsSource:
         The option `mini_batch_size`; None: one mini-batch for each partition.
     dtypes
         The option `dtypes`: types in place of those that the collection has.
+    keep_labels
+        Keep the index of the collection, for `to_pandas`.
 
     """
 
@@ -94,9 +102,15 @@ class PartitionsSource:
     how_far = ""
 
     def __init__(
-        self, frame: Any, size: int | str | None, dtypes: Mapping[str, Any] | None = None
+        self,
+        frame: Any,
+        size: int | str | None,
+        dtypes: Mapping[str, Any] | None = None,
+        *,
+        keep_labels: bool = False,
     ) -> None:
         self._frame = frame
+        self._keep_labels = keep_labels
         self._meta = frame._meta.reset_index(drop=True)  # noqa: SLF001 - Dask's name for it
         self._size = WHOLE if size is None else parse_bytes(size, "mini_batch_size")
         if list(self._meta.columns) != list(dict.fromkeys(self._meta.columns)):
@@ -117,22 +131,45 @@ class PartitionsSource:
 
         """
         self._parts = []
-        for number, delayed in enumerate(self._frame.to_delayed()):
-            frame = _computed(delayed, number, LoadError)
-            if not isinstance(frame, pd.DataFrame):
-                kind = class_name(type(frame))
-                msg = f"partition {number} is a {kind} where a pandas DataFrame was announced."
-                raise LoadError(msg)
-            if frame.empty:
-                continue
-            frame = self._as_announced(frame.reset_index(drop=True), number)
-            folder = scratch / f"partition.{number}"
-            folder.mkdir(exist_ok=True)
-            part = source_of_frame(frame, self._size) or ObjectFrameSource(frame, self._size)
-            del frame
-            part.prepare(folder)
-            self._parts.append(part)
+        with ExitStack() as stack:
+            labels = stack.enter_context(LabelWriter(scratch)) if self._keep_labels else None
+            for number, delayed in enumerate(self._frame.to_delayed()):
+                self._prepare_part(delayed, number, scratch, labels)
+            if labels is not None:
+                if not self._parts:
+                    labels.add(self._frame._meta.index)  # noqa: SLF001 - Dask's name for it
+                labels.finish(self._bounds())
         self._frame = None
+
+    def _prepare_part(
+        self, delayed: Any, number: int, scratch: Path, labels: LabelWriter | None
+    ) -> None:
+        """Compute a partition and write it; one without rows has no mini-batch."""
+        frame = _computed(delayed, number, LoadError)
+        if not isinstance(frame, pd.DataFrame):
+            kind = class_name(type(frame))
+            msg = f"partition {number} is a {kind} where a pandas DataFrame was announced."
+            raise LoadError(msg)
+        if frame.empty:
+            return
+        if labels is not None:
+            labels.add(frame.index)
+        frame = self._as_announced(frame.reset_index(drop=True), number)
+        folder = scratch / f"partition.{number}"
+        folder.mkdir(exist_ok=True)
+        part = source_of_frame(frame, self._size) or ObjectFrameSource(frame, self._size)
+        del frame
+        part.prepare(folder)
+        self._parts.append(part)
+
+    def _bounds(self) -> Numbers:
+        """Return the row at which each mini-batch begins, and the end."""
+        starts, end = [], 0
+        for part in self._parts:
+            bounds = part.bounds + end
+            starts.append(bounds[:-1])
+            end = int(bounds[-1])
+        return np.concatenate([*starts, np.array([end], np.int64)])
 
     def _as_announced(self, frame: pd.DataFrame, number: int) -> pd.DataFrame:
         """Return a partition with the columns and types that the collection says it has."""

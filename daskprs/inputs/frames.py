@@ -23,12 +23,14 @@ from daskprs.inputs.arrow_pandas import (
 from daskprs.inputs.columns import check_different
 from daskprs.inputs.digested_file import DigestedFile
 from daskprs.job_folder import whole_file
+from daskprs.row_labels import LabelWriter, row_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.source import Unit
+    from daskprs.row_labels import Numbers
 
 ROWS_IN_A_BATCH = 65_536
 """Rows of a record batch of the file: it is written in pieces, never as a second copy."""
@@ -62,9 +64,14 @@ class FrameSource:
         self._row_bytes = mean
         self._digest = ""
         self._path = ""
+        self.index: pd.Index | None = None
+        """The row labels to keep; None: no labels are kept."""
 
     def prepare(self, scratch: Path) -> None:
         """Write the file, and let go of the frame."""
+        if self.index is not None:
+            keep_labels(scratch, self.index, self.bounds)
+            self.index = None
         self._path = str(scratch / "frame.arrow")
         meta = self.meta()
         columns = [f"{name!r}: {dtype}" for name, dtype in zip(meta, meta.dtypes, strict=True)]
@@ -87,6 +94,11 @@ class FrameSource:
     def count(self) -> int:
         """Return how many mini-batches there are."""
         return -(-self._total // self._rows)
+
+    @property
+    def bounds(self) -> Numbers:
+        """The row at which each mini-batch begins, and the end."""
+        return row_bounds(self._total, self._rows)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on (after `prepare`)."""
@@ -117,6 +129,13 @@ class FrameSource:
         """Return nothing: a frame has no path."""
         del mini_batch
         return {}
+
+
+def keep_labels(scratch: Path, index: pd.Index, bounds: Numbers) -> None:
+    """Write the labels of a frame's rows beside its file."""
+    with LabelWriter(scratch) as labels:
+        labels.add(index)
+        labels.finish(bounds)
 
 
 def row_slices(total: int, rows: int, digest: str) -> Iterator[MiniBatch]:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError, LoadError, class_name
-from daskprs.inputs.frames import row_slices, rows_of
+from daskprs.inputs.frames import keep_labels, row_slices, rows_of
 from daskprs.job_folder import whole_file
+from daskprs.row_labels import row_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.source import Unit
+    from daskprs.row_labels import Numbers
 
 SAMPLE_ROWS = 1_000
 
@@ -56,6 +58,8 @@ class ObjectFrameSource:
         self._offsets = array("q", [0])
         self._digest = ""
         self._path = ""
+        self.index: pd.Index | None = None
+        """The row labels to keep; None: no labels are kept."""
 
     def prepare(self, scratch: Path) -> None:
         """Write one pickle for each mini-batch, and let go of the frame.
@@ -66,6 +70,9 @@ class ObjectFrameSource:
             When a cell cannot be pickled.
 
         """
+        if self.index is not None:
+            keep_labels(scratch, self.index, self.bounds)
+            self.index = None
         path = scratch / "frame.pickles"
         digest = hashlib.blake2b()
         with whole_file(path, durable=False) as file:
@@ -88,6 +95,11 @@ class ObjectFrameSource:
     def count(self) -> int:
         """Return how many mini-batches there are."""
         return -(-self._total // self._rows)
+
+    @property
+    def bounds(self) -> Numbers:
+        """The row at which each mini-batch begins, and the end."""
+        return row_bounds(self._total, self._rows)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on (after `prepare`)."""

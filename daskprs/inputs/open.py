@@ -80,6 +80,7 @@ def _open_frame(frame: Any, reading: Reading) -> Source:
     frame = with_given_types(frame, reading.dtypes)
     size = bytes_per_mini_batch(reading.mini_batch_size)
     source = source_of_frame(frame, size) or ObjectFrameSource(frame, size)
+    source.index = frame.index if reading.keep_labels else None
     return _keyed(source, list(frame.columns), reading)
 
 

@@ -35,6 +35,9 @@ class Reading:
     encoding: str = "utf-8"
     support_multi_line: bool = True
 
+    keep_labels: bool = False
+    """Whether the index of a frame is kept, for `to_pandas`."""
+
     # What only an MLTable says.
     path_values: Literal["typed", "text"] = "typed"
     """What paths carry. In an MLTable it is text, and nothing but what a format names."""

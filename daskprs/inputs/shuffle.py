@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from daskprs.errors import LoadError, Option, class_name
+from daskprs.row_labels import prepared_labels, reorder_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +50,8 @@ class Group(NamedTuple):
     offset: int
     length: int
     checksum: int
+    place: int
+    """The place of its first row among the rows of its part, in the order of the groups."""
 
 
 class KeyIndex:
@@ -88,7 +91,22 @@ def shuffle(
             index.groups.extend(groups)
             tell(f"rows of each key are put together, {number} of {parts} parts")
     index.groups.sort()
+    if prepared_labels(scratch).exists():
+        _reorder_labels(index, scratch)
     return index
+
+
+def _reorder_labels(index: KeyIndex, scratch: Path) -> None:
+    """Put the row labels of the input into the order of the groups."""
+    parts = {path: np.load(path, mmap_mode="r") for path in scratch.glob("rows.*.npy")}
+    rows = (
+        parts[_numbered(scratch, group.file)][group.place : group.place + group.rows]
+        for group in index.groups
+    )
+    counts = np.array([0, *(group.rows for group in index.groups)], np.int64)
+    reorder_labels(scratch, rows, np.cumsum(counts))
+    for path in parts:
+        path.unlink()
 
 
 class ShuffledReader:
@@ -247,7 +265,7 @@ def _gather(keys: Sequence[str], scratch: Path, part: int) -> list[Group]:
     bounds = np.flatnonzero(np.diff(numbered[order], prepend=-1, append=-1))
     firsts = frame[list(keys)].take(order[bounds[:-1]])
     values = zip(*(map(_value, firsts[key]) for key in keys), strict=True)
-    groups = []
+    groups, done = [], 0
     with _gathered(scratch, part).open("wb") as file:
         for first, key, group in zip(
             rows[order[bounds[:-1]]].tolist(), values, _cut(frame, order, bounds), strict=True
@@ -255,8 +273,11 @@ def _gather(keys: Sequence[str], scratch: Path, part: int) -> list[Group]:
             offset = file.tell()
             body = _pickled(group)
             file.write(body)
-            place = part, offset, len(body), zlib.crc32(body)
+            place = part, offset, len(body), zlib.crc32(body), done
             groups.append(Group(first, key, len(group), *place))
+            done += len(group)
+    if prepared_labels(scratch).exists():
+        np.save(_numbered(scratch, part), rows[order])
     return groups
 
 
@@ -305,3 +326,8 @@ def _scattered(scratch: Path, part: int) -> Path:
 
 def _gathered(scratch: Path, part: int) -> Path:
     return scratch / f"keyed.{part}"
+
+
+def _numbered(scratch: Path, part: int) -> Path:
+    """Return the file of the input rows of a part, in the order of its groups."""
+    return scratch / f"rows.{part}.npy"

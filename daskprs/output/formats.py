@@ -97,7 +97,7 @@ class _Writer:
     def take(self, result: Any) -> None:
         match result:
             case pd.DataFrame() | pd.Series() | pa.Table() | pa.RecordBatch():
-                self._block(result)
+                self._block(result, has_index=_has_index(result))
             case np.ndarray():
                 self._array(result)
             case list() | tuple():
@@ -107,7 +107,7 @@ class _Writer:
             case Iterator():
                 for element in result:
                     if isinstance(element, FRAMES):
-                        self._block(element)
+                        self._block(element, has_index=_has_index(element))
                     else:
                         self._element(element)
             case _:
@@ -132,11 +132,13 @@ class _Writer:
         for sink in self._sinks:
             sink.discard()
 
-    def _block(self, block: Any) -> None:
+    def _block(self, block: Any, *, has_index: bool) -> None:
         for frame in _frames(block):
             self._succeeded += len(frame)
-            for form in self._forms:
-                form.frame(frame)
+            if self._text is not None:
+                self._text.frame(frame)
+            if self._typed is not None:
+                self._typed.frame(frame, has_index=has_index)
 
     def _array(self, array: np.ndarray[Any, Any]) -> None:
         match array.ndim:
@@ -145,7 +147,7 @@ class _Writer:
             case 1:
                 self._elements(array)
             case 2:
-                self._block(pd.DataFrame(array))
+                self._block(pd.DataFrame(array), has_index=False)
             case _:
                 msg = (
                     f"run() returned an array of {array.ndim} dimensions. Return one of 1 (a line "
@@ -196,6 +198,18 @@ def _frames(block: Any) -> Iterator[pd.DataFrame]:
             for start in range(0, max(1, block.num_rows), rows):
                 # Integers beside nulls stay integers: as floats large ones would change.
                 yield block.slice(start, rows).to_pandas(integer_object_nulls=True)
+
+
+def _has_index(block: Any) -> bool:
+    """Say whether rows have an index; one of Arrow has it as columns that pandas has written.
+
+    A range is no more than a note in the metadata, which stays when Arrow filters or sorts rows.
+    """
+    if isinstance(block, (pd.DataFrame, pd.Series)):
+        return True
+    noted = (block.schema.pandas_metadata or {}).get("index_columns", [])
+    columns = [one for one in noted if isinstance(one, str)]
+    return bool(columns) and set(columns) <= set(block.schema.names)
 
 
 def _is_plain(array: np.ndarray[Any, Any]) -> bool:

@@ -53,6 +53,8 @@ class History:
         """What the last epoch came to, if it lived to say so."""
         self.is_done = False
         """The last epoch came to the end of its plan, and published what there is to publish."""
+        self.labels: int | None = None
+        """The epoch whose row labels hold for the numbers of now; None: there are none."""
         self._fingerprints: dict[int, dict[str, Any]] = {}
         self._complete: set[int] = set()
         """Epochs that came to the end of their plan."""
@@ -154,6 +156,9 @@ class History:
                 _check_version(version, journal)
                 self._fingerprints[epoch] = fingerprint
                 self.may_overwrite |= overwrite
+                self.labels = None
+            case ["labels"]:
+                self.labels = epoch
             case ["dropped", int(of_epoch), int(index)]:
                 self._dropped.append((epoch, _key(of_epoch, index)))
             case ["renumbered", before, now]:

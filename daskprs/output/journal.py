@@ -10,6 +10,7 @@ whole was being written when its writer died; it is cut off. The records of an e
                                             last is the name of the spool that they are in
     ["renumbered", before, now]             the plan is another one, and what was settled has these
                                             numbers in it now; what is not among them is dropped
+    ["labels"]                              the row labels of this epoch hold for these numbers
     ["again"]                               what was given up gets fresh tries
     ["failed" | "given up", identity, index, attempt, item]           as `Attempt` and `Item` say
     ["complete", committed, given up]                                 the plan has come to its end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ from daskprs.job_lock import latest_epoch
 from daskprs.output.commits import Region, each
 from daskprs.output.history import History
 from daskprs.output.regions import OpenFiles, holds
+from daskprs.output.row_matching import RowMatcher
 from daskprs.output.typed_rows import column_of, decode
+from daskprs.row_labels import RowLabels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,13 +26,23 @@ if TYPE_CHECKING:
     from daskprs.output.typed_rows import Piece
 
 
-def read_rows(folder: JobFolder) -> pd.DataFrame | None:
+def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame | None:
     """Return the typed rows of a job in input order; None when it kept none.
+
+    Rows of a frame get its labels. Where they cannot be matched with rows of the frame they are
+    numbered from 0, with a warning.
+
+    Parameters
+    ----------
+    folder
+        The job folder.
+    ignore_index
+        Number the rows from 0 in any case.
 
     Raises
     ------
     JournalError
-        When the typed spool is damaged, or cannot be read here.
+        When the typed spool or the row labels are damaged, or cannot be read here.
     ReturnTypeError
         When `run` returned frames for some mini-batches and lists for others.
 
@@ -37,9 +50,14 @@ def read_rows(folder: JobFolder) -> pd.DataFrame | None:
     epochs = range(1, latest_epoch(folder) + 1)
     if not any(folder.typed_spools(epoch).exists() for epoch in epochs):
         return None
+    history = History(folder)
+    labels = _labels(folder, history) if not ignore_index else None
+    matcher = None if labels is None else RowMatcher(labels.bounds)
     frames: list[pd.DataFrame] = []
     values: list[Any] = []
-    for index, piece in _pieces(folder):
+    for index, piece in _pieces(folder, history):
+        if matcher is not None:
+            matcher.add(index, piece)
         if piece.kind == "frame":
             frames.append(piece.value)
         else:
@@ -51,8 +69,12 @@ def read_rows(folder: JobFolder) -> pd.DataFrame | None:
             )
             raise ReturnTypeError(msg)
     if values:
-        return column_of(values)
-    return _together(frames) if frames else _no_rows(folder)
+        rows = column_of(values)
+    else:
+        rows = _together(frames) if frames else _no_rows(folder)
+    if labels is not None and matcher is not None:
+        _label(rows, labels, matcher)
+    return rows
 
 
 def _no_rows(folder: JobFolder) -> pd.DataFrame:
@@ -62,6 +84,27 @@ def _no_rows(folder: JobFolder) -> pd.DataFrame:
         return pd.DataFrame()
     frame: pd.DataFrame = pickle.loads(columns.read_bytes())
     return frame
+
+
+def _labels(folder: JobFolder, history: History) -> RowLabels | None:
+    """Return the labels of the input; None where it is no frame, or an earlier version kept it."""
+    return None if history.labels is None else RowLabels(folder.labels(history.labels))
+
+
+def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:
+    """Give returned rows the labels of their input rows, or warn that they have none."""
+    places = matcher.finish()
+    index = None if places is None else labels.of(places)
+    if isinstance(index, pd.Index):
+        rows.index = index
+        return
+    why = matcher.misfit if index is None else f"the index of the input has no pickle ({index})"
+    msg = (
+        f"to_pandas: the rows are numbered from 0 and lack the labels of the input: {why}. Do not "
+        "assign them to columns of the input. Let run() keep the index of mini_batch, or accept "
+        "the numbers by to_pandas(ignore_index=True)."
+    )
+    warnings.warn(msg, stacklevel=4)
 
 
 def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
@@ -74,8 +117,7 @@ def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
 
 
-def _pieces(folder: JobFolder) -> Iterator[tuple[int, Piece]]:
-    history = History(folder)
+def _pieces(folder: JobFolder, history: History) -> Iterator[tuple[int, Piece]]:
     commits = history.commits
     rows = history.standing()
     rows = rows[commits.column("typed_length")[rows] > 0]

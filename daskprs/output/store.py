@@ -28,6 +28,7 @@ from daskprs.output.removal import drop_spools
 from daskprs.output.room import no_room, what_to_do
 from daskprs.output.spools import DRIVER, Spools
 from daskprs.output.syncing import Syncer
+from daskprs.row_labels import adopt_labels, drop_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,6 +69,8 @@ class ResultStore:
         Replace an existing output file, at the moment of publishing.
     where
         Says where a mini-batch lies, for the table of those that failed.
+    labels
+        The folder of prepared row labels; it is moved into the job folder. None: there are none.
 
     Raises
     ------
@@ -91,6 +94,7 @@ class ResultStore:
         resumption: Resumption | None = None,
         overwrite: bool = False,
         where: Callable[[MiniBatch], Where] = lambda _: Where(),
+        labels: Path | None = None,
     ) -> None:
         self.published: Path | None = None
         """The output file, once it is there."""
@@ -109,6 +113,7 @@ class ResultStore:
         self._headers = Headers()
         self._ordered: OrderedText | None = None
         self._failed = FailedWork(folder, where)
+        self._labels = labels
         self._is_new = True
         """Something was committed that is not in the published file."""
         self._closing = ExitStack()
@@ -238,14 +243,20 @@ class ResultStore:
         self._journal.add("job", VERSION, fingerprint, overwrite)
         if found is not None:
             self._journal.add_all(found.records())
+        if self._labels is not None:
+            self._journal.add("labels")
         self._syncer.sync()
         sync_folder(self._folder.path)
+        for epoch in range(1, self.epoch):
+            drop_labels(self._folder.labels(epoch))
 
     def _open_files(self) -> None:
         """Create the files of this epoch, the journal last: with it the job has begun."""
         folder, epoch = self._folder, self.epoch
         self._spools = Spools(folder.spools(epoch), folder.typed_spools(epoch), self._spec)
         self._closing.callback(self._spools.close)
+        if self._labels is not None:
+            adopt_labels(self._labels, folder.labels(epoch))
         self._journal = Journal(folder.journal(epoch))
         self._closing.callback(self._journal.close)
         self._syncer = Syncer(folder.path, self._spools, self._journal)

@@ -27,11 +27,20 @@ RESULT = "result"
 WRITE_BYTES = 1 << 18
 
 
+RowNumbers = range | np.ndarray[Any, Any] | str
+"""Rows of the mini-batch as the index of a returned frame numbers them, or one of these words."""
+UNKNOWN = "unknown"
+"""The index is none of row numbers, or was not kept: jobs of earlier versions kept none."""
+NO_INDEX = "no index"
+"""The rows are those of an array or an Arrow table, which have no index."""
+
+
 class Piece(NamedTuple):
     """What was kept at once: a frame, an array with a row for each number, or an element."""
 
     kind: Kind
     value: Any
+    numbers: RowNumbers = UNKNOWN
 
 
 class TypedRows:
@@ -41,35 +50,40 @@ class TypedRows:
         self._buffer = _Buffer(sink)
         self._pickler = pickle.Pickler(self._buffer, protocol=5)
 
-    def frame(self, frame: pd.DataFrame) -> None:
-        """Keep a frame without its index."""
-        self._dump("frame", frame.reset_index(drop=True))
+    def frame(self, frame: pd.DataFrame, *, has_index: bool = True) -> None:
+        """Keep a frame; of its index the row numbers, if it is one of row numbers."""
+        numbers = row_numbers(frame.index) if has_index else NO_INDEX
+        rows = frame.reset_index(drop=True)
+        if isinstance(numbers, str) and numbers == UNKNOWN:
+            self._dump(Piece("frame", rows)[:2])
+        else:
+            self._dump(Piece("frame", rows, numbers))
 
     def array(self, array: np.ndarray[Any, Any]) -> None:
         """Keep a one-dimensional array."""
-        self._dump("array", array)
+        self._dump(("array", array))
 
     def element(self, element: Any) -> None:
         """Keep an element of a list."""
-        self._dump("element", element)
+        self._dump(("element", element))
 
     def elements(self, elements: list[Any], _kinds: set[type]) -> None:
         """Keep elements of a list."""
         for element in elements:
-            self._dump("element", element)
+            self._dump(("element", element))
 
     def flush(self) -> None:
         """Write the last of it."""
         self._buffer.flush()
 
-    def _dump(self, kind: Kind, value: Any) -> None:
+    def _dump(self, piece: tuple[Any, ...]) -> None:
         try:
-            self._pickler.dump((kind, value))
+            self._pickler.dump(tuple(piece))
         except OSError:
             raise
         except Exception as error:
             msg = (
-                f"run() returned a {class_name(type(value))} that cannot be kept with its type: "
+                f"run() returned a {class_name(type(piece[1]))} that cannot be kept with its type: "
                 f"{type(error).__name__}: {error}. Return plain values, or write text: output_dir "
                 "without keep_rows."
             )
@@ -102,6 +116,24 @@ class _Buffer:
             self._sink.write(b"".join(self._pieces))
             self._pieces.clear()
             self._size = 0
+
+
+def row_numbers(index: pd.Index) -> RowNumbers:
+    """Return an index as row numbers, if it has no name and holds such; else `UNKNOWN`."""
+    if index.nlevels > 1 or index.name is not None:
+        return UNKNOWN
+    if isinstance(index, pd.RangeIndex):
+        return range(index.start, index.stop, index.step)
+    if pd.api.types.infer_dtype(index, skipna=False) != "integer":
+        return UNKNOWN
+    try:
+        numbers = index.to_numpy(np.int64)
+    except (OverflowError, TypeError, ValueError):  # too large, or null
+        return UNKNOWN
+    if np.array_equal(numbers, np.arange(len(numbers))):
+        return range(len(numbers))
+    smaller = numbers.astype(np.int32)
+    return smaller if np.array_equal(smaller, numbers) else numbers
 
 
 def decode(file: IO[bytes], length: int) -> Iterator[Piece]:

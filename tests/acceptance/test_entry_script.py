@@ -152,7 +152,7 @@ def test_a_dotted_module_is_found_in_its_source_directory(tmp_path: Path) -> Non
         job_dir=tmp_path / "job",
         progress=False,
     )
-    assert list(result.to_pandas()["result"]) == ["other"]
+    assert list(result.to_pandas(ignore_index=True)["result"]) == ["other"]
 
 
 def test_keys_reach_the_script_with_their_types(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_keys_reach_the_script_with_their_types(tmp_path: Path) -> None:
         job_dir=tmp_path / "job",
         progress=False,
     )
-    assert list(result.to_pandas()["result"]) == [
+    assert list(result.to_pandas(ignore_index=True)["result"]) == [
         ({"key": "a"}, [0, 3]),
         ({"key": "b"}, [1, 4]),
         ({"key": None}, [2, 5]),
@@ -283,7 +283,7 @@ def test_agents_use_the_package_that_their_caller_found(tmp_path: Path) -> None:
         progress=False,
         error_threshold=-1,
     )
-    file, *path = result.to_pandas()["result"]
+    file, *path = result.to_pandas(ignore_index=True)["result"]
     assert file == daskprs.__file__
     assert "" not in path
     assert str(tmp_path) not in path

@@ -99,7 +99,7 @@ def run(data: Any, script: Any, folder: Path, client: Client, **options: Any) ->
     result = daskprs.parallel_run(
         data, script, job_dir=folder / "job", client=client, progress=False, **options
     )
-    return result.to_pandas()
+    return result.to_pandas(ignore_index=True)
 
 
 def test_an_edited_script_is_the_one_that_runs(tmp_path: Path, client: Client) -> None:
@@ -159,7 +159,7 @@ def test_a_result_too_large_for_a_message_is_fetched(tmp_path: Path, client: Cli
     )
     assert result.output_file is not None
     assert result.output_file.read_bytes() == b"x" * size + b"\ny\n"
-    assert list(result.to_pandas()["result"]) == ["x" * size, "y"]
+    assert list(result.to_pandas(ignore_index=True)["result"]) == ["x" * size, "y"]
     assert not list((tmp_path / "job").glob("spool.*"))
 
 

@@ -120,6 +120,7 @@ def driving(
     resume: bool = False,
     resumption: Resumption | None = None,
     overwrite: bool = False,
+    labels: Path | None = None,
 ) -> Iterator[Driver]:
     """Open the store of a job folder as a driver does, and close it in the end."""
     folder = JobFolder(path)
@@ -129,7 +130,14 @@ def driving(
         if resume:
             resumption = Resumption(lambda: map(mini_batch, range(MOST)))
         store = ResultStore(
-            folder, epoch, spec, target, given, resumption=resumption, overwrite=overwrite
+            folder,
+            epoch,
+            spec,
+            target,
+            given,
+            resumption=resumption,
+            overwrite=overwrite,
+            labels=labels,
         )
         driver = Driver(store, folder, spec)
         try:

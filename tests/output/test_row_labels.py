@@ -1,0 +1,368 @@
+"""Rows that come back carry the labels of the frame that they were made of."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import subprocess
+import sys
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from dask import delayed
+from hypothesis import given
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal, assert_index_equal, assert_series_equal
+from store_driver import TYPED, driving, mini_batch, outcome_of
+
+import daskprs
+from daskprs.core.lease import Results
+from daskprs.core.outcomes import Extent
+from daskprs.core.packed import Packed
+from daskprs.errors import JobChanged
+from daskprs.job_folder import JobFolder
+from daskprs.output.formats import Rows, format_result
+from daskprs.output.read_rows import read_rows
+from daskprs.output.row_matching import RowMatcher
+from daskprs.output.typed_rows import decode
+from daskprs.row_labels import LabelWriter, prepared_labels, row_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NUMBERED = "to_pandas: the rows are numbered from 0 and lack the labels of the input"
+ROWS = 120
+WHOLE = pd.DataFrame({"x": range(ROWS), "text": [f"row {x}" for x in range(ROWS)]})
+FILTERED = WHOLE[WHOLE["x"] % 3 == 1]
+INDEXES = {
+    "filtered": FILTERED.index,
+    "of text": pd.Index([f"label {x}" for x in FILTERED["x"]], name="label"),
+    "repeated": pd.Index([x % 4 for x in FILTERED["x"]]),
+    "of days": pd.date_range("2026-01-01", periods=len(FILTERED), tz="Europe/Berlin"),
+    "a range": pd.RangeIndex(5, 5 + 2 * len(FILTERED), 2),
+    "of intervals": pd.interval_range(0, len(FILTERED)),
+    "of objects": pd.Index([(None, x, {"a"})[x % 2] for x in FILTERED["x"]], dtype=object),
+    "categories": pd.CategoricalIndex(["b", "a"] * (len(FILTERED) // 2), name="kind"),
+    "of several levels": pd.MultiIndex.from_product(
+        [["a", "b"], range(len(FILTERED) // 2)], names=["part", None]
+    ),
+}
+
+
+def same(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    """Return all rows."""
+    return mini_batch
+
+
+def odd(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    """Return some rows, with the index that pandas leaves them."""
+    return mini_batch[mini_batch["x"] % 2 == 1]
+
+
+def odd_anew(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    """Return some rows, with a new index."""
+    return odd(mini_batch).reset_index(drop=True)
+
+
+def descending(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    """Return all rows in another order."""
+    return mini_batch.sort_values("x", ascending=False)
+
+
+def numbers(mini_batch: pd.DataFrame) -> list[int]:
+    """Return an element for each row."""
+    return mini_batch["x"].tolist()
+
+
+def total(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for them all."""
+    return pd.DataFrame({"x": [mini_batch["x"].sum()]})
+
+
+def odd_but_no_17(mini_batch: pd.DataFrame) -> pd.DataFrame:
+    """Return some rows, unless one of them cannot be done."""
+    assert 17 not in set(mini_batch["x"])
+    return odd(mini_batch)
+
+
+def run(data: Any, script: Callable[..., Any], folder: Path, **options: Any) -> Any:
+    """Run a script over mini-batches of a few rows."""
+    if isinstance(data, pd.DataFrame) and "partition_keys" not in options:
+        options.setdefault("mini_batch_size", 200)
+    return daskprs.parallel_run(data, script, job_dir=folder, process_count_per_node=2, **options)
+
+
+def test_a_column_of_the_result_is_assigned_to_a_filtered_frame(tmp_path: Path) -> None:
+    """Each row gets its own value."""
+    frame = FILTERED.copy()
+    result = run(frame, lambda rows: rows.assign(score=rows["x"] * 10.0), tmp_path / "job")
+    assert result.mini_batches.total > 3
+    frame["score"] = result.to_pandas()["score"]
+    assert_series_equal(frame["score"], frame["x"] * 10.0, check_names=False)
+
+
+@pytest.mark.parametrize("kind", INDEXES)
+def test_any_index_comes_back(tmp_path: Path, kind: str) -> None:
+    """With its type and its names; it is no column of a mini-batch."""
+    frame = FILTERED.set_axis(INDEXES[kind], axis=0)
+    got = run(frame, odd, tmp_path / "job").to_pandas()
+    assert_frame_equal(got, frame[frame["x"] % 2 == 1], check_freq=False)
+
+
+@pytest.mark.parametrize("script", [same, odd, descending], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("size", [None, 200])
+def test_a_dask_frame_has_its_labels_by_partition(
+    tmp_path: Path, script: Callable[..., Any], size: int | None
+) -> None:
+    """As has one of which a partition is empty."""
+    collection = dd.from_pandas(WHOLE.set_axis(pd.Index(WHOLE["x"] * 7, name="y")), npartitions=5)
+    collection = collection[~collection["x"].between(24, 47)]
+    collection = collection[collection["x"] % 3 == 1]
+    got = run(collection, script, tmp_path / "job", mini_batch_size=size).to_pandas()
+    assert_frame_equal(got.sort_index(), script(collection.compute()).sort_index())
+    assert got["x"].is_monotonic_increasing is (script is not descending)
+
+
+@pytest.mark.parametrize("data", ["pandas", "objects", "dask"])
+@pytest.mark.parametrize("script", [same, odd, numbers], ids=lambda one: one.__name__)
+def test_rows_that_were_brought_together_by_key_keep_their_labels(
+    tmp_path: Path, data: str, script: Callable[..., Any]
+) -> None:
+    """Wherever they lay in the input."""
+    frame = FILTERED.assign(key=FILTERED["x"] % 4)
+    if data == "objects":
+        frame["text"] = [{x} for x in frame["x"]]
+    given = dd.from_pandas(frame, npartitions=3) if data == "dask" else frame
+    got = run(given, script, tmp_path / "job", partition_keys="key").to_pandas()
+    wanted = frame[frame["x"] % 2 == 1] if script is odd else frame
+    column = got["result" if script is numbers else "x"]
+    assert_series_equal(column.sort_index(), wanted["x"], check_names=False)
+    assert sorted(map(str, (tmp_path / "job" / "scratch").glob("rows.*"))) == []
+
+
+def test_what_failed_moves_no_label(tmp_path: Path) -> None:
+    """Rows behind it have those that they had."""
+    result = run(FILTERED, odd_but_no_17, tmp_path / "job", allowed_failed_count=-1, run_max_try=1)
+    assert result.mini_batches.failed == 0
+    frame = WHOLE[WHOLE["x"] % 3 == 2]
+    result = run(frame, odd_but_no_17, tmp_path / "two", allowed_failed_count=-1, run_max_try=1)
+    assert result.mini_batches.failed == 1
+    got = result.to_pandas()
+    assert len(got) > 1
+    assert_frame_equal(got, WHOLE.loc[got["x"].tolist()])
+
+
+@pytest.mark.parametrize("script", [odd_anew, total], ids=lambda one: one.__name__)
+def test_rows_that_cannot_be_told_apart_are_numbered_with_a_warning(
+    tmp_path: Path, script: Callable[..., Any]
+) -> None:
+    """It names a mini-batch and what to do; who knows better asks for numbers."""
+    result = run(FILTERED, script, tmp_path / "job")
+    with pytest.warns(UserWarning, match=NUMBERED) as warned:
+        rows = result.to_pandas()
+    assert warned[0].filename == __file__
+    assert_index_equal(rows.index, pd.RangeIndex(len(rows)))
+    assert_frame_equal(result.to_pandas(ignore_index=True), rows)
+
+
+def test_a_file_has_no_labels(tmp_path: Path) -> None:
+    """Its rows are numbered from 0, whatever index comes back, and nothing is said."""
+    WHOLE.to_csv(tmp_path / "table.csv", index=False)
+    rows = run(tmp_path / "table.csv", odd, tmp_path / "job", mini_batch_size=300).to_pandas()
+    assert_frame_equal(rows, WHOLE[WHOLE["x"] % 2 == 1].reset_index(drop=True), check_dtype=False)
+    assert not list((tmp_path / "job").glob("labels.*"))
+
+
+def test_an_index_without_a_pickle_stops_no_job(tmp_path: Path) -> None:
+    """The warning names the reason."""
+    frame = FILTERED.set_axis([lambda x=x: x for x in FILTERED["x"]], axis=0)
+    result = run(frame, same, tmp_path / "job")
+    with pytest.warns(UserWarning, match="the index of the input has no pickle .*lambda"):
+        rows = result.to_pandas()
+    assert_frame_equal(rows, FILTERED.reset_index(drop=True))
+
+
+# ---- resumes ----
+
+
+def test_another_process_resumes_with_the_same_labels(tmp_path: Path) -> None:
+    """The rows of both have the labels of the input."""
+    script = tmp_path / "source" / "score.py"
+    script.parent.mkdir()
+    driver = tmp_path / "driver.py"
+    FILTERED.to_pickle(tmp_path / "frame")
+    script.write_text(
+        "import os, signal\n"
+        "from pathlib import Path\n"
+        "def run(mini_batch):\n"
+        f"    killer = Path({str(tmp_path / 'pid')!r})\n"
+        "    if 85 in set(mini_batch['x']) and killer.exists():\n"
+        "        pid = int(killer.read_text())\n"
+        "        killer.unlink()\n"
+        "        os.kill(pid, signal.SIGKILL)\n"
+        "    return mini_batch[mini_batch['x'] % 2 == 1]\n"
+    )
+    driver.write_text(
+        "import os, sys\n"
+        "from pathlib import Path\n"
+        "import pandas as pd\n"
+        "import daskprs\n"
+        "if sys.argv[1] == 'first':\n"
+        f"    Path({str(tmp_path / 'pid')!r}).write_text(str(os.getpid()))\n"
+        f"daskprs.parallel_run(pd.read_pickle({str(tmp_path / 'frame')!r}),\n"
+        f"    {str(script)!r}, job_dir={str(tmp_path / 'job')!r}, mini_batch_size=200,\n"
+        "    process_count_per_node=1, resume=sys.argv[1] != 'first')\n"
+    )
+    first = subprocess.run([sys.executable, driver, "first"], check=False, capture_output=True)
+    assert first.returncode == -9
+    subprocess.run([sys.executable, driver, "second"], check=True, capture_output=True)
+    assert [path.name for path in (tmp_path / "job").glob("labels.*")] == ["labels.2"]
+    rows = read_rows(JobFolder(tmp_path / "job"))
+    assert_frame_equal(rows, FILTERED[FILTERED["x"] % 2 == 1])
+
+
+def test_a_resume_that_is_refused_leaves_the_labels(tmp_path: Path) -> None:
+    """Those of the frame that it was called with are dropped."""
+    result = run(FILTERED, odd, tmp_path / "job")
+    other = WHOLE[WHOLE["x"] % 5 == 2]
+    with pytest.raises(JobChanged):
+        run(other, odd, tmp_path / "job", resume=True)
+    assert_frame_equal(result.to_pandas(), FILTERED[FILTERED["x"] % 2 == 1])
+    run(other, odd, tmp_path / "job", resume=True, accept_changes=["input"])
+    assert_frame_equal(result.to_pandas(), other[other["x"] % 2 == 1])
+    with_files = tmp_path / "table.csv"
+    WHOLE.to_csv(with_files, index=False)
+    resumed = {"resume": True, "accept_changes": ["input"], "mini_batch_size": 200}
+    run(with_files, odd, tmp_path / "job", **resumed)
+    assert_index_equal(result.to_pandas().index, pd.RangeIndex(ROWS // 2))
+    assert not list((tmp_path / "job").glob("labels.*"))
+
+
+def test_a_grown_input_moves_labels_with_their_rows(tmp_path: Path) -> None:
+    """What is committed stands elsewhere in the plan of the larger input."""
+
+    def collection(begin: int) -> Any:
+        parts = [WHOLE[x : x + 30].set_axis(WHOLE["x"][x : x + 30] * 7) for x in (0, 30, 60, 90)]
+        return dd.from_delayed([delayed(part) for part in parts[begin:]], meta=parts[0])
+
+    run(collection(2), odd, tmp_path / "job")
+    result = run(collection(0), odd, tmp_path / "job", resume="extend")
+    rows = result.to_pandas()
+    assert rows["x"].tolist() == list(range(1, ROWS, 2))
+    assert rows.index.tolist() == list(range(7, 7 * ROWS, 14))
+
+
+def test_a_folder_of_an_earlier_version_is_read_and_resumed(tmp_path: Path) -> None:
+    """Its frames were kept without an index, and it has no labels: rows are numbered."""
+    earlier = pickle.dumps(("frame", WHOLE[:2].reset_index(drop=True)), protocol=5)
+    rows = Rows(2, None, Extent(len(earlier), zlib.crc32(earlier)), None, earlier)
+    with driving(tmp_path / "job", None, TYPED) as driver:
+        driver.store.commit([mini_batch(0)], Results(Packed([outcome_of(0, rows)]), rows.payload))
+    folder = JobFolder(tmp_path / "job")
+    assert_frame_equal(read_rows(folder), WHOLE[:2])
+    with LabelWriter(folder.scratch) as labels:
+        labels.add(pd.Index([7, 8, 9, 10]))
+        labels.finish(row_bounds(4, 2))
+    prepared = prepared_labels(folder.scratch)
+    with driving(tmp_path / "job", None, TYPED, resume=True, labels=prepared) as driver:
+        assert driver.has(0)
+        driver.commit(1, WHOLE[:2])
+    with pytest.warns(UserWarning, match="the 2 rows from mini-batch 0 .*earlier versions"):
+        assert_index_equal(read_rows(folder).index, pd.RangeIndex(4))
+
+
+# ---- the rules ----
+
+
+def placed(*results: Any, rows: int = 3) -> list[int] | str:
+    """Return the rows that results of mini-batches belong to, or why they are not known."""
+    matcher = RowMatcher(row_bounds(rows * len(results), rows))
+    for index, result in enumerate(results):
+        made = format_result(result, TYPED)
+        for piece in decode(io.BytesIO(made.payload), len(made.payload)):
+            matcher.add(index, piece)
+    places = matcher.finish()
+    return matcher.misfit if places is None else places.tolist()
+
+
+def frame(*index: Any, **options: Any) -> pd.DataFrame:
+    """Return a frame with an index."""
+    return pd.DataFrame({"y": range(len(index))}, index=pd.Index(index, **options))
+
+
+WITH_INDEX = pa.Table.from_pandas(frame(2, 0))
+FITS = {
+    "lists": (([1, 2, 3], np.ones(3)), [0, 1, 2, 3, 4, 5]),
+    "arrays of rows": ((np.ones((3, 2)),), [0, 1, 2]),
+    "a generator of elements": ((iter("abc"),), [0, 1, 2]),
+    "whole frames": ((frame(0, 1, 2), frame(0, 1, 2)), [0, 1, 2, 3, 4, 5]),
+    "another order": ((frame(2, 0, 1),), [2, 0, 1]),
+    "a filter": ((frame(2), frame(0, 1)), [2, 3, 4]),
+    "a slice": ((WHOLE[1:3],), [1, 2]),
+    "a series": ((pd.Series([5.0], index=[2]),), [2]),
+    "nothing left of one": ((frame(), frame(0, 1, 2), []), [3, 4, 5]),
+    "nothing at all": ((frame(), frame()), []),
+    "a generator of frames": ((iter([frame(0), frame(1, 2)]),), [0, 1, 2]),
+    "numbers as objects": ((frame(2, 1, dtype=object),), [2, 1]),
+    "nullable numbers": ((frame(2, 1, dtype="Int64"),), [2, 1]),
+    "unsigned numbers": ((frame(2, 1, dtype="uint8"),), [2, 1]),
+    "an Arrow table": ((pa.table({"y": [1, 2, 3]}),), [0, 1, 2]),
+    "an Arrow table of a frame": ((WITH_INDEX,), [2, 0]),
+}
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_rows_are_matched(case: str) -> None:
+    """By position or through their index, each mini-batch for itself."""
+    results, expected = FITS[case]
+    assert placed(*results) == expected
+
+
+MISFITS = {
+    "a short list": (([1, 2],), "mini-batch 0 has 3 rows, and its result 2 without an index"),
+    "a short array of rows": ((np.ones((2, 2)), frame(2)), "its result 2 without an index"),
+    "a long list": (([1, 2, 3], [1, 2, 3, 4]), "mini-batch 1 has 3 rows, and its result 4"),
+    "a new index": ((frame(0, 1), frame(0, 1, 2), frame(0)), "the first is that of mini-batch 0"),
+    "a name": ((frame(0, 1, 2, name="y"),), "the index of the 3 rows from mini-batch 0"),
+    "a repeated label": ((frame(0, 0, 1),), "it has no name and different numbers"),
+    "a number too large": ((frame(1, 3),), "out of 0 to 2"),
+    "a negative number": ((frame(-1, 0),), "out of 0 to 2"),
+    "a huge number": ((frame(2**70, 1),), "out of 0 to 2"),
+    "an unsigned number": ((frame(2**64 - 1, 1, dtype="uint64"),), "out of 0 to 2"),
+    "floats": ((frame(0.0, 1.0, 2.0),), "out of 0 to 2"),
+    "bools": ((frame(False, True),), "out of 0 to 2"),
+    "text": ((frame("a", "b", "c"),), "out of 0 to 2"),
+    "nulls": ((frame(1, None, dtype="Int64"),), "out of 0 to 2"),
+    "two levels": ((frame((0, 0), (0, 1)),), "out of 0 to 2"),
+    "new frames from a generator": ((iter([frame(0), frame(0, 1)]),), "out of 0 to 2"),
+    "a filter by Arrow": ((pa.Table.from_pandas(WHOLE[:3])[1:], frame(2)), "2 without an index"),
+}
+
+
+@pytest.mark.parametrize("case", MISFITS)
+def test_rows_that_may_be_others_are_not_matched(case: str) -> None:
+    """One mini-batch that fits neither way is enough."""
+    results, why = MISFITS[case]
+    assert why in str(placed(*results))
+
+
+@given(data=st.data(), sizes=st.lists(st.integers(0, 5), min_size=1, max_size=4))
+def test_a_match_is_the_truth(data: st.DataObject, sizes: list[int]) -> None:
+    """Whatever rows pandas leaves, in whatever order, they are the rows that are named."""
+    rows, results, truth = 5, [], []
+    for number, size in enumerate(sizes):
+        chosen = data.draw(st.permutations(range(rows)))[:size]
+        given_rows = pd.DataFrame({"place": range(number * rows, (number + 1) * rows)})
+        results.append(given_rows.iloc[chosen])
+        truth += results[-1]["place"].tolist()
+    short = [one for one in results if 0 < len(one) < rows]
+    unclear = short and all(one.index.tolist() == [*range(len(one))] for one in short)
+    assert unclear or placed(*results, rows=rows) == truth
+    renewed = [one.reset_index(drop=True) for one in results]
+    assert isinstance(placed(*renewed, rows=rows), str) or not short

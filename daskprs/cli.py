@@ -56,6 +56,14 @@ def main() -> None:
     """Run a Python script over a table or a list of files, in parallel."""
 
 
+TYPES = click.option(
+    "--dtype",
+    "dtypes",
+    multiple=True,
+    metavar="COLUMN=TYPE",
+    help="Type of a column, as pandas calls it. Default: of text fixed by samples.",
+)
+"""The types of columns, as `OF_READING` and `OF_A_RUN` lack them."""
 OF_A_CALL: list[Callable[[Any], Any]] = [
     click.argument("script"),
     click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
@@ -93,13 +101,7 @@ OF_A_CALL: list[Callable[[Any], Any]] = [
         metavar="NAME=PATH",
         help=HELP["side_inputs"],
     ),
-    click.option(
-        "--dtype",
-        "dtypes",
-        multiple=True,
-        metavar="COLUMN=TYPE",
-        help="Type of a column, as pandas calls it. Default: of text fixed by samples.",
-    ),
+    TYPES,
     options(OF_A_RUN),
     click.pass_context,
 ]
@@ -156,13 +158,16 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
 
 @main.command("plan", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_PLAN)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@TYPES
 @options(OF_READING)
 def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
     """Show the mini-batches that a run would make of INPUT...."""
+    found = given(values)
+    found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
     with every_end():
         from daskprs.preview import plan
 
-        click.echo(repr(plan(_data(inputs), **given(values))))
+        click.echo(repr(plan(_data(inputs), **found)))
 
 
 def _named(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:

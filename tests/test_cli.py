@@ -164,6 +164,9 @@ def test_the_command_to_go_on_with_repeats_no_option(work: Path) -> None:
         (("run", "table.csv", "table.csv"), "table.csv"),
         (("run", "source/script.py"), "Missing argument"),
         (("plan", "none.csv"), "none.csv"),
+        (("plan", "table.csv", "--dtype", "=int"), "'=int': write NAME=VALUE"),
+        (("plan", "table.csv", "--dtype", "a=int65"), "no type of pandas"),
+        (("plan", "table.csv", "--dtype", "b=int"), "no column 'b'"),
         (("plan", "table.csv", "--partition-keys", "b"), "b"),
         (("walk",), "No such command"),
     ],
@@ -207,6 +210,15 @@ def test_keys_columns_and_several_inputs_are_lists(tmp_path: Path) -> None:
     shown = call("plan", "x.csv", "y.csv", "--partition_keys", "a, b", "--columns=a,b")
     assert shown.exit_code == 0, shown.output
     assert "2 mini-batches" in shown.stdout
+
+
+@pytest.mark.usefixtures("work")
+def test_a_plan_takes_the_types_of_columns(tmp_path: Path) -> None:
+    """As a run does: keys of text keep their zeros."""
+    (tmp_path / "ids.csv").write_text("id,name\n007,Bond\n042,Dent\n")
+    shown = call("plan", "ids.csv", "--partition-keys", "id", "--dtype", "id=string")
+    assert shown.exit_code == 0, shown.output
+    assert "id=007" in shown.stdout
 
 
 def test_environment_variables_and_types_are_pairs(work: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.checked_script import CheckedScript, check_script, refuse_swapped
+from daskprs.agent.checked_script import CheckedScript, check_script_of
 from daskprs.agent.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
 from daskprs.inputs.open import open_source
@@ -86,8 +86,7 @@ def check_call(
     begun_s = time.monotonic()
     client = check_client(client)
     check_job_dir(job_dir)
-    refuse_swapped(data, script)
-    checked = check_script(script, options.source_directory)
+    checked = check_script_of(data, script, options.source_directory)
     checked.data_folders = tuple(data_folders)
     check_side_inputs(options.side_inputs)
     rows = options.output_action == "append_row"

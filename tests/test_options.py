@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import dask.dataframe as dd
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import daskprs
-from daskprs import OptionError, RunOptions
+from daskprs import OptionError, RunOptions, UsageError
 from daskprs.api import OWN_PARAMETERS
 from daskprs.cli import main
 from daskprs.core.limits import Limits
@@ -313,3 +316,61 @@ def test_reading_options_reach_the_sources() -> None:
     of_options = of_reading[: of_reading.index(FIRST_OF_OTHERS)]
     assert all(hasattr(RunOptions(), name) for name in of_options)
     assert not any(hasattr(RunOptions(), name) for name in of_reading[len(of_options) :])
+
+
+FRAME = pd.DataFrame({"run": [1]})
+
+
+def same(mini_batch: Any) -> Any:
+    """Return the mini-batch."""
+    return mini_batch
+
+
+class Scorer:
+    """An object with a method `run`."""
+
+    def run(self, mini_batch: Any) -> Any:
+        """Return the mini-batch."""
+        return mini_batch
+
+
+SWAPPED = {
+    "a function": (same, FRAME, "a pandas.DataFrame is given as the script, and 'same' as input"),
+    "a class": (Scorer, "a.csv", "'a.csv' is given as the script, and 'Scorer' as input"),
+    "an object": (Scorer(), pa.table({"a": [1]}), "a pyarrow.Table is given as the script, and a "),
+    "a module": (inspect, FRAME, "a pandas.DataFrame is given as the script"),
+    "a path": ("score.py", FRAME, "a pandas.DataFrame is given as the script, and 'score.py'"),
+    "a dotted name": ("score", ["a.csv"], "a list is given as the script, and 'score' as input"),
+    "a glob": ("score.py", "*.csv", "'*.csv' is given as the script, and 'score.py' as input"),
+    "a dask frame": (same, dd.from_pandas(FRAME, npartitions=1), "a dask.DataFrame is given"),
+}
+
+
+@pytest.mark.parametrize("case", SWAPPED)
+def test_swapped_arguments_are_asked_about(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the script and the input are."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "score.py").write_text("def run(mini_batch):\n    return mini_batch\n")
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    data, script, said = SWAPPED[case]
+    with pytest.raises(UsageError, match=r"Is it the other way round\?$") as caught:
+        daskprs.parallel_run(data, script)
+    assert said in str(caught.value)
+    assert not (tmp_path / "daskprs-jobs").exists()
+
+
+def test_python_files_as_input_are_not_swapped_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is wrong with a script by a script's name is said as ever."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "score.py").write_text("x = 1\n")
+    (tmp_path / "text.py").write_text("")
+    for script in ("score.py", "score"):
+        with pytest.raises(UsageError, match=r"has no function run\(mini_batch\)\.$"):
+            daskprs.parallel_run("text.py", script)
+    with pytest.raises(UsageError, match="a method run") as caught:
+        daskprs.parallel_run(FRAME, FRAME)
+    assert "other way" not in str(caught.value)

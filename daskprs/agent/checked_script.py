@@ -119,28 +119,63 @@ def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -
     return _from_object(script, root)
 
 
-def refuse_swapped(data: Any, script: Any) -> None:
-    """Refuse a script that is given as the input, where the input is given as the script.
+def check_script_of(
+    data: Any, script: Any, source_directory: str | os.PathLike[str] | None
+) -> CheckedScript:
+    """Return the script; ask about swapped arguments if the input looks like a script.
 
     In Python the input comes first, on the command line the script.
 
     Raises
     ------
     ScriptError
-        Asking whether it is the other way round.
+        As `check_script` does.
 
     """
-    given = data if isinstance(data, (list, tuple)) else [data]
-    paths = [os.fspath(one) for one in given if isinstance(one, (str, os.PathLike))]
-    scripts = [path for path in paths if path.endswith(".py") and Path(path).is_file()]
-    if not scripts or not isinstance(script, (str, os.PathLike)):
-        return
-    if not os.fspath(script).endswith(".py") and Path(script).exists():
-        msg = (
-            f"{os.fspath(script)!r} is given as the script, and {scripts[0]!r} as input. Is it the "
-            "other way round?"
-        )
-        raise ScriptError(msg)
+    try:
+        return check_script(script, source_directory)
+    except ScriptError as error:
+        like_a_script = _like_a_script(data)
+        if like_a_script is None or _like_a_script(script) is not None:
+            raise
+        names = f"{_named(script)} is given as the script, and {_named(like_a_script)} as input."
+        seen = _is_object(script) or Path(script).exists()
+        before = () if seen else (*error.args, " ")
+        raise ScriptError(*before, f"{names} Is it the other way round?") from error
+
+
+def _like_a_script(given: Any) -> Any:
+    """Return what looks like a script among the inputs, or None."""
+    for one in given if isinstance(given, (list, tuple)) else [given]:
+        if _is_object(one):
+            # The method of its class: a frame may have a column of this name.
+            has_run = callable(getattr(type(one), "run", None))
+            if callable(one) or has_run or isinstance(one, types.ModuleType):
+                return one
+        elif _names_a_script(os.fspath(one)):
+            return one
+    return None
+
+
+def _names_a_script(text: str) -> bool:
+    if not text.endswith(".py") and not Path(text).exists() and DOTTED.fullmatch(text):
+        text = text.replace(".", "/") + ".py"
+    return text.endswith(".py") and Path(text).is_file()
+
+
+def _is_object(given: Any) -> bool:
+    return not isinstance(given, (str, os.PathLike))
+
+
+def _named(given: Any) -> str:
+    """Return how a message names an input or a script."""
+    if not _is_object(given):
+        return repr(os.fspath(given))
+    if isinstance(given, (list, tuple)):
+        return f"a {type(given).__name__}"
+    if callable(given):
+        return f"{getattr(given, '__name__', type(given).__name__)!r}"
+    return f"a {type(given).__module__.partition('.')[0]}.{type(given).__qualname__}"
 
 
 def _folder(path: Path) -> Path:

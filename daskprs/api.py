@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from daskprs.options import RunOptions
+from daskprs.options import NoOtherOptions, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +77,7 @@ def parallel_run(
     progress: bool | None = None,
     detach: bool = False,
     survive: bool = True,
-    **unknown: Any,
+    **unknown: Unpack[NoOtherOptions],
 ) -> ParallelRunResult:
     """Run an entry script over the mini-batches of a table or a list of files.
 

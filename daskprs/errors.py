@@ -155,11 +155,11 @@ class ParallelRunFailed(DaskprsError):  # noqa: N818 - the public name reads as 
     message
         What happened: it begins with the first error of the entry script, where there is one.
     result
-        What was done until then; ``None`` only after unpickling in another process.
+        The work that was done until then.
 
     """
 
-    def __init__(self, message: str, result: ParallelRunResult | None = None) -> None:
+    def __init__(self, message: str, result: ParallelRunResult) -> None:
         super().__init__(message, result)
         self.result = result
 
@@ -176,11 +176,11 @@ class PipelineFailed(DaskprsError):  # noqa: N818 - it says what happened
     message
         Which, why, the end of its log, and how to go on.
     result
-        A `daskprs.azure.PipelineResult`; ``None`` only after unpickling in another process.
+        A `daskprs.azure.PipelineResult`.
 
     """
 
-    def __init__(self, message: str, result: PipelineResult | None = None) -> None:
+    def __init__(self, message: str, result: PipelineResult) -> None:
         super().__init__(message, result)
         self.result = result
 
@@ -204,7 +204,7 @@ class ParallelRunCanceled(KeyboardInterrupt):
     message
         What was done until then, and how to resume.
     result
-        The same as data; ``None`` only after unpickling in another process.
+        The same as data; ``None`` for a pipeline.
 
     """
 

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from daskprs.core.limits import Limits
 from daskprs.errors import Option, OptionError
@@ -55,6 +55,14 @@ NEVER_IN_RESULTS = {
     "progress",
 }
 """Options that change how a job runs, not what comes out: a resume may change them."""
+
+
+class NoOtherOptions(TypedDict):
+    """The options of a call beside its parameters: there are none.
+
+    ``**unknown: Unpack[NoOtherOptions]`` lets type checkers find a misspelt option, while the call
+    itself receives the name and answers with the nearest known one.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ import tempfile
 import weakref
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from daskprs.inputs.open import open_source
 from daskprs.option_rules import working_directory
-from daskprs.options import RunOptions
+from daskprs.options import NoOtherOptions, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -181,7 +181,7 @@ def plan(
     encoding: str = "utf-8",
     support_multi_line: bool = True,
     include_path_column: bool = False,
-    **unknown: Any,
+    **unknown: Unpack[NoOtherOptions],
 ) -> Plan:
     """Return the mini-batches that `parallel_run` would make of an input.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import subprocess
+import sys
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -374,3 +376,44 @@ def test_python_files_as_input_are_not_swapped_arguments(
     with pytest.raises(UsageError, match="a method run") as caught:
         daskprs.parallel_run(FRAME, FRAME)
     assert "other way" not in str(caught.value)
+
+
+TYPED = """
+import daskprs
+from daskprs.azure.v1 import ParallelRunConfig
+
+options = daskprs.RunOptions(run_max_try=1)
+try:
+    daskprs.parallel_run("a.csv", "score.py", **options)
+    daskprs.parallel_run("a.csv", "score.py", run_max_tries=1)  # misspelt
+    daskprs.plan("a.csv", delimeter=";")  # misspelt
+    ParallelRunConfig("e", "score.py", -1, "append_row", "c", 1, run_max_tries=1)  # misspelt
+except daskprs.ParallelRunFailed as error:
+    print(error.result.mini_batches.failed)
+"""
+
+
+def test_a_type_checker_finds_misspelt_options_and_no_missing_result(tmp_path: Path) -> None:
+    """Each in its line, and nothing else."""
+    pytest.importorskip("mypy")
+    script = tmp_path / "typed.py"
+    script.write_text(TYPED)
+    checked = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", script],
+        cwd=Path(daskprs.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    misspelt = [n for n, line in enumerate(TYPED.splitlines(), 1) if line.endswith("# misspelt")]
+    errors = [line for line in checked.stdout.splitlines() if ": error: " in line]
+    assert [int(line.split(":")[1]) for line in errors] == misspelt, checked.stdout
+    assert all("Unexpected keyword argument" in line for line in errors)
+
+
+def test_misspelt_options_get_the_nearest_name() -> None:
+    """Also where a type checker was not asked."""
+    misspelt: Any = {"delimeter": ";"}
+    for call in (daskprs.plan, lambda data, **given: daskprs.parallel_run(data, same, **given)):
+        with pytest.raises(OptionError, match=r"no such option\. Did you mean delimiter\?"):
+            call(FRAME, **misspelt)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from pydantic import ValidationError
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.compute import AmlCompute
     from daskprs.azure.v1.environment import Environment
     from daskprs.azure.v1.workspace import Workspace
+    from daskprs.options import NoOtherOptions
 
 NAMES = tuple(ConfigForm.model_fields)
 SAME_NAMES = (
@@ -103,7 +104,7 @@ class ParallelRunConfig:
         allowed_failed_percent: float | PipelineParameter | None = None,
         partition_keys: Sequence[str] | None = None,
         environment_variables: Mapping[str, str] | None = None,
-        **unknown: Any,
+        **unknown: Unpack[NoOtherOptions],
     ) -> None:
         self.environment = environment
         self.entry_script = entry_script

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from typing import TYPE_CHECKING
 
 import pytest
 
 from daskprs.cli_options import flagged
-from daskprs.errors import DaskprsError, Option, OutputError
+from daskprs.core.events import Counts
+from daskprs.errors import DaskprsError, Option, OutputError, ParallelRunFailed
+from daskprs.result import ParallelRunResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -37,3 +43,14 @@ def test_a_message_names_an_option_as_its_reader_writes_it(
 def test_a_message_of_plain_text_is_itself() -> None:
     """Nothing in it is taken for an option."""
     assert DaskprsError("overwrite=True").worded(flagged) == "overwrite=True"
+
+
+def test_a_failed_job_keeps_its_result_in_a_pickle(tmp_path: Path) -> None:
+    """No reader of the error meets one without."""
+    result = ParallelRunResult(
+        "Failed", Counts(2, 1, 1), Counts(), None, tmp_path, tmp_path, tmp_path, 0.5
+    )
+    error = pickle.loads(pickle.dumps(ParallelRunFailed("no", result)))
+    assert (str(error), error.result) == ("no", result)
+    with pytest.raises(TypeError, match="result"):
+        ParallelRunFailed("no")  # type: ignore[call-arg]

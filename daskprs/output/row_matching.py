@@ -97,8 +97,8 @@ class RowMatcher:
             earlier = " (earlier versions of daskprs kept no index)" if numbers is None else ""
             self._refuse(
                 f"the index of the {count} rows from mini-batch {self._mini_batch} does not say "
-                f"which rows they are: it has no name and different numbers out of 0 to "
-                f"{total - 1}, if it does{earlier}"
+                f"which rows they are, as an index without a name and with different numbers out "
+                f"of 0 to {total - 1} would{earlier}"
             )
             return
         if count < total:

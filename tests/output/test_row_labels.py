@@ -330,7 +330,7 @@ MISFITS = {
     "a long list": (([1, 2, 3], [1, 2, 3, 4]), "mini-batch 1 has 3 rows, and its result 4"),
     "a new index": ((frame(0, 1), frame(0, 1, 2), frame(0)), "the first is that of mini-batch 0"),
     "a name": ((frame(0, 1, 2, name="y"),), "the index of the 3 rows from mini-batch 0"),
-    "a repeated label": ((frame(0, 0, 1),), "it has no name and different numbers"),
+    "a repeated label": ((frame(0, 0, 1),), "without a name and with different numbers"),
     "a number too large": ((frame(1, 3),), "out of 0 to 2"),
     "a negative number": ((frame(-1, 0),), "out of 0 to 2"),
     "a huge number": ((frame(2**70, 1),), "out of 0 to 2"),

@@ -13,6 +13,7 @@ from daskprs.agent.environment import OUTPUT_PATH, agent_environment
 from daskprs.agent.messages import ProcessSpec
 from daskprs.agent.slot import Slot
 from daskprs.agent.supervisor import Supervisor
+from daskprs.core.lease import LeaseReturned
 from daskprs.errors import AgentError
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import boot_id
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from daskprs.agent.messages import JobSpec
     from daskprs.agent.zygote import Zygote
     from daskprs.core.events import SlotState
-    from daskprs.core.lease import AgentEvent, Lease, LeaseReturned, Post
+    from daskprs.core.lease import AgentEvent, Lease, Post
     from daskprs.core.limits import Limits
 
 
@@ -46,14 +47,29 @@ class AgentPool:
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._zygotes_lost = 0
+        self._begun: dict[int, int] = {}
+        """The id of the last lease that each slot has begun; ids only grow."""
+        self._withdrawn: set[int] = set()
         self._closed = False
         pools.enter(job.job_id, self)
 
     def run(self, lease: Lease) -> LeaseReturned:
-        """Work on a lease in the slot that it names."""
+        """Work on a lease in the slot that it names, unless the lease was withdrawn before."""
         with self._lock:
+            if lease.id in self._withdrawn:
+                untouched = tuple(lease.work.column("mini_batch.index"))
+                return LeaseReturned(lease.id, "", untouched=untouched, withdrawn=True)
+            self._begun[lease.slot] = max(lease.id, self._begun.get(lease.slot, 0))
             slot = self._slots.setdefault(lease.slot, Slot(self._employ))
         return slot.run(lease)
+
+    def withdraw(self, slot: int, lease_id: int) -> bool:
+        """Give a lease back unless it has begun; say whether it will never begin here."""
+        with self._lock:
+            if self._begun.get(slot, 0) >= lease_id:
+                return False
+            self._withdrawn.add(lease_id)
+            return True
 
     def states(self) -> dict[int, SlotState]:
         """Return what each slot is doing, by its number; may be called by any thread."""
@@ -68,9 +84,9 @@ class AgentPool:
             told = threads.map(Slot.stop, slots)
         return tuple(event for events in told for event in events)
 
-    def kill(self, slot: int) -> None:
-        """End the agent of a slot at once."""
-        if slot in self._slots:
+    def kill(self, slot: int, lease_id: int) -> None:
+        """End the agent of a slot at once, for the sake of a lease that was cancelled."""
+        if slot in self._slots and lease_id not in self._withdrawn:
             self._slots[slot].kill()
 
     def close(self) -> None:

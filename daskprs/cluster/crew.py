@@ -10,10 +10,18 @@ from typing import TYPE_CHECKING, assert_never
 
 from daskprs.agent.supervisor import deadlines_s
 from daskprs.cluster.far_nodes import FarNodes
-from daskprs.cluster.news import WorkerLeaving, WorkerLost, WorkerRefused, WorkerTold
+from daskprs.cluster.news import (
+    AgentsStopped,
+    LeaseAnswered,
+    WorkerLeaving,
+    WorkerLost,
+    WorkerRefused,
+    WorkerTold,
+)
+from daskprs.cluster.node_service import NodeCalls
 from daskprs.cluster.roster import Roster
 from daskprs.cluster.session import Session
-from daskprs.core.actions import SlotAdded, SlotsLost
+from daskprs.core.actions import LeaseKept, LeaseWithdrawn, SlotAdded, SlotsLost, ThreadsCounted
 from daskprs.core.events import Remarked, SlotsChanged
 from daskprs.core.overdue import Overdue
 from daskprs.errors import DaskprsError
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from daskprs.agent.messages import JobSpec
     from daskprs.cluster.news import News
     from daskprs.cluster.slots import Nodes
-    from daskprs.core.actions import SlotId
+    from daskprs.core.actions import Event, SlotId
     from daskprs.core.events import SlotState
     from daskprs.core.lease import Lease
     from daskprs.core.limits import Limits
@@ -49,7 +57,7 @@ class Crew:
     listeners
         Are told what a person should know.
     tell
-        Takes `SlotAdded` and `SlotsLost`.
+        Takes the events of slots, of threads and of withdrawn leases.
     wake
         Called by Dask's threads when there is something new: with what has come back, or None.
 
@@ -62,7 +70,7 @@ class Crew:
         limits: Limits,
         nodes: Nodes,
         listeners: Listeners,
-        tell: Callable[[SlotAdded | SlotsLost], None],
+        tell: Callable[[Event], None],
         wake: Callable[[tuple[int, Future] | None], None],
     ) -> None:
         self._client = client
@@ -76,6 +84,9 @@ class Crew:
         self._slots: dict[SlotId, None] = {}
         self._leases: dict[int, tuple[SlotId, Future]] = {}
         self._refused: dict[str, str] = {}
+        self._threads = ThreadsCounted(frozenset(), frozenset())
+        self._calls = NodeCalls(client, job.job_id)
+        self._stopped: SimpleQueue[AgentsStopped] = SimpleQueue()
         self._sessions = 0
         self._far: FarNodes
         self._session: Session
@@ -122,6 +133,22 @@ class Crew:
         future = self._session.submit(lease, worker, self._roster.gpus(worker))
         self._leases[lease.id] = (slot, future)
         future.add_done_callback(partial(self._far.deliver, worker, lease.id, self._wake))
+
+    def withdraw(self, lease_id: int) -> None:
+        """Ask the worker of a lease to give the lease back; the answer is news."""
+        slot, _ = self._leases.get(lease_id, (None, None))
+        if slot is not None:
+            answered = partial(self._answered, self._news, lease_id)
+            self._calls.ask([slot.worker], "withdraw", slot.number, lease_id, answered=answered)
+
+    def _answered(self, queue: SimpleQueue[News], lease_id: int, _: str, answer: object) -> None:
+        """Take the answer of a worker from Dask's loop; an error is none."""
+        self._heard(queue, LeaseAnswered(lease_id, withdrawn=answer is True))
+
+    def stop_agents(self) -> SimpleQueue[AgentsStopped]:
+        """Let all agents shut down, and return the queue of the workers that have done so."""
+        self._calls.ask([*self.workers], "stop")
+        return self._stopped
 
     def take(self, lease_id: int) -> SlotId | None:
         """Return the slot of a lease that came back; None if it had been taken back before."""
@@ -170,6 +197,7 @@ class Crew:
         for why in overdue.values():
             self._listeners.tell(Remarked("warning", f"{why}: it is used no more."))
         self._drop(overdue)
+        self._count_threads()
         if changed or now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
             self._look_for_slots()
@@ -177,6 +205,25 @@ class Crew:
         if self._refused and not self._slots and now - self._begun_s > REFUSED_FOR_S:
             worker, why = next(iter(self._refused.items()))
             raise DaskprsError(_refusal(worker, why))
+
+    def _count_threads(self) -> None:
+        """Report to the ledger which workers have no idle thread, and which leases wait for one."""
+        counted = self._roster.threads()
+        counted = counted._replace(waiting=counted.waiting & self._leases.keys())
+        if counted.waiting or counted != self._threads:
+            self._threads = counted
+            self._tell(counted)
+
+    def _take_answer(self, lease_id: int, *, withdrawn: bool) -> None:
+        """Take a lease out that its worker has given back: its task runs nothing any more."""
+        if lease_id not in self._leases:
+            return
+        if withdrawn:
+            slot, future = self._leases.pop(lease_id)
+            future.cancel()
+            told = f"lease {lease_id} found no idle Dask thread on {slot.worker}: it is moved."
+            self._say("info", told)
+        self._tell(LeaseWithdrawn(lease_id) if withdrawn else LeaseKept(lease_id))
 
     def is_there(self, worker: str) -> bool:
         """Say whether a worker has not gone meanwhile."""
@@ -207,12 +254,19 @@ class Crew:
                 self._listeners.tell(Remarked("warning", _refusal(worker, why)))
             case WorkerLeaving():
                 pass  # it is lost soon
+            case AgentsStopped():
+                pass  # it has a queue of its own
+            case LeaseAnswered(lease_id, withdrawn):
+                self._take_answer(lease_id, withdrawn=withdrawn)
             case _:
                 assert_never(news)
         return False
 
     def _heard(self, queue: SimpleQueue[News], news: News) -> None:
         """Take news from Dask's loop; those of a session that was lost are read no more."""
+        if isinstance(news, AgentsStopped):
+            self._stopped.put(news)
+            return
         queue.put(news)
         if not isinstance(news, WorkerTold) or not self._roster.has(news.worker):
             self._wake(None)

@@ -22,6 +22,7 @@ from daskprs.core.actions import (
     Remark,
     Submit,
     Ticked,
+    Withdraw,
 )
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import (
@@ -173,6 +174,8 @@ class Dispatcher:
         match action:
             case Submit(lease, slot):
                 self._crew.submit(lease, slot)
+            case Withdraw(lease_id):
+                self._crew.withdraw(lease_id)
             case Commit(mini_batches):
                 made = action.made
                 self._store.commit(mini_batches, made)
@@ -198,7 +201,7 @@ class Dispatcher:
         """Let the agents shut down, and tell what they tell."""
         crew = self._crew
         timeout_s = self._shutdown_timeout_s
-        for told in stopped(crew.session, crew.workers, timeout_s, crew.is_there):
+        for told in stopped(crew.workers, crew.stop_agents(), timeout_s, crew.is_there):
             if told is None:
                 self._tell_standing()
             else:

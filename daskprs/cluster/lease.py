@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-    from daskprs.core.lease import AgentEvent, Lease, LeaseReturned
+    from daskprs.core.lease import Lease, LeaseReturned
 
 LOOK_EVERY_S = 0.5
 """What a lease brings back is some megabytes: while they come, is the worker still there?"""
@@ -31,14 +31,6 @@ def run_lease(job: str, lease: Lease) -> LeaseReturned:
     secede()
     returned: LeaseReturned = pool.run(lease)
     return returned
-
-
-def stop_agents(job: str) -> tuple[AgentEvent, ...]:
-    """Let this worker's agents of a job shut down, and return what they have to tell."""
-    pool = get_worker().plugins[job].pool
-    secede()
-    told: tuple[AgentEvent, ...] = pool.stop()
-    return told
 
 
 def fetched(future: Future, client: Client, is_there: Callable[[], bool]) -> LeaseReturned | None:

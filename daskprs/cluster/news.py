@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from daskprs.core.events import SlotState
+    from daskprs.core.lease import AgentEvent
 
 
 class WorkerTold(NamedTuple):
@@ -27,6 +28,10 @@ class WorkerTold(NamedTuple):
     """The devices that its process may use."""
     states: dict[int, SlotState]
     """By the number of the slot."""
+    idle: bool = True
+    """Whether one of its Dask threads is free, and the worker begins tasks (it is not paused)."""
+    waiting: tuple[int, ...] = ()
+    """Ids of the leases that have waited a second for a thread, and for nothing else."""
 
 
 class WorkerLost(NamedTuple):
@@ -50,7 +55,22 @@ class WorkerRefused(NamedTuple):
     why: str
 
 
-News = WorkerTold | WorkerLost | WorkerLeaving | WorkerRefused
+class AgentsStopped(NamedTuple):
+    """All agents of a worker have shut down."""
+
+    worker: str
+    events: tuple[AgentEvent, ...]
+
+
+class LeaseAnswered(NamedTuple):
+    """A worker was asked to give a lease back, and has answered or cannot be reached."""
+
+    lease_id: int
+    withdrawn: bool
+    """The lease has not begun, and never will there."""
+
+
+News = WorkerTold | WorkerLost | WorkerLeaving | WorkerRefused | AgentsStopped | LeaseAnswered
 
 
 def packed(news: News) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 from typing import TYPE_CHECKING, Any
 
 from distributed.protocol import to_serialize
@@ -15,12 +16,13 @@ from distributed.protocol import to_serialize
 from daskprs.cluster.lease import plugin_name
 
 if TYPE_CHECKING:
-    from threading import Event
+    from collections.abc import Callable, Collection
 
     from distributed import Client
 
     from daskprs.agent.pool import AgentPool
     from daskprs.agent.site import Mark, Site
+    from daskprs.core.lease import AgentEvent
 
 CALL_S = 60.0
 """A worker that does not answer within this is given up for this time."""
@@ -31,11 +33,25 @@ class Unreachable(Exception):  # noqa: N818 - what it is
 
 
 class NodeService:
-    """Answers for a worker; each call in a thread, since disks may be slow."""
+    """Answers for a worker; each call in a thread, since disks may be slow.
 
-    def __init__(self, site: Site, pool: AgentPool) -> None:
+    None of these threads is of Dask's pool, which the tasks of others may fill.
+
+    Parameters
+    ----------
+    site, pool
+        Of the worker.
+    stopped
+        Called in a thread with the events of agents that have shut down.
+
+    """
+
+    def __init__(
+        self, site: Site, pool: AgentPool, stopped: Callable[[tuple[AgentEvent, ...]], None]
+    ) -> None:
         self._site = site
         self._pool = pool
+        self._stopped = stopped
 
     async def serve(self, what: str, given: bytes) -> dict[str, Any]:
         """Do what is asked for, and return what came of it."""
@@ -52,6 +68,17 @@ class NodeService:
             "lacks": self._site.lacks(),
             "sees_output": output is None or output.is_seen(),
         }
+
+    def _withdraw(self, slot: int, lease_id: int) -> bool:
+        """Give a lease back unless it has begun."""
+        return self._pool.withdraw(slot, lease_id)
+
+    def _stop(self) -> None:
+        """Let the agents shut down, however long that takes; their events are reported later."""
+        threading.Thread(target=self._shut_down, name="daskprs-stop", daemon=True).start()
+
+    def _shut_down(self) -> None:
+        self._stopped(self._pool.stop())
 
     def _end(self) -> None:
         """Kill the agents: what they have written is all there will be."""
@@ -81,7 +108,7 @@ class NodeCalls:
 
     """
 
-    def __init__(self, client: Client, job_id: str, until: Event | None = None) -> None:
+    def __init__(self, client: Client, job_id: str, until: threading.Event | None = None) -> None:
         self._until = until
         self._client = client
         self._name = plugin_name(job_id)
@@ -97,7 +124,7 @@ class NodeCalls:
         """
         if self._until is not None and self._until.is_set():
             raise Unreachable(worker)
-        message = {"op": self._name, "what": what, "given": to_serialize(pickle.dumps(given))}
+        message = self._message(what, given)
         try:
             answers = self._client.sync(
                 self._client.scheduler.broadcast,
@@ -112,3 +139,32 @@ class NodeCalls:
         if isinstance(result, Exception):
             raise result
         return result
+
+    def ask(
+        self,
+        workers: Collection[str],
+        what: str,
+        *given: Any,
+        answered: Callable[[str, Any], None] = lambda _worker, _result: None,
+    ) -> None:
+        """Have the services of some workers do something, without waiting for their answers.
+
+        Dask's loop calls `answered` for each worker: with its result, or with an error instead.
+        """
+
+        async def call() -> None:
+            message = self._message(what, given)
+            try:
+                answers = await self._client.scheduler.broadcast(
+                    msg=message, workers=list(workers), on_error="return_pickle"
+                )
+            except Exception as error:  # noqa: BLE001 - whatever Dask raises on the way
+                answers = dict.fromkeys(workers, error)
+            for worker in workers:
+                answer = answers.get(worker)
+                answered(worker, answer["result"] if isinstance(answer, dict) else answer)
+
+        self._client.loop.add_callback(call)
+
+    def _message(self, what: str, given: tuple[Any, ...]) -> dict[str, Any]:
+        return {"op": self._name, "what": what, "given": to_serialize(pickle.dumps(given))}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daskprs.core.actions import ThreadsCounted
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -86,6 +88,12 @@ class Roster:
         """Return how many of the resource ``GPU`` a worker declares."""
         told = self._told.get(worker)
         return 0.0 if told is None else told.gpus
+
+    def threads(self) -> ThreadsCounted:
+        """Return which workers have no idle thread, and which leases wait for one."""
+        told = self._told.values()
+        busy = frozenset(worker.worker for worker in told if not worker.idle)
+        return ThreadsCounted(busy, frozenset(id_ for worker in told for id_ in worker.waiting))
 
     def has(self, worker: str) -> bool:
         """Say whether a worker is there."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.protocol.pickle import dumps
 
-from daskprs.cluster.lease import lease_key, logs_topic, plugin_name, run_lease, stop_agents
+from daskprs.cluster.lease import lease_key, logs_topic, plugin_name, run_lease
 from daskprs.cluster.news import unpacked
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.topics import forget
@@ -124,17 +124,6 @@ class Session:
             key=lease_key(self.name, lease),
             workers=[worker],
             resources={GPU: gpus} if gpus else None,
-            retries=0,
-            pure=False,
-        )
-
-    def stop_agents(self, worker: str, number: int) -> Future:
-        """Let the agents of a worker shut down."""
-        return self._client.submit(
-            stop_agents,
-            self.name,
-            key=(self.name, "stop", number),
-            workers=[worker],
             retries=0,
             pure=False,
         )

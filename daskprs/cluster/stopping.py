@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from functools import partial
+from queue import Empty
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import AgentChanged, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+    from queue import SimpleQueue
 
-    from distributed import Future
-
-    from daskprs.cluster.session import Session
+    from daskprs.cluster.news import AgentsStopped
 
 LOOK_EVERY_S = 0.25
 STOP_GRACE_S = 30.0
@@ -22,18 +20,21 @@ STOP_GRACE_S = 30.0
 
 
 def stopped(
-    session: Session, nodes: Mapping[str, int], timeout_s: float, is_there: Callable[[str], bool]
+    nodes: Mapping[str, int],
+    answers: SimpleQueue[AgentsStopped],
+    timeout_s: float,
+    is_there: Callable[[str], bool],
 ) -> Iterator[AgentChanged | None]:
-    """Let the agents shut down, and yield what they tell, and None while that takes its time.
+    """Yield the events of agents that shut down, and None while that takes its time.
 
-    A worker that goes meanwhile takes its agents along; nobody waits for its answer.
+    A worker that goes meanwhile takes its agents along; its answer is not awaited.
 
     Parameters
     ----------
-    session
-        Whose agents.
     nodes
         The workers, by address, and the number of the node that each is on.
+    answers
+        Gets an entry for each worker whose agents have shut down.
     timeout_s
         For `shutdown`.
     is_there
@@ -41,15 +42,14 @@ def stopped(
 
     """
     until = time.monotonic() + timeout_s + STOP_GRACE_S
-    futures = {worker: session.stop_agents(worker, number) for number, worker in enumerate(nodes)}
-    for worker, future in futures.items():
-        done = threading.Event()
-        future.add_done_callback(partial(_set, done))
-        while not done.wait(LOOK_EVERY_S) and is_there(worker) and time.monotonic() < until:
+    left = dict(nodes)
+    while left and time.monotonic() < until:
+        try:
+            worker, events = answers.get(timeout=LOOK_EVERY_S)
+        except Empty:
+            left = {worker: node for worker, node in left.items() if is_there(worker)}
             yield None
-        for event in future.result() if future.status == "finished" else ():
+            continue
+        left.pop(worker, None)
+        for event in events:
             yield AgentChanged(Place(nodes[worker], event.process), event)
-
-
-def _set(event: threading.Event, _: Future) -> None:
-    event.set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import secrets
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from daskprs.agent.environment import usable_cores
 from daskprs.agent.pool import AgentPool
 from daskprs.agent.site import Site
 from daskprs.cluster.lease import logs_topic, plugin_name
-from daskprs.cluster.news import WorkerLeaving, WorkerTold, packed
+from daskprs.cluster.news import AgentsStopped, WorkerLeaving, WorkerTold, packed
 from daskprs.cluster.node_service import NodeService
 
 if TYPE_CHECKING:
@@ -25,10 +26,15 @@ if TYPE_CHECKING:
 
     from daskprs.agent.messages import JobSpec
     from daskprs.agent.site import Origin
+    from daskprs.core.lease import AgentEvent
     from daskprs.core.limits import Limits
 
 TELL_EVERY_MS = 500
 """How often a worker tells that it lives, and what its slots are doing."""
+WAIT_S = 1.0
+"""Seconds that a lease waits for a thread before it may move to another worker."""
+QUEUED = ("ready", "constrained")
+"""States of tasks that lack nothing but a thread, or a resource and a thread."""
 GPU = "GPU"
 """The resource by which clusters declare devices."""
 
@@ -63,9 +69,11 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._worker = worker
         self._site = Site(self._job, self._origin, Path(worker.local_directory).parent)
         self.pool = AgentPool(self._site.job, self._limits)
-        self._serve = NodeService(self._site, self.pool).serve
+        self._serve = NodeService(self._site, self.pool, self._stopped).serve
         worker.handlers[plugin_name(self._job.job_id)] = self._serve
         self._life = secrets.token_hex(8)
+        self._queued_s: dict[tuple[str, int, int], float] = {}
+        """Keys of leases that have not begun, and since when they wait for nothing but a thread."""
         self._gpus = float(worker.state.total_resources.get(GPU, 0.0))
         # Asking the driver of the devices takes up to seconds: not on the worker's loop.
         self._devices = await asyncio.to_thread(visible_devices, declared=self._gpus)
@@ -90,10 +98,37 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
         """Kill the agent of a lease that was cancelled: its thread sees nothing of it."""
-        if start in ("executing", "long-running") and finish in ("released", "forgotten"):
-            match key:
-                case (self.name, _, int(slot)):
-                    self.pool.kill(slot)
+        match key:
+            case (self.name, int(lease_id), int(slot)):
+                if finish in QUEUED:
+                    self._queued_s.setdefault(key, time.monotonic())
+                else:
+                    self._queued_s.pop(key, None)
+                if start in ("executing", "long-running") and finish in ("released", "forgotten"):
+                    self.pool.kill(slot, lease_id)
+
+    def _is_idle(self) -> bool:
+        """Say whether a task that comes now begins at once."""
+        state = self._worker.state
+        return bool(state.running and len(state.executing) < state.nthreads)
+
+    def _waiting(self) -> tuple[int, ...]:
+        """Return the leases that have waited for a thread, not for a resource, for too long."""
+        state, now_s = self._worker.state, time.monotonic()
+        for key in self._queued_s:
+            task = state.tasks.get(key)
+            needed = {} if task is None else task.resource_restrictions or {}
+            if any(state.available_resources[name] < amount for name, amount in needed.items()):
+                self._queued_s[key] = now_s
+        return tuple(
+            id_ for (_, id_, _), since_s in self._queued_s.items() if now_s - since_s >= WAIT_S
+        )
+
+    def _stopped(self, events: tuple[AgentEvent, ...]) -> None:
+        """Report that the agents have shut down; called by a thread of the node's service."""
+        worker = self._worker
+        news = packed(AgentsStopped(worker.address, events))
+        worker.loop.add_callback(worker.log_event, self._topic, news)
 
     def _tell(self) -> None:
         worker = self._worker
@@ -111,5 +146,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             gpus=self._gpus,
             devices=self._devices,
             states=self.pool.states(),
+            idle=self._is_idle(),
+            waiting=self._waiting(),
         )
         worker.log_event(self._topic, packed(told))

@@ -58,11 +58,34 @@ class LeaseFailed(NamedTuple):
     failure: Failure
 
 
+class ThreadsCounted(NamedTuple):
+    """Workers have reported which of their Dask threads are taken; this replaces earlier counts."""
+
+    busy: frozenset[str]
+    """Addresses of the workers without an idle thread."""
+    waiting: frozenset[int]
+    """Ids of the leases that have waited a second for a thread, and for nothing else."""
+
+
+class LeaseWithdrawn(NamedTuple):
+    """A worker has given a lease back that had not begun, and will not begin it any more."""
+
+    lease_id: int
+
+
+class LeaseKept(NamedTuple):
+    """A worker has not given a lease back: it has begun, or the worker did not answer."""
+
+    lease_id: int
+
+
 class Ticked(NamedTuple):
     """Time has gone by."""
 
 
-Event = SlotAdded | SlotsLost | LeaseFailed | Ticked  # and LeaseReturned
+Event = (
+    SlotAdded | SlotsLost | LeaseFailed | ThreadsCounted | LeaseWithdrawn | LeaseKept | Ticked
+)  # and LeaseReturned
 
 
 # ---- actions ----
@@ -73,6 +96,12 @@ class Submit(NamedTuple):
 
     lease: Lease
     slot: SlotId
+
+
+class Withdraw(NamedTuple):
+    """Ask a worker to give a lease back, unless it has begun."""
+
+    lease_id: int
 
 
 class Commit(NamedTuple):
@@ -117,7 +146,7 @@ class Finish(NamedTuple):
     """Everything is settled."""
 
 
-Action = Submit | Commit | FailAttempt | Remark | Abort | Finish
+Action = Submit | Withdraw | Commit | FailAttempt | Remark | Abort | Finish
 
 if TYPE_CHECKING:
     LedgerEvent = Event | LeaseReturned

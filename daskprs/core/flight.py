@@ -18,6 +18,8 @@ class Flight(NamedTuple):
     slot: SlotId
     entries: dict[int, Entry]
     """By index; what comes back is taken out."""
+    continues: bool = False
+    """The agent of the slot has some of these mini-batches already."""
 
     @property
     def of_suspects(self) -> bool:

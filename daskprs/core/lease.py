@@ -153,3 +153,5 @@ class LeaseReturned:
     agent_events: tuple[AgentEvent, ...] = ()
     pid: int = 0
     host: str = ""
+    withdrawn: bool = False
+    """The worker had given the lease back before: nothing of it has begun, or will."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
-from daskprs.core.actions import Submit
+from daskprs.core.actions import Submit, Withdraw
 from daskprs.core.elsewhere import CHOICES, Elsewhere
 from daskprs.core.flight import Flight
 from daskprs.core.lease import Lease
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daskprs.core.accounts import Accounts
-    from daskprs.core.actions import SlotId
+    from daskprs.core.actions import SlotId, ThreadsCounted
     from daskprs.core.backlog import Backlog
     from daskprs.core.entry import Entry
     from daskprs.core.init_rules import InitRules
@@ -65,6 +66,12 @@ class Leasing:
         self._init = init
         self._staff = staff
         self._leases = 0
+        self._busy: frozenset[str] = frozenset()
+        """Workers without an idle Dask thread: a lease waits there."""
+        self._waiting: set[int] = set()
+        """Leases that have waited too long for a thread."""
+        self._asked: set[int] = set()
+        """Of these, leases that their workers were asked to give back."""
         self._elsewhere = Elsewhere((), {}, 0.0)
 
     @property
@@ -74,7 +81,10 @@ class Leasing:
         return self._sizes.work_s(UNKNOWN if left is None else left + len(self.flights))
 
     def feed(self, now_s: float) -> None:
-        """Submit leases to the slots that are free; a retry prefers another node and slot."""
+        """Submit leases to the free slots, on workers with an idle thread first.
+
+        A retry prefers another node and slot.
+        """
         free = [slot for slot, lease in self.slots.items() if lease is None]
         if not free:
             return
@@ -83,14 +93,60 @@ class Leasing:
         trial = self._usable.on_trial(free, now_s)
         if trial is not None:
             self._give(trial, 1, lambda _: False)
-        for choice in range(CHOICES):
-            for slot in usable:
+        idle = [slot for slot in usable if slot.worker not in self._busy]
+        busy = [slot for slot in usable if slot.worker in self._busy]
+        for slots, choice in product((idle, busy), range(CHOICES)):
+            for slot in slots:
                 if self._accounts.over or self._backlog.empty:
                     return
                 if self.slots[slot] is None:
                     size = self._sizes.next(len(usable), self._left())
                     leaves = partial(elsewhere.leaves, slot=slot, choice=choice)
                     self._give(slot, size, leaves, self._sizes.to_the_end(size, len(usable)))
+
+    # ---- leases that wait for a thread ----
+
+    def count_threads(self, counted: ThreadsCounted) -> None:
+        """Note which workers have an idle thread, and which leases wait for one."""
+        self._busy = counted.busy
+        self._waiting = set(counted.waiting)
+
+    def keep(self, lease_id: int) -> None:
+        """Note that a lease stays with its worker."""
+        self._asked.discard(lease_id)
+        self._waiting.discard(lease_id)
+
+    def withdraw(self) -> None:
+        """Ask for waiting leases back, as many as free slots elsewhere would begin at once.
+
+        A lease that continues another one stays: its agent has some of its mini-batches.
+        """
+        if not self._waiting or self._accounts.over:
+            return
+        self._waiting.intersection_update(self.flights)
+        self._asked.intersection_update(self.flights)
+        free = [
+            slot
+            for slot in self._usable.of(self.slots)
+            if self.slots[slot] is None and slot.worker not in self._busy
+        ]
+        for lease_id in sorted(self._waiting - self._asked):
+            if len(self._asked) >= len(free):
+                return
+            flight = self.flights[lease_id]
+            if not flight.continues and any(
+                self._would_take(slot, entry)
+                for slot in free
+                if slot.worker != flight.slot.worker
+                for entry in flight.entries.values()
+            ):
+                self._asked.add(lease_id)
+                self._accounts.actions.append(Withdraw(lease_id))
+
+    def _would_take(self, slot: SlotId, entry: Entry) -> bool:
+        return not self._elsewhere.leaves(entry, slot, choice=CHOICES - 1)
+
+    # ---- leases ----
 
     def go_on(self, returned: LeaseReturned, flight: Flight) -> None:
         """Go on waiting for what the agent still has, and give it more to do after that.
@@ -145,5 +201,5 @@ class Leasing:
         )
         self._init.begin(slot)
         self.slots[slot] = lease.id
-        self.flights[lease.id] = Flight(slot, entries)
+        self.flights[lease.id] = Flight(slot, entries, continues=after is not None)
         self._accounts.actions.append(Submit(lease, slot))

@@ -10,7 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.core.accounts import Accounts
-from daskprs.core.actions import LeaseFailed, Remark, SlotAdded, SlotId, SlotsLost, Ticked
+from daskprs.core.actions import (
+    LeaseFailed,
+    LeaseKept,
+    LeaseWithdrawn,
+    Remark,
+    SlotAdded,
+    SlotId,
+    SlotsLost,
+    ThreadsCounted,
+    Ticked,
+)
 from daskprs.core.backlog import Backlog
 from daskprs.core.fresh import Borne, Recovered, fresh
 from daskprs.core.init_rules import InitRules
@@ -122,6 +132,12 @@ class Ledger:
                 self._slot_added(event)
             case SlotsLost(slots, expected):
                 self._slots_lost(slots, expected=expected)
+            case ThreadsCounted():
+                self._leasing.count_threads(event)
+            case LeaseWithdrawn(lease_id):
+                self._lease_withdrawn(lease_id)
+            case LeaseKept(lease_id):
+                self._leasing.keep(lease_id)
             case Ticked():
                 self._accounts.abort_if(self._patience.verdict())
             case _:
@@ -145,6 +161,9 @@ class Ledger:
 
     def _lease_returned(self, returned: LeaseReturned) -> None:
         """Settle what a lease brings back. A lease that was taken back brings nothing."""
+        if returned.withdrawn:
+            self._lease_withdrawn(returned.lease_id)
+            return
         flight = self._flights.pop(returned.lease_id, None)
         if flight is None:
             return
@@ -176,6 +195,14 @@ class Ledger:
             self._slots[flight.slot] = None
             self._init.fail(flight.slot, event.failure)
             self._settling.refuse(flight, event.failure, len(self._slots))
+
+    def _lease_withdrawn(self, lease_id: int) -> None:
+        """Take back a lease that has not begun: its mini-batches come next, and pay nothing."""
+        flight = self._flights.pop(lease_id, None)
+        if flight is not None:
+            self._slots[flight.slot] = None
+            self._staff.withdraw(flight.slot)
+            self._backlog.put_back(flight.entries.values())
 
     def _slot_added(self, added: SlotAdded) -> None:
         slot = added.slot
@@ -215,6 +242,7 @@ class Ledger:
         if hopeless is not None:
             accounts.abort(hopeless, accounts.first_failure or init.last)
         self._leasing.feed(self._now_s)
+        self._leasing.withdraw()
         if not self._flights and not accounts.over:
             self._backlog.look_ahead()
         if self._backlog.exhausted and not accounts.over:

@@ -21,6 +21,8 @@ DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
 COUNT_VARIABLE = "AZ_BATCHAI_GPU_COUNT_FOUND"
 HIDDEN = "-1"
 """No device; without the variable CUDA sees them all."""
+PROCESS = "process"
+"""What the names of processes begin with; a number follows."""
 
 
 class _Agent(NamedTuple):
@@ -29,6 +31,8 @@ class _Agent(NamedTuple):
     """What it was given; they are free when it has ended."""
     there: bool = False
     """It was heard of: until then the same post is given again, so that no number is left out."""
+    leases: int = 0
+    """Number of leases that carried this post."""
 
 
 class Staff:
@@ -47,6 +51,8 @@ class Staff:
         self._share = Fraction(str(gpus_per_process))
         self._first_process = first_process
         self._next: dict[int, int] = {}
+        self._unused: dict[int, set[int]] = {}
+        """Process numbers of each node that no lease has used, below the next one."""
         self._equipment: dict[SlotId, Equipment] = {}
         self._agents: dict[SlotId, _Agent] = {}
 
@@ -72,6 +78,18 @@ class Staff:
     def dismiss(self, slot: SlotId) -> None:
         """Have a new agent with the next lease; the one that is there makes room."""
         self._agents.pop(slot, None)
+
+    def withdraw(self, slot: SlotId) -> None:
+        """Undo the post that a withdrawn lease carried: its number and its devices are free."""
+        agent = self._agents.get(slot)
+        if agent is None or agent.there:
+            return
+        if agent.leases > 1:  # an earlier lease may have started this agent
+            self._agents[slot] = agent._replace(leases=agent.leases - 1)
+            return
+        del self._agents[slot]
+        number = int(agent.post.process.removeprefix(PROCESS))
+        self._unused.setdefault(slot.node, set()).add(number)
 
     def devices(self, slot: SlotId) -> tuple[str, ...]:
         """Return the devices of a slot's agent, or those that its next one had now."""
@@ -110,15 +128,21 @@ class Staff:
             devices = self._free(slot, left_out)
             equipment = self._equipment[slot]
             post = Post(self._claim(slot.node), _environment(devices, equipment), equipment.threads)
-            agent = self._agents[slot] = _Agent(post, devices)
-        return None if agent.there else agent.post
+            agent = _Agent(post, devices)
+        if agent.there:
+            return None
+        self._agents[slot] = agent._replace(leases=agent.leases + 1)
+        return agent.post
 
     def _claim(self, node: int) -> str:
-        number = self._next.get(node)
-        if number is None:
-            number = self._first_process(node)
-        self._next[node] = number + 1
-        return f"process{number:03d}"
+        unused = self._unused.get(node)
+        if unused:
+            number = min(unused)
+            unused.remove(number)
+        else:
+            number = self._next[node] if node in self._next else self._first_process(node)
+            self._next[node] = number + 1
+        return f"{PROCESS}{number:03d}"
 
     def _free(self, slot: SlotId, left_out: Collection[str]) -> tuple[str, ...]:
         """Return the devices that an agent would get: those least used, in their own order."""

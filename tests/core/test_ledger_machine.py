@@ -22,11 +22,15 @@ from daskprs.core.actions import (
     FailAttempt,
     Finish,
     LeaseFailed,
+    LeaseKept,
+    LeaseWithdrawn,
     SlotAdded,
     SlotId,
     SlotsLost,
     Submit,
+    ThreadsCounted,
     Ticked,
+    Withdraw,
 )
 from daskprs.core.lease import (
     AgentExited,
@@ -45,6 +49,10 @@ DONE, RAISED, BROKEN = "done", "raised", "broken"
 DEVICES = {0: (), 1: ("0",), 2: ("GPU-a", "GPU-b")}
 """Of the nodes."""
 ENDS = st.sampled_from([DONE, DONE, DONE, RAISED, RAISED, BROKEN])
+
+
+ANSWERS = st.sampled_from(["withdrawn", "withdrawn", "returned", "kept"])
+"""Of workers that were asked to give a lease back."""
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -85,6 +93,10 @@ class LedgerMachine(RuleBasedStateMachine):
         self.charged: dict[int, int] = {}
         self.losses: dict[int, int] = {}
         self.posts: dict[SlotId, Post] = {}
+        self.busy_workers: frozenset[str] = frozenset()
+        self.waiting: frozenset[int] = frozenset()
+        self.continuing: set[int] = set()
+        self.asked: set[int] = set()
         self.attempts: dict[int, int] = {}
         self.items_failed = 0
         self.mini_batches_failed = 0
@@ -105,6 +117,8 @@ class LedgerMachine(RuleBasedStateMachine):
         match action:
             case Submit(lease, slot):
                 self.submitted(lease, slot)
+            case Withdraw(lease_id):
+                self.asked_back(lease_id)
             case Commit(mini_batches):
                 assert mini_batches
                 for mini_batch, outcome in zip(mini_batches, action.made.outcomes, strict=True):
@@ -126,6 +140,8 @@ class LedgerMachine(RuleBasedStateMachine):
             shown = lease.post.environment.get("CUDA_VISIBLE_DEVICES", "-1")
             assert (shown == "-1") is (lease.gpus == 0.0)
         kept = {} if lease.continues is None else self.still_running
+        if kept:
+            self.continuing.add(lease.id)
         assert lease.work or kept
         assert self.may_have_more or not kept or not lease.work
         out = {index for flight in self.flights.values() for index in flight}
@@ -147,6 +163,22 @@ class LedgerMachine(RuleBasedStateMachine):
         }
         lost_one = {index for index, losses in self.losses.items() if losses}
         assert not (suspects & lost_one and beside & lost_one), "two that may kill a worker"
+
+    def asked_back(self, lease_id: int) -> None:
+        """Check that a lease comes back only if it waits, and another worker would begin it."""
+        assert lease_id in self.waiting
+        assert lease_id in self.flights
+        assert lease_id not in self.continuing
+        assert lease_id not in self.asked
+        self.asked.add(lease_id)
+        (mine,) = (slot for slot, lease in self.slots.items() if lease == lease_id)
+        free = [
+            slot
+            for slot, lease in self.slots.items()
+            if lease is None and slot.worker not in self.busy_workers
+        ]
+        assert any(slot.worker != mine.worker for slot in free)
+        assert len(self.asked & self.flights.keys()) <= len(free)
 
     def attempt_failed(self, action: FailAttempt) -> None:
         """Check who pays for a failed attempt."""
@@ -274,6 +306,66 @@ class LedgerMachine(RuleBasedStateMachine):
         """Let the task of a lease raise."""
         _, lease_id, _ = self.take_back(data)
         self.tell(LeaseFailed(lease_id, Failure("AgentError", "no zygote")))
+
+    @precondition(lambda self: self.slots)
+    @rule(data=st.data())
+    def count_threads(self, data: Any) -> None:
+        """Let workers report their threads, and the leases that wait for one."""
+        workers = sorted({slot.worker for slot in self.slots})
+        self.busy_workers = frozenset(data.draw(st.sets(st.sampled_from(workers))))
+        could = self.leases_of(self.busy_workers)
+        waiting = st.sets(st.sampled_from(could)) if could else st.just(set())
+        self.waiting = frozenset(data.draw(waiting))
+        self.tell(ThreadsCounted(self.busy_workers, self.waiting))
+
+    def leases_of(self, workers: frozenset[str]) -> list[int]:
+        """Return the leases that some workers have."""
+        leases = (lease for slot, lease in self.slots.items() if slot.worker in workers)
+        return [lease for lease in leases if lease is not None]
+
+    @precondition(lambda self: self.busy() and self.end is None)
+    @rule(data=st.data(), spare=st.integers(1, 12))
+    def strand(self, data: Any, spare: int) -> None:
+        """Let all leases of a worker wait for a thread, and a worker with idle ones come."""
+        stranded = data.draw(st.sampled_from(sorted(self.busy())))
+        for number in range(spare):
+            slot = SlotId("tcp://spare", number, 0)
+            self.slots.setdefault(slot, None)
+            self.tell(SlotAdded(slot))
+        self.busy_workers = frozenset({stranded.worker})
+        self.waiting = frozenset(self.leases_of(self.busy_workers))
+        self.tell(ThreadsCounted(self.busy_workers, self.waiting))
+        if data.draw(st.booleans()) and self.asked & self.flights.keys():
+            self.answer_one(data, data.draw(ANSWERS))
+
+    @precondition(lambda self: self.asked & self.flights.keys())
+    @rule(data=st.data(), how=ANSWERS)
+    def answer(self, data: Any, how: str) -> None:
+        """Let a worker give a lease back, or keep it because it has begun."""
+        self.answer_one(data, how)
+
+    def answer_one(self, data: Any, how: str) -> None:
+        """Let a worker answer for one of the leases that it was asked for."""
+        lease_id = data.draw(st.sampled_from(sorted(self.asked & self.flights.keys())))
+        self.asked.discard(lease_id)
+        self.waiting -= {lease_id}
+        if how == "kept":
+            self.tell(LeaseKept(lease_id))
+            return
+        (slot,) = (slot for slot, lease in self.slots.items() if lease == lease_id)
+        flight = self.flights.pop(lease_id)
+        self.slots[slot] = None
+        # Were it to begin after all, its answer came too late.
+        outcomes = tuple(self.outcome(*one, DONE) for one in flight.items())
+        self.seen.append(returned(lease_id, outcomes))
+        charged, losses = dict(self.charged), dict(self.losses)
+        if how == "withdrawn":
+            self.tell(LeaseWithdrawn(lease_id))
+        else:
+            self.tell(returned(lease_id, (), untouched=tuple(flight), withdrawn=True))
+        assert (self.charged, self.losses) == (charged, losses)
+        again = {index for other in self.flights.values() for index in other}
+        assert self.end or flight.keys() & again, "what was withdrawn comes next"
 
     @precondition(lambda self: self.seen)
     @rule(data=st.data())

@@ -144,6 +144,10 @@ class SimulatedPool:
         """Return what each slot is doing."""
         return {number: slot.state() for number, slot in list(self._slots.items())}
 
+    def withdraw(self, slot: int, lease_id: int) -> bool:  # noqa: ARG002
+        """Keep every lease: each begins at once."""
+        return False
+
     def stop(self) -> tuple[()]:
         """Tell nothing."""
         return ()

@@ -1,0 +1,105 @@
+"""Jobs on workers whose Dask threads are taken by the tasks of others."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pytest
+from by_hand import ByHand
+from distributed import Client
+from polling import poll_for
+
+import daskprs
+from daskprs.agent.pool import AgentPool
+from daskprs.core.lease import Lease
+from daskprs.core.limits import Limits
+from daskprs.core.mini_batch import Assigned, MiniBatch
+from daskprs.core.packed import Packed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from daskprs.agent.messages import JobSpec
+
+FRAME = pd.DataFrame({"number": range(8)})
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ByHand]:
+    """Yield a cluster of a scheduler and nothing else."""
+    (tmp_path / "cluster").mkdir()
+    by_hand = ByHand(tmp_path / "cluster")
+    try:
+        yield by_hand
+    finally:
+        (tmp_path / "go").touch()
+        by_hand.close()
+
+
+def hold(file: Path) -> None:
+    """Occupy a Dask thread until there is a file beside this one called `go`."""
+    file.touch()
+    until = time.monotonic() + 120
+    while not file.with_name("go").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def job(folder: Path, client: Any, script: Any = lambda rows: rows, **options: Any) -> Any:
+    """Run a job of single rows, and return what it returns."""
+    result = daskprs.parallel_run(
+        FRAME,
+        script,
+        **{"mini_batch_size": 8, "progress": False, "run_max_try": 1} | options,
+        job_dir=folder,
+        client=client,
+    )
+    pd.testing.assert_frame_equal(result.to_pandas(), FRAME)
+    return result
+
+
+def test_a_lease_that_waits_for_a_thread_moves_to_a_worker_that_has_one(
+    tmp_path: Path, cluster: ByHand
+) -> None:
+    """The job is over while the task of another still has the thread of the first worker."""
+    cluster.worker()
+    cluster.worker()
+    with Client(cluster.address, set_as_default=False) as client, ThreadPoolExecutor(1) as threads:
+        client.wait_for_workers(2, timeout=60)
+        other = client.submit(hold, tmp_path / "held")
+        assert poll_for((tmp_path / "held").exists, 60)
+        going = threads.submit(job, tmp_path / "job", client)
+        over = poll_for(going.done, 60)
+        still_held = not other.done()
+        (tmp_path / "go").touch()
+        result = going.result(60)
+        other.result(60)
+    assert over
+    assert still_held
+    assert result.mini_batches.failed == 0
+
+
+def test_a_lease_that_was_given_back_does_not_begin_any_more(a_job: JobSpec) -> None:
+    """Though its task gets a thread before the cluster knows that the lease was moved."""
+    pool = AgentPool(a_job, Limits())
+    work = Packed([Assigned(MiniBatch(index, None, str(index), 1), 1) for index in (3, 4)])
+    assert pool.withdraw(0, 7)
+    returned = pool.run(Lease(7, a_job.job_id, work))
+    assert returned.withdrawn
+    assert returned.untouched == (3, 4)
+    assert pool.states() == {}
+    pool.close()
+
+
+def test_a_lease_that_has_begun_is_not_given_back(a_job: JobSpec) -> None:
+    """Nor is an earlier lease of its slot; a later one is."""
+    pool = AgentPool(a_job, Limits())
+    assert pool.run(Lease(7, a_job.job_id, Packed([]))).vacant
+    assert not pool.withdraw(0, 7)
+    assert not pool.withdraw(0, 6)
+    assert pool.withdraw(0, 8)
+    assert pool.withdraw(1, 7)
+    pool.close()

@@ -60,10 +60,12 @@ class Job:
         self._store: ResultStore | None = None
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._done)
+        self._outside = ExitStack()
+        """Until the job is over, the task of Dask that it runs in is outside of its thread pool."""
 
     def run(self) -> ParallelRunResult:
         """Do the work, and return the result or raise it."""
-        with self._interrupts.ignored_once():
+        with self._outside, self._interrupts.ignored_once():
             try:
                 end = self._prepare_and_run()
             except KeyboardInterrupt:
@@ -189,7 +191,7 @@ class Job:
         """Settle every mini-batch, on the cluster that there is."""
         # Dask takes half a second to import: the zygote does as much at the same time. Not in a
         # thread of our own: Dask takes the one that imports it for the main thread.
-        from daskprs.cluster.connect import connected
+        from daskprs.cluster.connect import connected, outside_pool
         from daskprs.cluster.dispatch import Dispatcher
         from daskprs.cluster.slots import Nodes
 
@@ -199,6 +201,7 @@ class Job:
         limits = self._options.limits()
         agents = agent_count(options, self._call.client)
         with connected(self._call.client, agents) as client:
+            self._outside.enter_context(outside_pool(client))
             return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import dask
-from distributed import Client, LocalCluster, default_client
+from distributed import Client, LocalCluster, default_client, get_worker, rejoin, secede
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,6 +90,33 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
         else:
             with _in_process(threads) as own:
                 yield own
+
+
+@contextmanager
+def outside_pool(client: Client) -> Iterator[None]:
+    """Leave the thread pool of the Dask task that this thread runs, if there is one.
+
+    A task that keeps its thread while it waits for a job of its own cluster may wait for ever,
+    since leases need a thread to begin. A task that has left the pool before does not return here.
+    """
+    left = _leave_pool(client)
+    try:
+        yield
+    finally:
+        if left:
+            with suppress(RuntimeError):  # the worker is being closed
+                rejoin()
+
+
+def _leave_pool(client: Client) -> bool:
+    """Leave the thread pool, and say whether this thread runs a task that was in it."""
+    try:
+        if get_worker().scheduler.address != client.scheduler.address:
+            return False
+        secede()
+    except (ValueError, AttributeError, KeyError):  # no task, a coroutine, or a task outside
+        return False
+    return True
 
 
 def current_client() -> Client | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 from by_hand import ByHand
-from distributed import Client
+from distributed import Client, get_client, get_worker, secede, worker_client
 from polling import poll_for
 
 import daskprs
@@ -80,6 +81,31 @@ def test_a_lease_that_waits_for_a_thread_moves_to_a_worker_that_has_one(
     assert over
     assert still_held
     assert result.mini_batches.failed == 0
+
+
+def job_in_a_task(folder: Path, how: str) -> bool:
+    """Run a job in a Dask task, and say whether its thread is in the worker's pool afterwards."""
+    if how == "worker_client":
+        with worker_client() as client:
+            job(folder, client)
+    else:
+        client = get_client()
+        if how == "seceded":
+            secede()
+        job(folder, {"current": None, "address": client.scheduler.address}.get(how, client))
+    return threading.current_thread() in get_worker().executor._threads
+
+
+def test_jobs_in_tasks_leave_the_only_thread_to_their_leases(
+    tmp_path: Path, cluster: ByHand
+) -> None:
+    """Else they would wait for ever; afterwards each task is where it was before."""
+    ways = ["get_client", "current", "address", "worker_client", "seceded"]
+    cluster.worker()
+    with Client(cluster.address, set_as_default=False) as client:
+        tasks = [client.submit(job_in_a_task, tmp_path / way, way, pure=False) for way in ways]
+        assert poll_for(lambda: all(task.done() for task in tasks), 150)
+        assert client.gather(tasks) == [True, True, True, True, False]
 
 
 def test_a_lease_that_was_given_back_does_not_begin_any_more(a_job: JobSpec) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Integral, Real
@@ -40,11 +41,32 @@ def refused(name: str, value: Any, rule: str) -> OptionError:
 
 
 def check_client(client: Any) -> Any:
-    """Refuse what is no client, without importing Dask for it."""
+    """Refuse what is no client, or one that cannot wait here, without importing Dask for it."""
     if client is None or isinstance(client, str) or type(client).__name__ == "Client":
+        _refuse_own_loop(_current_client() if client is None else client)
         return client
     msg = f"client: a distributed.Client or an address such as tcp://host:8786, not {client!r}."
     raise OptionError(msg)
+
+
+def _current_client() -> Any:
+    """Return the client that a call without one uses; None where Dask was not imported."""
+    distributed = sys.modules.get("distributed")
+    try:
+        return None if distributed is None else distributed.default_client()
+    except ValueError:
+        return None
+
+
+def _refuse_own_loop(client: Any) -> None:
+    """Refuse a client that waits for the event loop of this thread, which the call would block."""
+    if getattr(client, "asynchronous", False):
+        msg = (
+            "client: this call blocks the event loop of its thread, and the client needs that "
+            f"loop, got {client!r}. Make the call in another thread: "
+            "await asyncio.to_thread(daskprs.parallel_run, data, script, client=client)."
+        )
+        raise OptionError(msg)
 
 
 def check_job_dir(job_dir: Any) -> None:

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 LIVING = ("running", "connecting")
 """What a client says of itself that will have an answer, by and by."""
+AHEAD = 1
+"""Priority of a lease over the tasks of others (0), since a lease has the thread for milliseconds.
+A lease that asks for a device keeps the device, so it waits its turn."""
 GONE = "the cluster has gone: its scheduler cannot be reached, or the client was closed."
 
 
@@ -124,6 +127,7 @@ class Session:
             key=lease_key(self.name, lease),
             workers=[worker],
             resources={GPU: gpus} if gpus else None,
+            priority=0 if gpus else AHEAD,
             retries=0,
             pure=False,
         )

@@ -41,11 +41,11 @@ def cluster(tmp_path: Path) -> Iterator[ByHand]:
         by_hand.close()
 
 
-def hold(file: Path) -> None:
-    """Occupy a Dask thread until there is a file beside this one called `go`."""
+def hold(file: Path, until_there: str = "go") -> None:
+    """Occupy a Dask thread until there is a file of that name beside this one."""
     file.touch()
     until = time.monotonic() + 120
-    while not file.with_name("go").exists() and time.monotonic() < until:
+    while not file.with_name(until_there).exists() and time.monotonic() < until:
         time.sleep(0.01)
 
 
@@ -81,6 +81,38 @@ def test_a_lease_that_waits_for_a_thread_moves_to_a_worker_that_has_one(
     assert over
     assert still_held
     assert result.mini_batches.failed == 0
+
+
+def test_a_lease_begins_before_the_tasks_that_wait_for_the_thread_already(
+    tmp_path: Path, cluster: ByHand
+) -> None:
+    """It has the thread for milliseconds; behind them it would wait for each of them to end."""
+    cluster.worker()
+    mark = tmp_path / "begun"
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        mark.touch()
+        return rows
+
+    with Client(cluster.address, set_as_default=False) as client, ThreadPoolExecutor(1) as threads:
+        client.wait_for_workers(1, timeout=60)
+        first = client.submit(hold, tmp_path / "first", "next")
+        assert poll_for((tmp_path / "first").exists, 60)
+        second = client.submit(hold, tmp_path / "second")
+        going = threads.submit(job, tmp_path / "job", client, run)
+
+        def sent() -> bool:
+            keys = [key for keys in client.processing().values() for key in keys]
+            return sum("daskprs" in str(key) for key in keys) == 1
+
+        assert poll_for(sent, 60)
+        (tmp_path / "next").touch()
+        first.result(60)
+        begun = poll_for(mark.exists, 30)
+        (tmp_path / "go").touch()
+        going.result(60)
+        second.result(60)
+    assert begun
 
 
 def job_in_a_task(folder: Path, how: str) -> bool:

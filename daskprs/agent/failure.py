@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +12,7 @@ from daskprs.core.outcomes import Failure
 from daskprs.errors import LoadError, ReturnTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     from daskprs.agent.messages import JobSpec
@@ -18,6 +21,25 @@ OURS = str(Path(__file__).parents[1])
 MESSAGE_CHARS = 10_000
 TRACEBACK_CHARS = 100_000
 NOT_RETRYABLE = (LoadError, ReturnTypeError)
+PASSING_CLASSES = re.compile(
+    r"Time(d?Out|out)|Connect|Memory|HTTP|URLError|SSL|gaierror|herror|BrokenPipe|BlockingIO"
+    r"|Unavailable|ResourceExhausted"
+)
+"""Names of exceptions of connections, timeouts and memory, in many libraries."""
+PASSING_WORDS = re.compile(
+    r"connection|tim(ed|e) ?out|out of memory|allocate memory|alloc_failed|unreachable|temporar"
+    r"|unavailable|try again|too many requests|is locked|in use|is busy|are busy",
+    re.IGNORECASE,
+)
+PASSING_ERRNOS = {
+    getattr(errno, name)
+    for name in (
+        *("EAGAIN", "EBUSY", "EINTR", "ENOMEM", "EMFILE", "ENFILE", "ENOBUFS", "ENOLCK", "ESTALE"),
+        *("ETIMEDOUT", "EADDRINUSE", "EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH"),
+        *("ENETRESET", "ENOTCONN", "ETXTBSY"),
+    )
+}
+"""Errors of the system that say nothing about the next try."""
 
 
 def failure_of(error: BaseException, job: JobSpec) -> Failure:
@@ -33,6 +55,38 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
         text = text.replace(script.source_directory, script.original_directory)
     retryable = not isinstance(error, NOT_RETRYABLE)
     return Failure(kind, _message(error), _shortened(text, TRACEBACK_CHARS), retryable)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Say whether an exception is one of a connection, a timeout, memory or a lock.
+
+    Such an exception may be gone at the next try, however often it was seen. Its causes count,
+    too: a script often raises an error of its own for a connection that was refused.
+    """
+    return any(map(_is_passing, _with_causes(error)))
+
+
+def _is_passing(error: BaseException) -> bool:
+    names = " ".join(cls.__qualname__ for cls in type(error).__mro__)
+    number = error.errno if isinstance(error, OSError) else None
+    return bool(
+        number in PASSING_ERRNOS
+        or PASSING_CLASSES.search(names)
+        or PASSING_WORDS.search(_message(error))
+    )
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception, its causes and contexts, and the members of groups, each once."""
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            members = one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+            waiting += [one.__cause__, one.__context__, *members]
 
 
 def _says_it_all(error: BaseException) -> bool:

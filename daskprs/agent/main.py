@@ -27,7 +27,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.entry_script import Entry, load_entry_script
-from daskprs.agent.failure import failure_of
+from daskprs.agent.failure import failure_of, may_pass
 from daskprs.agent.intake import Intake
 from daskprs.agent.loader import Loader
 from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Started, Stopped
@@ -65,7 +65,8 @@ def main(connection: Connection, page_fd: int) -> int:
         agent = Agent(start, connection, page)
         agent.entry.init()
     except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
-        connection.send(InitRaised(failure_of(error, start.job)))
+        failure = failure_of(error, start.job)._replace(retryable=may_pass(error))
+        connection.send(InitRaised(failure))
         return EXIT_INIT_FAILED
     page.enter(Phase.IDLE)
     connection.send(InitDone(time.perf_counter() - begun))

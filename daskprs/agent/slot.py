@@ -152,6 +152,8 @@ class Slot:
                 vacant = lease.post is None
                 return self._returned(lease, untouched=self._run.left, vacant=vacant)
             agent.send(RunLease(self._orders, lease.work, lease.prefetch))
+            if lease.return_when_ready:
+                return self._returned(lease, running=self._run.left)
         elif lease.work and self._run is not None and self._agent is not None:
             self._run.extend(lease.work)
             self._run.return_after_s = lease.return_after_s

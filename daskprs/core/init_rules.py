@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.core.lease import AgentReady, InitFailed
+from daskprs.core.lease import AgentExited, AgentReady, InitFailed
 
 if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
@@ -19,6 +20,24 @@ PER_SLOT = 2
 PATIENCE_S = 120.0
 """… once it has run for longer than this."""
 BEFORE = "its start, the import of the script, or init()"
+_LINE = re.compile(r'^ *File "([^"\n]*)", line (\d+)', re.MULTILINE)
+
+
+class _Error(NamedTuple):
+    """What two failures of `init` have in common when they are the same exception."""
+
+    kind: str
+    message: str
+    line: tuple[str, str] | None
+    """The file and the number of the line that raised, where the traceback has one."""
+
+
+def _error_of(failure: Failure) -> _Error | None:
+    """Return the identity of a failure; None for one that another try may mend."""
+    if failure.retryable:
+        return None
+    lines = _LINE.findall(failure.traceback)
+    return _Error(failure.kind, failure.message, lines[-1] if lines else None)
 
 
 class InitRules:
@@ -40,6 +59,23 @@ class InitRules:
         """Slots that have had an agent, and whether its `init` was too slow."""
         self._failures = 0
         self._succeeded = False
+        self._up: set[SlotId] = set()
+        """Slots whose agent came up and has not ended."""
+        self._open: set[SlotId] = set()
+        """Those, and slots with a lease whose agent may be up for all that is known."""
+        self._begun_at: dict[SlotId, int] = {}
+        """The number of failures before the latest start in each slot."""
+        self._latest: dict[SlotId, _Error | None] = {}
+        """The latest error of each slot that was given work; None before its agent failed."""
+        self._first: dict[tuple[int, _Error], int] = {}
+        """The number of failures at the first one with an error on a node."""
+        self._again: set[tuple[int, _Error]] = set()
+        """Nodes with the errors that a process repeated there that started after the first."""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether any agent did not come up: from then on each new one reports that it is up."""
+        return self._failures > 0
 
     def slot_added(self, slot: SlotId) -> None:
         """Count a slot of a node."""
@@ -48,19 +84,32 @@ class InitRules:
     def slot_lost(self, slot: SlotId) -> None:
         """Count it no more; a node without slots is forgotten, and may come back as good as new."""
         self._stuck.pop(slot, None)
+        self._begun_at.pop(slot, None)
+        self._latest.pop(slot, None)
+        self._ended(slot)
         self._slots[slot.node] -= 1
         if self._slots[slot.node] == 0:
             del self._slots[slot.node], self._in_a_row[slot.node]
+            self._first = {at: n for at, n in self._first.items() if at[0] != slot.node}
+            self._again = {at for at in self._again if at[0] != slot.node}
 
     def begin(self, slot: SlotId) -> None:
         """Note that a slot was given work, and needs an agent for it."""
         self._stuck.setdefault(slot, False)
+        self._latest.setdefault(slot, None)
+        self._begun_at[slot] = self._failures
+        self._open.add(slot)
 
     def succeed(self, slot: SlotId) -> None:
         """Note that an agent came up, or is at work."""
         self._succeeded = True
         self._in_a_row[slot.node] = 0
         self._stuck[slot] = False
+        self._up.add(slot)
+        self._open.add(slot)
+        self._latest[slot] = None
+        self._first.clear()
+        self._again.clear()
 
     def fail(self, slot: SlotId, failure: Failure, elapsed_s: float = 0.0) -> None:
         """Note that an agent did not come up."""
@@ -68,6 +117,22 @@ class InitRules:
         self._failures += 1
         self._in_a_row[slot.node] += 1
         self._stuck[slot] = elapsed_s >= self._timeout_s
+        self._ended(slot)
+        self._remember(slot, _error_of(failure))
+
+    def _ended(self, slot: SlotId) -> None:
+        self._up.discard(slot)
+        self._open.discard(slot)
+
+    def _remember(self, slot: SlotId, error: _Error | None) -> None:
+        """Note an error, and whether a process repeated it that started after the first one."""
+        self._latest[slot] = error
+        if error is None:
+            return
+        at = slot.node, error
+        first = self._first.setdefault(at, self._failures)
+        if first <= self._begun_at.get(slot, 0):
+            self._again.add(at)
 
     def hear(self, returned: LeaseReturned, slot: SlotId) -> Failure | None:
         """Note which agents came up and which did not; return the first reason why not."""
@@ -81,10 +146,16 @@ class InitRules:
                     self.fail(slot, failure, elapsed_s)
         if returned.results:
             self.succeed(slot)
+        last = returned.agent_events[-1] if returned.agent_events else None
+        if slot not in self._up or returned.vacant or isinstance(last, AgentExited):
+            self._ended(slot)
         return failures[0] if failures else None
 
-    def is_out(self, node: int) -> bool:
-        """Say whether a node gets no more agents."""
+    def is_out(self, slot: SlotId) -> bool:
+        """Say whether a slot has no agent, and its node gets no more of them."""
+        return slot not in self._up and self._gets_no_more(slot.node)
+
+    def _gets_no_more(self, node: int) -> bool:
         return 0 < PER_SLOT_ON_NODE * self._slots[node] <= self._in_a_row[node]
 
     def verdict(self, elapsed_s: float) -> str | None:
@@ -93,7 +164,13 @@ class InitRules:
             return None
         if self._stuck and all(self._stuck.values()):
             return f"init() took longer than init_timeout={self._timeout_s:g} s in every process"
-        if self._slots and all(map(self.is_out, self._slots)):
+        if self._is_hopeless():
+            return (
+                f"no process got to run(): the import of the script, or init(), failed with the "
+                f"same error in {self._failures} processes, on every node, also in processes that "
+                "started after the first failure"
+            )
+        if self._slots and not self._open and all(map(self._gets_no_more, self._slots)):
             return (
                 f"no process got to run(): {BEFORE} failed on every node, in {self._failures} tries"
             )
@@ -104,3 +181,14 @@ class InitRules:
                 f"{elapsed_s:.0f} s"
             )
         return None
+
+    def _is_hopeless(self) -> bool:
+        """Say whether one error was repeated on every node, and every process ended with it.
+
+        A process that has not failed yet may still come up: its device may work, say.
+        """
+        errors = set(self._latest.values())
+        if self._up or len(errors) != 1:
+            return False
+        (error,) = errors
+        return error is not None and all((node, error) in self._again for node in self._slots)

@@ -52,6 +52,8 @@ class Lease:
     """How long its first result may wait for others to come back with."""
     post: Post | None = None
     """For a new agent, which takes the place of one that is there; None: the one that is there."""
+    return_when_ready: bool = False
+    """Return once the new agent is up, with all of its work still running."""
     gpus: float = 0.0
     """How many devices, or which part of one, its agent has: so much of the resource ``GPU`` is
     asked of Dask where the cluster declares it."""

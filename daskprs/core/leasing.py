@@ -197,6 +197,7 @@ class Leasing:
             slot=slot.number,
             return_after_s=self._sizes.return_after_s(len(self.slots)),
             post=post,
+            return_when_ready=post is not None and self._init.has_failed,
             gpus=self._staff.gpus(slot),
         )
         self._init.begin(slot)

@@ -33,7 +33,8 @@ class Failure(NamedTuple):
     traceback: str = ""
     """The whole traceback as Python prints it, with the user's own paths."""
     retryable: bool = True
-    """False where no further attempt can mend it."""
+    """False where no further attempt can mend it; for `init`, where the same failure in another
+    process proves that."""
 
     def __str__(self) -> str:
         """Return it as the last line of a traceback has it."""

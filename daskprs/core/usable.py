@@ -32,7 +32,7 @@ class Usable:
 
     def of(self, slots: Iterable[SlotId]) -> list[SlotId]:
         """Return those that are used; if all that have agents are left out, they all are used."""
-        staffed = [slot for slot in slots if not self._init.is_out(slot.node)]
+        staffed = [slot for slot in slots if not self._init.is_out(slot)]
         if not self.bad.any:
             return staffed
         return [slot for slot in staffed if self.is_good(slot)] or staffed
@@ -40,7 +40,7 @@ class Usable:
     def is_good(self, slot: SlotId) -> bool:
         """Say whether neither a slot's node nor its device is left out, nor without agents."""
         out, node = self.bad, slot.node
-        if self._init.is_out(node):
+        if self._init.is_out(slot):
             return False
         return not (out.is_out([Node(node)]) or self._staff.lacks(slot, out.devices(node)))
 
@@ -53,7 +53,7 @@ class Usable:
         """Return a slot of a place that is to be tried again, if one is free."""
         for place in self.bad.to_try(now_s):
             for slot in free:
-                if slot.node == place.node and not self._init.is_out(slot.node):
+                if slot.node == place.node and not self._init.is_out(slot):
                     trial = isinstance(place, Node) or self._lacks_just(slot, place)
                     if trial:
                         self.bad.tried(place, now_s)

@@ -142,7 +142,7 @@ def test_a_failed_attempt_is_tried_again(tmp_path: Path) -> None:
 
 
 def test_every_init_that_fails_ends_the_job_soon(tmp_path: Path) -> None:
-    """Three failures for each process of the only node are enough; the traceback is shown."""
+    """Processes that started later repeat the error, so six starts are too many."""
     script = tmp_path / "script.py"
     script.write_text("import nosuchmodule\n\ndef run(mini_batch):\n    return []\n")
     with pytest.raises(ParallelRunFailed, match=r"^ModuleNotFoundError: .*nosuchmodule") as caught:
@@ -152,6 +152,65 @@ def test_every_init_that_fails_ends_the_job_soon(tmp_path: Path) -> None:
     assert "import or init()" in errors
     tracebacks = list((tmp_path / "job" / "logs" / "user" / "error").rglob("*.txt"))
     assert any(f'File "{script}", line 1' in path.read_text() for path in tracebacks)
+    assert 3 <= len(tracebacks) <= 4
+
+
+def test_an_init_whose_connection_is_refused_is_tried_more_often(tmp_path: Path) -> None:
+    """Two processes fail in the same way, and the third finds the server up."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n\n"
+        f"starts = Path({str(tmp_path / 'starts')!r})\n\n"
+        "def init():\n"
+        "    with starts.open('a') as file:\n"
+        "        file.write('x')\n"
+        "    try:\n"
+        "        if len(starts.read_text()) < 3:\n"
+        "            raise ConnectionRefusedError(111, 'refused')\n"
+        "    except OSError as error:\n"
+        "        raise RuntimeError('the model server is down') from error\n\n"
+        "def run(mini_batch):\n"
+        "    return list(mini_batch['number'])\n"
+    )
+    result = run(script, tmp_path, process_count_per_node=1)
+    assert result.mini_batches == (20, 20, 0)
+    assert len((tmp_path / "starts").read_text()) == 3
+
+
+def test_one_agent_at_work_outweighs_all_that_do_not_come_up(tmp_path: Path) -> None:
+    """It is at its first mini-batch while the other slot repeats an error that both had before."""
+    script = tmp_path / "script.py"
+    node = tmp_path / "job" / "logs" / "sys" / "node" / "0" / "_main.txt"
+    script.write_text(
+        "import time\n"
+        "from pathlib import Path\n\n"
+        f"home, log = Path({str(tmp_path)!r}), Path({str(node)!r})\n\n"
+        "def wait_for(there):\n"
+        "    until = time.monotonic() + 60\n"
+        "    while not there() and time.monotonic() < until:\n"
+        "        time.sleep(0.01)\n\n"
+        "def number_of_this_start():\n"
+        "    for number in range(100):\n"
+        "        try:\n"
+        "            (home / f'start.{number}').touch(exist_ok=False)\n"
+        "        except FileExistsError:\n"
+        "            continue\n"
+        "        return number\n\n"
+        "def init():\n"
+        "    number = number_of_this_start()\n"
+        "    if number < 2:\n"
+        "        wait_for((home / 'start.1').exists)\n"
+        "    elif number == 2:\n"
+        "        return\n"
+        "    else:\n"
+        "        wait_for(lambda: log.exists() and 'ready after' in log.read_text())\n"
+        "    raise ValueError('boom')\n\n"
+        "def run(mini_batch):\n"
+        "    wait_for((home / 'start.4').exists)\n"
+        "    return list(mini_batch['number'])\n"
+    )
+    result = run(script, tmp_path, mini_batch_size=80)
+    assert result.mini_batches == (2, 2, 0)
 
 
 def test_all_rows_of_a_mini_batch_that_cannot_be_read_have_failed(tmp_path: Path) -> None:

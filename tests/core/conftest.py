@@ -22,7 +22,7 @@ from daskprs.core.actions import (
     Submit,
     Ticked,
 )
-from daskprs.core.lease import Death, InitFailed, Lease
+from daskprs.core.lease import AgentReady, Death, InitFailed, Lease
 from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import MiniBatch
@@ -132,11 +132,18 @@ class Desk:
         ]
         return self.give(slot, death=Death(tuple(suspects), alone))
 
-    def fail_init(self, slot: SlotId, elapsed_s: float = 0.1) -> list[Action]:
+    def fail_init(
+        self, slot: SlotId, elapsed_s: float = 0.1, failure: Failure = BOOM
+    ) -> list[Action]:
         """Let the agent of a slot not come up."""
         untouched = tuple(self.indexes(slot))
-        failed = InitFailed("process000", BOOM, elapsed_s)
+        failed = InitFailed("process000", failure, elapsed_s)
         return self.give(slot, untouched=untouched, agent_events=(failed,))
+
+    def come_up(self, slot: SlotId) -> list[Action]:
+        """Let the agent of a slot come up, and go on with its lease."""
+        ready = AgentReady("process000", 0.1)
+        return self.give(slot, running=tuple(self.indexes(slot)), agent_events=(ready,))
 
     def refuse(self, slot: SlotId) -> list[Action]:
         """Let the task of the lease of a slot raise."""

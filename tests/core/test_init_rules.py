@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from daskprs.core.lease import AgentExited
+from daskprs.core.outcomes import Failure
+
+LINE = 'Traceback (most recent call last):\n  File "/score.py", line 3, in init\n    load()\n'
+MISSING = Failure("ImportError", "no such module", LINE, retryable=False)
+
 
 def test_a_node_gets_no_more_agents_after_three_failures_a_slot(desk: Any) -> None:
     """The other node does all the work, and no try is charged."""
@@ -40,6 +48,23 @@ def test_an_agent_that_comes_up_starts_the_count_of_its_node_anew(desk: Any) -> 
         it.fail_init(slot)
         it.do(slot)
     assert it.abort is None
+
+
+def test_an_agent_that_is_up_works_on_where_its_node_gets_no_more(desk: Any) -> None:
+    """The job goes on with the agents that it has, and ends once the last of them has gone."""
+    it = desk(20, slots=2)
+    first, second = it.leases
+    it.do(first)
+    for _ in range(6):
+        it.fail_init(second)
+    assert it.abort is None
+    assert list(it.leases) == [first]
+    it.do(first)
+    for _ in range(6):
+        it.fail_init(second)
+    ended = AgentExited("process000", -9, "killed", expected=False)
+    it.give(first, untouched=tuple(it.indexes(first)), agent_events=(ended,))
+    assert "failed on every node" in it.abort.reason
 
 
 def test_a_node_that_left_and_comes_back_gets_another_chance(desk: Any) -> None:
@@ -121,3 +146,85 @@ def test_a_mini_batch_that_no_agent_takes_ends_the_job(desk: Any) -> None:
         else:
             it.do(slot)
     assert it.abort.reason == "no process could be given mini-batch 0"
+
+
+def test_an_error_that_a_later_process_repeats_ends_the_job(desk: Any) -> None:
+    """Two processes that started together prove nothing; the third started after both failed."""
+    it = desk(20, slots=2)
+    first, second = it.leases
+    it.fail_init(first, failure=MISSING)
+    it.fail_init(second, failure=MISSING)
+    assert it.abort is None
+    it.fail_init(second, failure=MISSING)
+    assert it.abort.failure == MISSING
+    assert "the same error in 3 processes, on every node" in it.abort.reason
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        MISSING._replace(retryable=True),
+        MISSING._replace(kind="OSError"),
+        MISSING._replace(message="no such file"),
+        MISSING._replace(traceback=LINE.replace("line 3", "line 4")),
+    ],
+    ids=["may pass", "type", "text", "line"],
+)
+def test_another_error_leaves_the_verdict_to_the_counts(desk: Any, other: Failure) -> None:
+    """Type, text and line have to be the same, and no connection, timeout or memory."""
+    it = desk(20)
+    (slot,) = it.leases
+    it.fail_init(slot, failure=MISSING)
+    it.fail_init(slot, failure=other)
+    assert it.abort is None
+
+
+def test_every_node_has_to_repeat_the_error(desk: Any) -> None:
+    """A node that came later may have what the first one lacks."""
+    it = desk(20)
+    first, second = next(iter(it.leases)), it.add(0, node=1)
+    it.fail_init(first, failure=MISSING)
+    it.fail_init(first, failure=MISSING)
+    it.fail_init(second, failure=MISSING)
+    assert it.abort is None
+    it.fail_init(second, failure=MISSING)
+    assert it.abort.failure == MISSING
+
+
+def test_a_process_that_has_not_failed_yet_may_come_up(desk: Any) -> None:
+    """The device of the first slot is broken, and the second loads a large model."""
+    it = desk(20, slots=2)
+    first, second = it.leases
+    it.fail_init(first, failure=MISSING)
+    it.fail_init(first, failure=MISSING)
+    assert it.abort is None
+    it.do(second)
+    it.fail_init(first, failure=MISSING)
+    assert it.abort is None
+
+
+def test_an_agent_that_is_up_anywhere_rules_that_out_until_it_ends(desk: Any) -> None:
+    """A new agent returns its lease once it is up, though its mini-batch takes an hour."""
+    it = desk(20, slots=2)
+    first, second = it.leases
+    assert not it.leases[first].return_when_ready
+    for slot in it.leases.copy():
+        it.fail_init(slot, failure=MISSING)
+    assert it.leases[first].return_when_ready
+    it.come_up(first)
+    it.fail_init(second, failure=MISSING)
+    it.fail_init(second, failure=MISSING)
+    assert it.abort is None
+    it.lose(first)
+    assert it.abort.failure == MISSING
+
+
+def test_what_a_node_repeated_is_forgotten_with_the_node(desk: Any) -> None:
+    """One that comes back under its number may have been mended."""
+    it = desk(20)
+    (slot,) = it.leases
+    it.fail_init(slot, failure=MISSING)
+    it.lose(slot)
+    slot = it.add(0)
+    it.fail_init(slot, failure=MISSING)
+    assert it.abort is None

@@ -292,12 +292,13 @@ class LedgerMachine(RuleBasedStateMachine):
         self.tell(self.seen[-1])
 
     @precondition(lambda self: self.flaky and self.busy())
-    @rule(data=st.data(), elapsed_s=st.sampled_from([0.1, 1000.0]))
-    def fail_init(self, data: Any, elapsed_s: float) -> None:
+    @rule(data=st.data(), elapsed_s=st.sampled_from([0.1, 1000.0]), may_pass=st.booleans())
+    def fail_init(self, data: Any, elapsed_s: float, may_pass: bool) -> None:  # noqa: FBT001 - drawn
         """Let an agent not come up, and its lease come back untouched."""
         _, lease_id, flight = self.take_back(data)
         untouched = tuple(flight)
-        failed = InitFailed("process000", Failure("ImportError", "no such module"), elapsed_s)
+        failure = Failure("ImportError", "no such module", retryable=may_pass)
+        failed = InitFailed("process000", failure, elapsed_s)
         self.tell(returned(lease_id, (), untouched=untouched, agent_events=(failed,)))
 
     @precondition(lambda self: self.flaky and self.busy())

@@ -1,0 +1,57 @@
+"""Errors of a script as text, and which of them another process may not have."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import subprocess
+
+import pytest
+
+from daskprs.agent.failure import may_pass
+
+
+class ModelServerError(ConnectionError):
+    """An error of a script, of a connection by its class alone."""
+
+
+def in_a_group(error: Exception) -> ExceptionGroup[Exception]:
+    """Return an error as one of several."""
+    return ExceptionGroup("two of them", [KeyError("a"), error])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModelServerError("off"),
+        socket.gaierror(-3, "no such name"),
+        subprocess.TimeoutExpired("curl", 5),
+        OSError(errno.EHOSTUNREACH, "there is no way"),
+        MemoryError(),
+        RuntimeError("CUDA error: out of memory"),
+        RuntimeError("database is locked"),
+        in_a_group(TimeoutError()),
+    ],
+    ids=repr,
+)
+def test_connections_timeouts_memory_and_locks_may_pass(error: Exception) -> None:
+    """The next process may find the server up, or memory free."""
+    assert may_pass(error)
+    wrapped = ValueError("no model")
+    wrapped.__cause__ = error
+    assert may_pass(wrapped)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError("No module named 'torch'"),
+        FileNotFoundError(errno.ENOENT, "no such file", "model.pt"),
+        ValueError("boom"),
+        SystemExit(2),
+    ],
+    ids=repr,
+)
+def test_other_errors_do_not_pass_by_themselves(error: BaseException) -> None:
+    """A module that is missing is missing in the next process, too."""
+    assert not may_pass(error)

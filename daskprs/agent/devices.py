@@ -14,26 +14,29 @@ if TYPE_CHECKING:
 NVML = "libnvidia-ml.so.1"
 
 
-def visible_devices(
-    environment: Mapping[str, str] = os.environ, declared: float = 0.0
-) -> tuple[str, ...]:
-    """Return them: what this process was given, else what there is, else what is declared.
+def visible_devices(environment: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
+    """Return the devices that this process was given, else those of the machine.
 
     Parameters
     ----------
     environment
         Of this process. What ``CUDA_VISIBLE_DEVICES`` lists is taken as it is: numbers, UUIDs or
         MIG instances. CUDA, too, stops at the first entry that is none.
-    declared
-        How many of the resource ``GPU`` the Dask worker declares.
+
+    Returns
+    -------
+    tuple of str or None
+        The names of the devices. None where neither the environment nor NVML names any: then only
+        the resource ``GPU`` of the Dask workers says how many the machine has.
 
     """
     given = environment.get(DEVICES_VARIABLE)
     if given is not None:
         return _listed(given)
     told = environment.get(COUNT_VARIABLE, "")
-    count = int(told) if told.isdecimal() else _counted() or int(declared)
-    return tuple(map(str, range(count)))
+    if told.isdecimal():
+        return tuple(map(str, range(int(told))))
+    return tuple(map(str, range(_counted()))) or None
 
 
 def _listed(given: str) -> tuple[str, ...]:

@@ -16,11 +16,13 @@ from daskprs.cluster.news import (
     WorkerLeaving,
     WorkerLost,
     WorkerRefused,
+    WorkersFound,
     WorkerTold,
 )
 from daskprs.cluster.node_service import NodeCalls
 from daskprs.cluster.roster import Roster
 from daskprs.cluster.session import Session
+from daskprs.cluster.slots import without_device
 from daskprs.core.actions import LeaseKept, LeaseWithdrawn, SlotAdded, SlotsLost, ThreadsCounted
 from daskprs.core.events import Remarked, SlotsChanged
 from daskprs.core.overdue import Overdue
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
 REFUSED_FOR_S = 10.0
 """If some workers cannot run agents, so long others are waited for that can."""
 LOOK_EVERY_S = 1.0
+AWAITED_S = 10.0
+"""Seconds for which slots of a host are kept for its other workers, until they have come."""
 
 
 class Crew:
@@ -87,10 +91,12 @@ class Crew:
         self._threads = ThreadsCounted(frozenset(), frozenset())
         self._calls = NodeCalls(client, job.job_id)
         self._stopped: SimpleQueue[AgentsStopped] = SimpleQueue()
+        self._without_device: dict[int, str] = {}
+        """The last remark on each node that has fewer GPUs than its processes take."""
         self._sessions = 0
         self._far: FarNodes
         self._session: Session
-        self._begun_s = self._looked_s = time.monotonic()
+        self._begun_s = self._looked_s = self._opened_s = time.monotonic()
 
     @property
     def session(self) -> Session:
@@ -243,6 +249,8 @@ class Crew:
         match news:
             case WorkerTold():
                 return self._roster.hear(news)
+            case WorkersFound(workers):
+                self._roster.wait_for(workers)
             case WorkerLost(worker, expected):
                 self._roster.lose(worker)
                 self._refused.pop(worker, None)
@@ -251,6 +259,7 @@ class Crew:
                 return True
             case WorkerRefused(worker, why):
                 self._refused[worker] = why
+                self._roster.wait_no_more([worker])
                 self._listeners.tell(Remarked("warning", _refusal(worker, why)))
             case WorkerLeaving():
                 pass  # it is lost soon
@@ -272,6 +281,8 @@ class Crew:
             self._wake(None)
 
     def _look_for_slots(self) -> None:
+        if time.monotonic() - self._opened_s > AWAITED_S:
+            self._roster.wait_no_more()
         offered = self._roster.offered(self._far.ready)
         gone = [slot for slot in self._slots if slot not in offered]
         new = [slot for slot in offered if slot not in self._slots]
@@ -287,6 +298,12 @@ class Crew:
             self._tell(SlotAdded(slot, offered[slot]))
         if gone or new:
             self._listeners.tell(SlotsChanged(len(set(self.workers.values())), len(self._slots)))
+        if self._roster.is_complete:
+            remarks = without_device(offered, self._limits.gpus_per_process)
+            for node, remark in remarks.items():
+                if self._without_device.get(node) != remark:
+                    self._say("warning", remark)
+            self._without_device |= remarks
 
     # ---- the connection ----
 
@@ -300,6 +317,7 @@ class Crew:
             number=self._sessions,
         )
         self._sessions += 1
+        self._opened_s = time.monotonic()
         return session
 
     def _go_on_elsewhere(self) -> None:

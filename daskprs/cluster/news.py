@@ -24,14 +24,21 @@ class WorkerTold(NamedTuple):
     """How many its process may use."""
     gpus: float
     """How many of the resource ``GPU`` it declares."""
-    devices: tuple[str, ...]
-    """The devices that its process may use."""
+    devices: tuple[str, ...] | None
+    """The devices that its process may use; None where nothing but `gpus` says how many."""
     states: dict[int, SlotState]
     """By the number of the slot."""
     idle: bool = True
     """Whether one of its Dask threads is free, and the worker begins tasks (it is not paused)."""
     waiting: tuple[int, ...] = ()
     """Ids of the leases that have waited a second for a thread, and for nothing else."""
+
+
+class WorkersFound(NamedTuple):
+    """The scheduler has these workers when the job comes to the cluster."""
+
+    workers: tuple[str, ...]
+    """Their addresses."""
 
 
 class WorkerLost(NamedTuple):
@@ -70,7 +77,15 @@ class LeaseAnswered(NamedTuple):
     """The lease has not begun, and never will there."""
 
 
-News = WorkerTold | WorkerLost | WorkerLeaving | WorkerRefused | AgentsStopped | LeaseAnswered
+News = (
+    WorkerTold
+    | WorkersFound
+    | WorkerLost
+    | WorkerLeaving
+    | WorkerRefused
+    | AgentsStopped
+    | LeaseAnswered
+)
 
 
 def packed(news: News) -> bytes:

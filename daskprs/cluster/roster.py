@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from distributed.comm import get_address_host
+
 from daskprs.core.actions import ThreadsCounted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from daskprs.cluster.news import WorkerTold
     from daskprs.cluster.slots import Nodes
@@ -31,6 +33,8 @@ class Roster:
         self._gone: set[str] = set()
         """Lives that are over; what one of them has said may arrive after the news of its end."""
         self._retired: set[SlotId] = set()
+        self._awaited: set[str] = set()
+        """Workers that were there before the job, and cannot be given leases yet."""
 
     def hear(self, told: WorkerTold) -> bool:
         """Take what a worker tells; say whether it is a new one, or one that was silent."""
@@ -42,9 +46,18 @@ class Roster:
         self._overdue.hear(told.worker)
         return was_silent or before is None or before.life != told.life
 
+    def wait_for(self, workers: Iterable[str]) -> None:
+        """Take note of the workers that were there before the job."""
+        self._awaited.update(workers)
+
+    def wait_no_more(self, workers: Iterable[str] | None = None) -> None:
+        """Leave no slots to these workers, or to all, that have not come."""
+        self._awaited.difference_update([*self._awaited] if workers is None else workers)
+
     def lose(self, worker: str) -> None:
         """Take note that a worker has gone."""
         told = self._told.pop(worker, None)
+        self._awaited.discard(worker)
         self._overdue.forget(worker)
         if told is not None:
             self._gone.add(told.life)
@@ -56,6 +69,7 @@ class Roster:
             self._told.pop(worker)
             self._overdue.forget(worker)
         self._retired.clear()
+        self._awaited.clear()
 
     def overdue(self, slots: dict[SlotId, None]) -> dict[SlotId, str]:
         """Retire the slots that should have come back and did not; return them, and why."""
@@ -81,8 +95,16 @@ class Roster:
     def offered(self, ready: Ready) -> dict[SlotId, Equipment]:
         """Return the slots there are now, of those workers that are ready."""
         heard = {worker: told for worker, told in self._told.items() if worker not in self.silent}
-        slots = self._nodes.slots(ready(heard))
+        workers = ready(heard)
+        self.wait_no_more(workers)
+        awaited = {worker: get_address_host(worker) for worker in self._awaited}
+        slots = self._nodes.slots(workers, awaited)
         return {slot: has for slot, has in slots.items() if slot not in self._retired}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all workers that were there before the job have come."""
+        return not self._awaited
 
     def gpus(self, worker: str) -> float:
         """Return how many of the resource ``GPU`` a worker declares."""

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import SchedulerPlugin
 
-from daskprs.cluster.news import WorkerLeaving, WorkerLost, WorkerRefused, packed, unpacked
+from daskprs.cluster.news import (
+    WorkerLeaving,
+    WorkerLost,
+    WorkerRefused,
+    WorkersFound,
+    packed,
+    unpacked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Coroutine
@@ -69,6 +76,7 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         for topic in self.topics:
             scheduler.subscribe_topic(topic, self._client)
         scheduler.worker_plugins[self.name] = self._worker_plugin
+        self._tell(WorkersFound(tuple(scheduler.workers)))
         for worker in list(scheduler.workers):
             _go_on(self._set_up(worker))
 
@@ -118,7 +126,7 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
             why = response.get("exception_text") or response.get("text") or "it does not say why"
             self._tell(WorkerRefused(worker, str(why)))
 
-    def _tell(self, news: WorkerLost | WorkerRefused) -> None:
+    def _tell(self, news: WorkersFound | WorkerLost | WorkerRefused) -> None:
         self._scheduler.log_event(self._topic, packed(news))
 
 

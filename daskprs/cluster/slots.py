@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import count, islice
+from math import inf
 from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Equipment, SlotId
+from daskprs.core.staff import Staff
+from daskprs.report.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from daskprs.cluster.news import WorkerTold
 
@@ -43,33 +48,89 @@ class Nodes:
         self._numbers: dict[str, int] = {}
         self._dealt: dict[str, int] = {}
         """How many slots each living worker has."""
+        self._numbered: dict[str, tuple[str, ...]] = {}
+        """The devices of living workers that only declare how many they have."""
 
-    def slots(self, workers: Mapping[str, WorkerTold]) -> dict[SlotId, Equipment]:
-        """Return the slots of these workers, node by node, and what their agents have."""
+    def slots(
+        self, workers: Mapping[str, WorkerTold], awaited: Mapping[str, str] | None = None
+    ) -> dict[SlotId, Equipment]:
+        """Return the slots of these workers, node by node, and the equipment of their agents.
+
+        Parameters
+        ----------
+        workers
+            By their addresses.
+        awaited
+            Addresses and hosts of workers that will come soon: their share of the slots is kept.
+
+        """
         hosts: dict[int, list[str]] = {}
         for address, worker in workers.items():
             node = self._numbers.setdefault(worker.host, len(self._numbers))
             hosts.setdefault(node, []).append(address)
         self._dealt = {worker: self._dealt[worker] for worker in workers if worker in self._dealt}
+        self._numbered = {at: has for at, has in self._numbered.items() if at in workers}
         idle = [node for node, has in hosts.items() if self._dealt.keys().isdisjoint(has)]
         used = sorted(hosts, key=lambda node: (node in idle, node))[: self._node_count]
         offered: dict[SlotId, Equipment] = {}
         for node in sorted(used):
-            self._deal([workers[address] for address in hosts[node]])
-            offered |= self._of_node(node, [workers[address] for address in hosts[node]])
+            here = self._with_devices([workers[address] for address in hosts[node]])
+            host = here[0].host
+            self._deal(here, [one for one, where in (awaited or {}).items() if where == host])
+            offered |= self._of_node(node, here)
         return offered
 
-    def _deal(self, workers: list[WorkerTold]) -> None:
-        """Deal out what the workers of a node may have more, always to one that has the fewest."""
+    def _with_devices(self, workers: list[WorkerTold]) -> list[WorkerTold]:
+        """Return the workers of a node, with names for the devices that they only declare.
+
+        Each gets numbers of its own, which it keeps as long as it lives. Workers that declare
+        parts of a device share what these come to.
+        """
+        unnamed = [worker for worker in workers if worker.devices is None]
+        shared = range(int(sum(worker.gpus for worker in unnamed)))
+        if not all(worker.gpus.is_integer() for worker in unnamed):
+            for worker in unnamed:
+                self._numbered[worker.worker] = tuple(map(str, shared))
+        taken = {device for worker in workers for device in self._names(worker)}
+        for worker in unnamed:
+            if worker.worker not in self._numbered:
+                free = (str(number) for number in count() if str(number) not in taken)
+                self._numbered[worker.worker] = tuple(islice(free, int(worker.gpus)))
+                taken.update(self._numbered[worker.worker])
+        return [worker._replace(devices=self._names(worker)) for worker in workers]
+
+    def _names(self, worker: WorkerTold) -> tuple[str, ...]:
+        if worker.devices is not None:
+            return worker.devices
+        return self._numbered.get(worker.worker, ())
+
+    def _deal(self, workers: list[WorkerTold], awaited: Iterable[str]) -> None:
+        """Deal out the slots that the workers of a node lack.
+
+        The next slot goes to a worker with a device for it, and among these to one that has the
+        fewest slots.
+        """
         processes = self._processes_per_node or self._of_gpus(workers)
         for worker in workers:
             if worker.worker not in self._dealt:
                 self._dealt[worker.worker] = worker.threads if processes is None else 0
         if processes is not None:
-            has = sum(self._dealt[worker.worker] for worker in workers)
-            for _ in range(processes - has):
-                fewest = min((worker.worker for worker in workers), key=self._dealt.__getitem__)
-                self._dealt[fewest] += 1
+            served = self._served(workers)
+            dealt = {worker.worker: self._dealt[worker.worker] for worker in workers}
+            dealt |= dict.fromkeys(awaited, 0)
+            for _ in range(processes - sum(dealt.values())):
+                next_one = min(dealt, key=lambda at: (dealt[at] >= served.get(at, inf), dealt[at]))
+                dealt[next_one] += 1
+            self._dealt |= {worker.worker: dealt[worker.worker] for worker in workers}
+
+    def _served(self, workers: list[WorkerTold]) -> dict[str, int]:
+        """Return for how many agents each worker of a GPU node has devices."""
+        if self._gpus_per_process == 0 or not any(worker.devices for worker in workers):
+            return {}
+        return {
+            worker.worker: int(len(worker.devices or ()) / self._gpus_per_process)
+            for worker in workers
+        }
 
     def _of_gpus(self, workers: list[WorkerTold]) -> int | None:
         """Return how many processes a GPU node has: 1; None for a node without GPUs.
@@ -88,6 +149,36 @@ class Nodes:
         cores = max(worker.cores for worker in workers)
         threads = max(1, cores // max(1, len(slots)))
         return {
-            SlotId(worker.worker, number, node): Equipment(worker.devices, threads)
+            SlotId(worker.worker, number, node): Equipment(worker.devices or (), threads)
             for worker, number in slots
         }
+
+
+def without_device(offered: Mapping[SlotId, Equipment], gpus_per_process: float) -> dict[int, str]:
+    """Return a sentence for each GPU node with more processes than its devices serve."""
+    staff = Staff(gpus_per_process, lambda _: 0)
+    devices: defaultdict[int, set[str]] = defaultdict(set)
+    for slot, equipment in offered.items():
+        devices[slot.node].update(equipment.devices)
+    if gpus_per_process == 0:
+        return {}
+    on_gpu_nodes = [slot for slot in offered if devices[slot.node]]
+    seeing: defaultdict[int, list[bool]] = defaultdict(list)
+    for slot in on_gpu_nodes:
+        staff.slot_added(slot, offered[slot])
+        staff.post(slot)
+        seeing[slot.node].append(bool(staff.devices(slot)))
+    return {
+        node: _without(node, len(sees), sees.count(False), len(devices[node]), gpus_per_process)
+        for node, sees in seeing.items()
+        if not all(sees)
+    }
+
+
+def _without(node: int, processes: int, blind: int, devices: int, share: float) -> str:
+    return (
+        f"node {node}: {blind} of {counted(processes, 'process')} "
+        f"{'see' if blind > 1 else 'sees'} no GPU. The node has {counted(devices, 'GPU')}, and "
+        f"gpus_per_process={share:g}. Lower process_count_per_node or gpus_per_process if each "
+        "process needs a GPU."
+    )

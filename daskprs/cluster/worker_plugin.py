@@ -76,7 +76,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         """Keys of leases that have not begun, and since when they wait for nothing but a thread."""
         self._gpus = float(worker.state.total_resources.get(GPU, 0.0))
         # Asking the driver of the devices takes up to seconds: not on the worker's loop.
-        self._devices = await asyncio.to_thread(visible_devices, declared=self._gpus)
+        self._devices = await asyncio.to_thread(visible_devices)
         self._telling = PeriodicCallback(self._tell, TELL_EVERY_MS)
         self._telling.start()
         self._tell()

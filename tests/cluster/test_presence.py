@@ -18,6 +18,7 @@ from distributed import Client, LocalCluster
 from polling import poll_for
 
 import daskprs
+from daskprs.agent.devices import visible_devices
 from daskprs.cluster.connect import IN_PROCESS
 
 if TYPE_CHECKING:
@@ -271,6 +272,37 @@ def test_workers_of_a_host_give_their_agents_different_devices(
     assert {device for _, device in pairs} == {"GPU-a", "GPU-b", "-1"}
     assert {process for process, _ in pairs} == {"process000", "process001", "process002"}
     assert len(pairs) == 3
+
+
+def test_workers_that_only_declare_a_gpu_give_each_agent_one(
+    tmp_path: Path, cluster: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers of a host, one GPU each: a third process sees none, and the log says so."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("AZ_BATCHAI_GPU_COUNT_FOUND", raising=False)
+    if visible_devices() is not None:
+        pytest.skip("the driver of NVIDIA names the devices of this machine")
+    for _ in range(2):
+        cluster.worker("--resources", "GPU=1")
+    rows = pd.DataFrame({"number": range(60)})
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        for processes, devices in ((2, {"0", "1"}), (3, {"0", "1", "-1"})):
+            result = daskprs.parallel_run(
+                rows,
+                lambda mini_batch: time.sleep(0.05) or seen(mini_batch),
+                mini_batch_size=8,
+                process_count_per_node=processes,
+                job_dir=tmp_path / str(processes),
+                client=client,
+                progress=False,
+            )
+            table = result.to_pandas()
+            pairs = {(row.process, row.device) for row in table.itertuples()}
+            assert len(pairs) == processes
+            assert {device for _, device in pairs} == devices
+            log = (result.logs_dir / "sys" / "master_role.txt").read_text()
+            assert ("node 0: 1 of 3 processes sees no GPU" in log) == (processes == 3)
 
 
 def test_a_lease_waits_for_the_gpu_that_another_task_has(

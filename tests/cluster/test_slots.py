@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.cluster.slots import Nodes
+from daskprs.cluster.slots import Nodes, without_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,6 +87,85 @@ def test_a_gpu_node_has_one_process_for_each_device_that_is_a_workers_own(
     workers = {str(n): a_worker(str(n), devices=has) for n, has in enumerate(devices)}
     slots = Nodes(None, None).slots(workers)
     assert [sum(slot.worker == name for slot in slots) for name in workers] == processes
+
+
+def test_what_the_workers_of_a_host_declare_is_added_up(
+    a_worker: Callable[..., WorkerTold],
+) -> None:
+    """Each has devices of its own, which no other one gets as long as it lives."""
+    nodes = Nodes(None, None)
+    a, b, c = (a_worker(name, devices=None, gpus=1.0) for name in "abc")
+    two = a_worker("two", devices=None, gpus=2.0)
+
+    def devices(*workers: WorkerTold) -> dict[str, tuple[str, ...]]:
+        offered = nodes.slots({worker.worker: worker for worker in workers})
+        return {slot.worker: equipment.devices for slot, equipment in offered.items()}
+
+    assert devices(a, b) == {"a": ("0",), "b": ("1",)}
+    assert devices(b) == {"b": ("1",)}
+    assert devices(b, two) == {"b": ("1",), "two": ("0", "2")}
+    assert devices(c) == {"c": ("0",)}
+    assert devices(a_worker("d", devices=None), a_worker("e", devices=("0",)), b) == {
+        "e": ("0",),
+        "b": ("1",),
+    }
+
+
+def test_workers_that_declare_parts_of_a_device_share_it(
+    a_worker: Callable[..., WorkerTold],
+) -> None:
+    """Two halves are one; a half alone is none."""
+    halves = [a_worker(name, devices=None, gpus=0.5) for name in "ab"]
+    slots = Nodes(None, 2, 0.5).slots({worker.worker: worker for worker in halves})
+    assert [equipment.devices for equipment in slots.values()] == [("0",), ("0",)]
+    slots = Nodes(None, None).slots({"a": halves[0]})
+    assert {equipment.devices for equipment in slots.values()} == {()}
+
+
+def test_slots_are_kept_for_a_worker_that_is_about_to_come(
+    a_worker: Callable[..., WorkerTold],
+) -> None:
+    """The first to come would have both, and one device; of another host nobody is awaited."""
+    nodes = Nodes(None, 2)
+    a, b = (a_worker(name, devices=None, gpus=1.0) for name in "ab")
+    assert [slot.worker for slot in nodes.slots({"a": a}, {"b": "one", "c": "two"})] == ["a"]
+    slots = nodes.slots({"a": a, "b": b})
+    assert [(slot.worker, equipment.devices) for slot, equipment in slots.items()] == [
+        ("a", ("0",)),
+        ("b", ("1",)),
+    ]
+    assert len(Nodes(None, 2).slots({"a": a})) == 2
+
+
+def test_slots_go_to_the_workers_that_have_devices(a_worker: Callable[..., WorkerTold]) -> None:
+    """Before any process is left without one."""
+    workers = {"a": a_worker("a", devices=("0", "1")), "b": a_worker("b", devices=())}
+    slots = Nodes(None, 2).slots(workers)
+    assert [slot.worker for slot in slots] == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("share", "processes", "remark"),
+    [
+        (1, 2, ""),
+        (1, 3, "node 0: 1 of 3 processes sees no GPU. The node has 2 GPUs, and"),
+        (0.5, 4, ""),
+        (2, 4, "node 0: 3 of 4 processes see no GPU. The node has 2 GPUs, and gpus_per_process=2."),
+        (0, 4, ""),
+    ],
+)
+def test_processes_without_a_device_are_counted(
+    a_worker: Callable[..., WorkerTold], share: float, processes: int, remark: str
+) -> None:
+    """A node without any device needs no remark, and neither do devices that are hidden."""
+    workers = {
+        "a": a_worker("a", devices=("0", "1")),
+        "b": a_worker("b", host="two", devices=()),
+    }
+    offered = Nodes(None, processes, share).slots(workers)
+    remarks = without_device(offered, share)
+    assert list(remarks) == ([0] if remark else [])
+    assert remarks.get(0, "").startswith(remark)
 
 
 def test_agents_share_the_cores_of_their_node(a_worker: Callable[..., WorkerTold]) -> None:

@@ -153,7 +153,7 @@ class ParallelRunFailed(DaskprsError):  # noqa: N818 - the public name reads as 
     Parameters
     ----------
     message
-        What happened: it begins with the first error of the entry script, where there is one.
+        The cause first: the error of the first mini-batch that failed in the end, if there is one.
     result
         The work that was done until then.
 

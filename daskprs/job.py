@@ -173,16 +173,16 @@ class Job:
             if ending.status is JobStatus.COMPLETED:
                 ending = self._publish(ledger, store, listeners)
         except KeyboardInterrupt:
-            ending = Ending(JobStatus.CANCELED, "it was interrupted", ledger.first_failure)
+            ending = _ended(ledger, "it was interrupted", JobStatus.CANCELED)
         except InputChanged as error:
-            ending = Ending(JobStatus.FAILED, INPUT_HAS_CHANGED, input_changed(error))
+            ending = _ended(ledger, INPUT_HAS_CHANGED)._replace(failure=input_changed(error))
         except DaskprsError as error:
             reason = error.worded(self._surface.option)
-            ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
+            ending = _ended(ledger, reason)
         except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result
             reason = f"{type(error).__name__}: {error}"
             listeners.tell(Remarked("debug", traceback.format_exc()))
-            ending = Ending(JobStatus.FAILED, reason, ledger.first_failure)
+            ending = _ended(ledger, reason)
         if self._done:  # a second Ctrl-C: what is published is no less there
             ending = Ending(JobStatus.COMPLETED)
         return self._settle(ending, ledger, store, listeners)
@@ -211,7 +211,7 @@ class Job:
         rows = self._options.output_action == "append_row"
         if rows and items.total > 0 and items.succeeded == 0:
             reason = f"not one of {items.total} {self._source.unit}s succeeded"
-            return Ending(JobStatus.FAILED, reason, ledger.first_failure)
+            return _ended(ledger, reason)
         if items.total == 0 and self._call.output.typed:
             self._keep_columns(store)
         self._write_failed(store, listeners)  # first: what is Completed has the table that is true
@@ -285,3 +285,7 @@ class Job:
             elapsed_s=time.monotonic() - self._begun_s,
             unit=self._source.unit,
         )
+
+
+def _ended(ledger: Ledger, reason: str, status: JobStatus = JobStatus.FAILED) -> Ending:
+    return Ending(status, reason, ledger.headline, ledger.errors)

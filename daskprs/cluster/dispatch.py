@@ -191,7 +191,7 @@ class Dispatcher:
             case Remark(message):
                 self._listeners.tell(Remarked("warning", message))
             case Abort(reason, failure):
-                self._ending = Ending(JobStatus.FAILED, reason, failure)
+                self._ending = Ending(JobStatus.FAILED, reason, failure, self._ledger.errors)
             case Finish():
                 self._ending = Ending(JobStatus.COMPLETED)
             case _:

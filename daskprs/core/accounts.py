@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Abort, Action, Commit, FailAttempt, Finish
 from daskprs.core.budgets import Budgets
-from daskprs.core.ending import INPUT_HAS_CHANGED
+from daskprs.core.ending import INPUT_HAS_CHANGED, Errors, Kinds
 from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.core.tally import Tally
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 TIMEOUTS = (Status.RUN_TIMEOUT, Status.LOAD_TIMEOUT)
+BRIEF_CHARS = 300
 
 
 class Accounts:
     """Settles mini-batches, each once, and ends the job on the very failure that is too many."""
 
     def __init__(self, limits: Limits, patience: Patience) -> None:
-        self.first_failure: Failure | None = None
         self.over = False
         self.actions: list[Action] = []
         """Since they were taken out last; what comes after the end is not among them."""
@@ -34,6 +34,42 @@ class Accounts:
         self._limits = limits
         self._patience = patience
         self._budgets = Budgets(limits)
+        self._final, self._mended, self._starts = Kinds(), Kinds(), Kinds()
+        self._pending: dict[int, Failure] = {}
+        """The first error of each mini-batch that is to be tried again, by its index; in brief."""
+        self._tried = False
+        """Whether any attempt came to an end: then some process was up."""
+
+    # ---- errors ----
+
+    @property
+    def errors(self) -> Errors:
+        """The errors until now."""
+        pending = Kinds()
+        for failure in self._pending.values():
+            pending.add(failure)
+        return Errors(self._final, self._mended, pending, self._starts)
+
+    @property
+    def headline(self) -> Failure | None:
+        """The first error of a mini-batch that was given up, or of a start if none went well."""
+        return self._final.first or (None if self._tried else self._starts.first)
+
+    def not_started(self, failure: Failure | None) -> None:
+        """Count a process that did not come up."""
+        self._starts.add(failure)
+
+    def has_failed(self, indexes: Iterable[int]) -> bool:
+        """Say whether any of these mini-batches had an error and is not settled."""
+        return bool(self._pending) and not self._pending.keys().isdisjoint(indexes)
+
+    def _retry(self, entry: Entry, outcome: Outcome) -> None:
+        """Remember the first error of a mini-batch until it is settled."""
+        self._tried = True
+        if outcome.failure is not None:
+            brief = outcome.failure.message.partition("\n")[0][:BRIEF_CHARS]
+            failure = outcome.failure._replace(message=brief, traceback="")
+            self._pending.setdefault(entry.mini_batch.index, failure)
 
     # ---- attempts: what comes back is to be tried again ----
 
@@ -53,12 +89,15 @@ class Accounts:
         to.mini_batches.append(entry.mini_batch)
         to.positions.append(position)
         failed = max(0, total - succeeded)
+        self._tried = True
+        self._mended.add(self._pending.pop(entry.mini_batch.index, None))
         self.tally.commit(total, succeeded, failed, empty=empty)
         if failed:
             self.abort_if(self._budgets.fail_items(failed))
 
     def commit_all(self, done: Commit, totals: Sequence[int], succeeded: Sequence[int]) -> None:
-        """Settle mini-batches by attempts in which every item succeeded, and none is empty."""
+        """Settle mini-batches that never failed, by attempts in which every item succeeded."""
+        self._tried = True
         if done.positions:
             self._patience.progress()
             self.actions.append(done)
@@ -88,10 +127,10 @@ class Accounts:
     ) -> Entry | None:
         """Charge a failed attempt; give the mini-batch up when its tries are spent."""
         failure = outcome.failure
-        self.hear_of(failure)
         again = entry.charged(slot, alone=alone, timed_out=outcome.status in TIMEOUTS)
         retryable = failure is None or failure.retryable
         if retryable and again.tries < self._limits.run_max_try:
+            self._retry(entry, outcome)
             self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=True))
             return again
         self._give_up(entry, outcome, charged=True)
@@ -103,12 +142,13 @@ class Accounts:
 
     def excuse(self, entry: Entry, outcome: Outcome, suspects: int) -> Entry:
         """Record a failed attempt that one of several suspects is to blame for: none is charged."""
+        self._retry(entry, outcome)
         self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
         return entry.suspected(suspects)
 
     def forgive(self, entry: Entry, outcome: Outcome, slot: SlotId) -> Entry:
         """Record a failed attempt in a place where everything fails: it is not charged."""
-        self.hear_of(outcome.failure)
+        self._retry(entry, outcome)
         self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
         return entry.forgiven(slot)
 
@@ -117,9 +157,9 @@ class Accounts:
         again = entry.lost(slot)
         outcome = _lost(entry, slot, again.losses)
         if again.losses < self._limits.max_node_losses:
+            self._retry(entry, outcome)
             self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
             return again
-        self.hear_of(outcome.failure)
         self._give_up(entry, outcome, charged=False)
         return None
 
@@ -135,6 +175,9 @@ class Accounts:
     def _settle_failed(self, entry: Entry, outcome: Outcome, *, charged: bool) -> int:
         """Settle a mini-batch as failed, and return how many items have failed with it."""
         self._patience.progress()
+        self._tried = True
+        self._pending.pop(entry.mini_batch.index, None)
+        self._final.add(outcome.failure)
         items = outcome.total or entry.mini_batch.items or 1
         outcome = outcome._replace(total=items)
         self.tally.give_up(items)
@@ -143,18 +186,14 @@ class Accounts:
 
     # ---- the job ----
 
-    def hear_of(self, failure: Failure | None) -> None:
-        """Remember the first error of the script."""
-        self.first_failure = self.first_failure or failure
-
     def judge_percent(self) -> None:
         """Judge the share of failed mini-batches: all have been in a lease."""
         self.abort_if(self._budgets.judge_percent(self.tally.planned))
 
     def abort_if(self, why: str | None) -> None:
-        """End the job as failed if there is a reason: the script's first error is the cause."""
+        """End the job as failed if there is a reason, with the headline that there is."""
         if why is not None:
-            self.abort(why, self.first_failure)
+            self.abort(why, self.headline)
 
     def abort(self, why: str, failure: Failure | None) -> None:
         """End the job as failed."""

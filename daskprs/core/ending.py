@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
 
 INPUT_HAS_CHANGED = "a file of its input has changed since it began"
 """Why such a job is Failed."""
+KINDS_NAMED = 5
 
 
 class JobStatus(StrEnum):
@@ -22,6 +25,40 @@ class JobStatus(StrEnum):
     CANCELED = "Canceled"
 
 
+@dataclass(slots=True)
+class Kinds:
+    """Errors by their class, with the first of them."""
+
+    first: Failure | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, failure: Failure | None) -> None:
+        """Count an error."""
+        if failure is not None:
+            self.first = self.first or failure
+            self.counts[failure.kind] += 1
+
+    def __str__(self) -> str:
+        """Return the counts, the most frequent class first."""
+        named = self.counts.most_common(KINDS_NAMED)
+        words = [f"{count:,} × {kind}" for kind, count in named]
+        rest = self.counts.total() - sum(count for _, count in named)
+        return ", ".join([*words, f"{rest:,} of other kinds"] if rest else words)
+
+
+class Errors(NamedTuple):
+    """The errors of a job, by what became of the mini-batches that had them."""
+
+    final: Kinds
+    """One for each mini-batch that was given up: the error of its last attempt."""
+    mended: Kinds
+    """One for each mini-batch that a retry has mended: its first error."""
+    pending: Kinds
+    """One for each mini-batch that waits for another attempt: its first error."""
+    starts: Kinds
+    """One for each process that did not come up."""
+
+
 class Ending(NamedTuple):
     """The status, and why it is not Completed."""
 
@@ -29,7 +66,9 @@ class Ending(NamedTuple):
     reason: str = ""
     """What was exceeded or went wrong."""
     failure: Failure | None = None
-    """The script's own first error, or what a change of the input is."""
+    """The first error among mini-batches that failed in the end, or that of all starts, or what a
+    change of the input is."""
+    errors: Errors | None = None
 
     @property
     def of_changed_input(self) -> bool:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from daskprs.core.actions import Action, LedgerEvent
+    from daskprs.core.ending import Errors
     from daskprs.core.events import Standing
     from daskprs.core.limits import Limits
     from daskprs.core.mini_batch import MiniBatch
@@ -96,9 +97,14 @@ class Ledger:
         self._now_s = 0.0
 
     @property
-    def first_failure(self) -> Failure | None:
-        """The first error of the script, whether a later attempt went well or not."""
-        return self._accounts.first_failure
+    def headline(self) -> Failure | None:
+        """The first error of a mini-batch that was given up, or of a start if none went well."""
+        return self._accounts.headline
+
+    @property
+    def errors(self) -> Errors:
+        """The errors of the job, by what became of the mini-batches that had them."""
+        return self._accounts.errors
 
     @property
     def work_s(self) -> float:
@@ -171,7 +177,7 @@ class Ledger:
         places = self._usable.places(flight.slot, returned.process)
         init_failure = self._init.hear(returned, flight.slot)
         self._staff.hear(returned, flight.slot)
-        self._accounts.hear_of(init_failure)
+        self._accounts.not_started(init_failure)
         self._settling.settle(returned, flight, places, self._now_s)
         if returned.death is not None and not self._accounts.over:
             self._settling.bury(returned.death, flight, places, self._now_s)
@@ -240,7 +246,7 @@ class Ledger:
         accounts, init = self._accounts, self._init
         hopeless = init.verdict(self._patience.elapsed_s)
         if hopeless is not None:
-            accounts.abort(hopeless, accounts.first_failure or init.last)
+            accounts.abort(hopeless, init.last)
         self._leasing.feed(self._now_s)
         self._leasing.withdraw()
         if not self._flights and not accounts.over:

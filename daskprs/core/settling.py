@@ -94,6 +94,7 @@ class Settling:
             or any(outcomes.column("empty"))
             or any(map(gt, totals, succeeded))
             or any(entry.failed_on for entry in known if entry)  # that it works here tells much
+            or self._accounts.has_failed(indexes)
         ):
             return False
         done = [entries.pop(index).mini_batch for index in indexes]

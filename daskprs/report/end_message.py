@@ -8,7 +8,9 @@ from daskprs.core.ending import JobStatus
 from daskprs.report.words import duration
 
 if TYPE_CHECKING:
+    from daskprs.core.ending import Errors
     from daskprs.core.events import Counts, JobEnded, Standing
+    from daskprs.core.outcomes import Failure
     from daskprs.job_folder import JobFolder
 
 
@@ -16,8 +18,11 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
     """Return the text of ``job_result.txt`` and of the errors that carry a result."""
     ending, standing = ended.ending, ended.standing
     lines = []
+    errors = ending.errors
     if ending.failure is not None:
         lines.append(str(ending.failure))
+    if errors is not None and errors.final.counts.total() > 1:
+        lines.append(f"Errors of the mini-batches that failed: {errors.final}.")
     if ending.reason:
         lines.append(f"The job is {ending.status}: {ending.reason.rstrip('.')}.")
     else:
@@ -26,6 +31,8 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         f"Mini-batches: {_of(_all(standing))}. Items: {_of(standing.items)}. "
         f"Time: {duration(ended.elapsed_s)}."
     )
+    if errors is not None:
+        lines += _others(errors, ending.failure)
     if ended.output:
         of_before = "" if ending.status is JobStatus.COMPLETED else " of an earlier run, unchanged"
         lines.append(f"Output{of_before}: {ended.output}")
@@ -49,6 +56,20 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
             )
         lines.append(f"Nothing was published. {to_go_on}: {ended.go_on_by}")
     return "\n".join(lines)
+
+
+def _others(errors: Errors, headline: Failure | None) -> list[str]:
+    """Return a line for each kind of errors that did not fail a mini-batch."""
+    titles = {
+        "Waiting for another attempt": errors.pending,
+        "Mended by a retry": errors.mended,
+        "Processes that did not come up": errors.starts,
+    }
+    return [
+        f"{title}: {kinds}; first: {str(kinds.first).splitlines()[0]}"
+        for title, kinds in titles.items()
+        if kinds.first is not None and kinds.first != headline
+    ]
 
 
 def _all(standing: Standing) -> Counts:

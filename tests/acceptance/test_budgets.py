@@ -141,6 +141,39 @@ def test_a_failed_attempt_is_tried_again(tmp_path: Path) -> None:
     assert list(seven["Picked Count"]) == [1, 2, 3]
 
 
+def test_the_message_begins_with_an_error_that_no_retry_has_mended(tmp_path: Path) -> None:
+    """The error of the first mini-batch comes first and is mended; others come to stay."""
+
+    def sometimes(mini_batch: pd.DataFrame) -> list[int]:
+        number = int(mini_batch["number"].iloc[0])
+        tried = tmp_path / "tried"
+        if number == 0 and not tried.exists():
+            tried.touch()
+            msg = "reset by peer"
+            raise ConnectionError(msg)
+        if number in (5, 6):
+            msg = f"no {number}"
+            raise KeyError(msg)
+        if number == 7:
+            raise TypeError
+        return [number]
+
+    with pytest.raises(ParallelRunFailed, match=r"^KeyError: 'no [56]'\n") as caught:
+        run(
+            sometimes,
+            tmp_path,
+            process_count_per_node=1,
+            run_max_try=2,
+            allowed_failed_count=-1,
+            allowed_failed_percent=10,
+        )
+    lines = str(caught.value).splitlines()
+    assert lines[1] == "Errors of the mini-batches that failed: 2 × KeyError, 1 × TypeError."
+    assert lines[2].startswith("The job is Failed: 3 of 20 mini-batches failed")
+    assert "Mended by a retry: 1 × ConnectionError; first: ConnectionError: reset by peer" in lines
+    assert (tmp_path / "job" / "logs" / "job_result.txt").read_text().splitlines() == lines
+
+
 def test_every_init_that_fails_ends_the_job_soon(tmp_path: Path) -> None:
     """Processes that started later repeat the error, so six starts are too many."""
     script = tmp_path / "script.py"

@@ -57,20 +57,78 @@ def test_a_failed_attempt_is_followed_by_another_until_the_tries_are_spent(desk:
 def test_what_no_retry_can_mend_is_given_up_at_once(desk: Any) -> None:
     """A failure that says so is final, whatever tries are left."""
     it = desk(1)
-    broken = SimpleNamespace(retryable=False)
+    broken = Failure("LoadError", "cut short", retryable=False)
     it.fail(next(iter(it.leases)), failure=broken)
     assert it.given_up == [0]
 
 
-def test_a_success_after_a_failure_is_committed_and_the_first_error_remembered(desk: Any) -> None:
-    """The first error of the script is known even of a job that completes."""
+def test_a_success_after_a_failure_is_committed_and_counts_as_mended(desk: Any) -> None:
+    """The error is known even of a job that completes."""
     it = desk(1)
     slot = next(iter(it.leases))
     it.fail(slot)
     it.do(slot)
     assert it.committed == [0]
     assert it.finished
-    assert it.ledger.first_failure.message == "boom"
+    assert it.ledger.headline is None
+    assert str(it.ledger.errors.mended) == "1 × ValueError"
+    assert it.ledger.errors.mended.first.message == "boom"
+
+
+def test_the_headline_is_of_a_mini_batch_that_failed_in_the_end(desk: Any) -> None:
+    """Not the error that came first, nor that of a process that did not come up."""
+    it = desk(3, run_max_try=2, allowed_failed_count=0)
+    slot = next(iter(it.leases))
+    it.fail_init(slot)
+    it.fail(slot, failure=Failure("ConnectionError", "reset"))
+    assert it.ledger.headline is None
+    it.do(slot)
+    it.fail(slot, failure=Failure("KeyError", "'name'"))
+    assert str(it.ledger.errors.pending) == "1 × KeyError"
+    it.fail(slot, failure=Failure("IndexError", "7"))
+    assert it.abort.failure == Failure("IndexError", "7")
+    errors = it.ledger.errors
+    assert [str(kinds) for kinds in errors] == [
+        "1 × IndexError",
+        "1 × ConnectionError",
+        "",
+        "1 × ValueError",
+    ]
+
+
+def test_a_job_that_fails_for_another_reason_has_no_headline(desk: Any) -> None:
+    """A retry has mended the only error that there was."""
+    it = desk(3, error_threshold=0)
+    slot = next(iter(it.leases))
+    it.fail(slot)
+    it.do(slot)
+    it.do(slot, succeeded=0)
+    assert it.abort.reason == "1 item failed, more than error_threshold=0"
+    assert it.abort.failure is None
+
+
+def test_starts_are_the_headline_where_no_process_came_up(desk: Any) -> None:
+    """Nothing was settled for too long, and that is why."""
+    it = desk(3, slots=2, progress_update_timeout_s=100.0)
+    it.fail_init(next(iter(it.leases)))
+    it.tick(101.0)
+    assert "progress_update_timeout" in it.abort.reason
+    assert it.abort.failure.message == "boom"
+
+
+def test_a_mini_batch_that_an_innocent_death_took_along_counts_as_mended(desk: Any) -> None:
+    """Neither was charged; the second attempt of one went well, and the other is the killer."""
+    it = desk(20)
+    slot = next(iter(it.leases))
+    it.do(slot, seconds_each=0.01)
+    first, second = it.indexes(slot)[:2]
+    it.die(slot, 0, 1)
+    while first not in it.indexes(slot):
+        it.do(slot)
+    it.do(slot)
+    assert it.ledger.errors.mended.counts.total() == 1
+    assert it.ledger.errors.pending.counts.total() == 1
+    assert second not in it.committed
 
 
 def test_a_retry_comes_before_new_work(desk: Any) -> None:

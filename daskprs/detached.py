@@ -199,7 +199,7 @@ def _check_carried(folder: JobFolder, detachment: Detachment) -> None:
             if carries(client, detachment.task):
                 return
         why = "its cluster does not know it any more"
-    except OSError as error:
+    except (OSError, OptionError) as error:
         why = f"its cluster cannot be reached ({error})"
     if _ended(folder, detachment) is None:
         msg = (

@@ -75,6 +75,10 @@ class Job:
         return end.told()
 
     def _prepare_and_run(self) -> JobEnd:
+        if isinstance(self._call.client, str):
+            from daskprs.cluster.connect import check_scheduler
+
+            check_scheduler(self._call.client)
         self._folder.create()
         self._script.look(exclude=(self._folder.path, self._output_dir))
         with ExitStack() as stack:

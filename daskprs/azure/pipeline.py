@@ -139,6 +139,10 @@ def run_with(
     pipeline = read_pipeline(path, folder, given)
     if any(isinstance(step.work, Command) for step in pipeline.steps.values()):
         refuse_no_shell()
+    if given.client is not None:
+        from daskprs.cluster.connect import check_scheduler
+
+        check_scheduler(given.client)
     again = {"accept_changes": list(accept_changes)} if accept_changes else {}
     run = PipelineRun(pipeline, folder, show, resume=resume, again=again, surface=surface)
     return run.run()

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dask
-from distributed import Client, LocalCluster, default_client, get_worker, rejoin, secede
+from dask.utils import parse_timedelta
+from distributed import (
+    Client,
+    LocalCluster,
+    Security,
+    default_client,
+    get_worker,
+    rejoin,
+    secede,
+)
+from distributed.comm import connect
+from distributed.core import send_recv
+
+from daskprs.errors import Option, OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +46,9 @@ QUIET = {
     # kilobyte for each mini-batch.
     "distributed.admin.low-level-log-length": 10,
 }
+
+CONNECT_PART = 0.9
+"""The part of the timeout after which Dask says why it cannot connect."""
 
 
 class Settings:
@@ -65,6 +83,64 @@ class Settings:
 _QUIET = Settings(QUIET)
 
 
+def check_scheduler(address: str) -> None:
+    """Refuse an address at which no Dask scheduler answers within Dask's connect timeout.
+
+    A client that cannot connect waits for its own end when Python does. So the scheduler is asked
+    for its identity first, over a connection without a client.
+
+    Raises
+    ------
+    OptionError
+        With the reason.
+
+    """
+    if dask.config.get("distributed.client.security-loader", None):
+        return  # only a client knows how to log in there
+    timeout_s = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    answer: Future[str] = Future()
+    asked = threading.Thread(
+        target=lambda: asyncio.run(_ask(address, timeout_s, answer)),
+        name="daskprs-connect",
+        daemon=True,  # Ctrl-C does not wait for it, nor for a name server
+    )
+    asked.start()
+    try:
+        kind = answer.result()
+    except TimeoutError:
+        why = f"there was no answer within {timeout_s:g} s"
+    except Exception as error:  # noqa: BLE001 - whatever addresses, networks and TLS raise
+        because = "" if error.__cause__ is None else f" ({error.__cause__})"
+        why = f"{str(error) or type(error).__name__}{because}"
+    else:
+        if kind == "Scheduler":
+            return
+        why = f"a {kind} answers there"
+    raise OptionError(
+        Option("client", address),
+        f": no Dask scheduler can be reached: {why.rstrip('.')}. Give the address that the "
+        "scheduler prints when it starts, such as tcp://host:8786.",
+    )
+
+
+async def _ask(address: str, timeout_s: float, answer: Future[str]) -> None:
+    """Set the answer to the kind of server at an address, or to the error."""
+    try:
+        answer.set_result(await asyncio.wait_for(_kind(address, timeout_s), timeout_s))
+    except Exception as error:  # noqa: BLE001 - raised again by the thread that asks
+        answer.set_exception(error)
+
+
+async def _kind(address: str, timeout_s: float) -> str:
+    arguments: dict[str, Any] = Security().get_connection_args("client")
+    comm = await connect(address, timeout=CONNECT_PART * timeout_s, **arguments)
+    try:
+        identity = await send_recv(comm, op="identity")
+    finally:
+        comm.abort()
+    return str(identity["type"])
+
+
 @contextmanager
 def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
     """Yield a client; what was started here is closed again.
@@ -77,8 +153,14 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
     threads
         How many threads the in-process cluster declares.
 
+    Raises
+    ------
+    OptionError
+        When no scheduler answers at the address.
+
     """
     if isinstance(client, str):
+        check_scheduler(client)
         with Client(client, set_as_default=False) as own:
             yield own
     elif client is not None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import subprocess
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import dask
 import pandas as pd
 import pytest
+from by_hand import ByHand
 from distributed import Client, LocalCluster
 
 import daskprs
 from daskprs.agent.site import Mark, Origin
-from daskprs.cluster.connect import IN_PROCESS, QUIET, connected
+from daskprs.cluster.connect import IN_PROCESS, QUIET, check_scheduler, connected
 from daskprs.cluster.session import Session
 from daskprs.core.limits import Limits
-from daskprs.errors import DaskprsError
+from daskprs.errors import DaskprsError, OptionError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,3 +78,68 @@ def test_a_client_of_the_running_event_loop_is_refused_and_works_from_a_thread(
             return await asyncio.to_thread(call, client)
 
     pd.testing.assert_frame_equal(asyncio.run(work()), rows)
+
+
+IN_TIME_S = 60.0
+
+
+@pytest.mark.parametrize("command", ["run", "submit"])
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("localhost", "missing port number in address 'localhost'"),
+        ("127.0.0.1", "missing port number in address '127.0.0.1'"),
+        ("foo://x:1", "unknown address scheme 'foo'"),
+        ("tcp://127.0.0.1:1", "Timed out trying to connect to tcp://127.0.0.1:1"),
+    ],
+)
+def test_an_address_without_a_scheduler_is_refused_before_anything_starts(
+    tmp_path: Path, command: str, address: str, why: str
+) -> None:
+    """The process ends by itself with 2, and leaves no job folder."""
+    (tmp_path / "script.py").write_text("def run(mini_batch):\n    return mini_batch\n")
+    (tmp_path / "table.csv").write_text("a\n1\n")
+    words = ("script.py", "table.csv", "--client", address)
+    done = subprocess.run(
+        [sys.executable, "-m", "daskprs", command, *words],
+        cwd=tmp_path,
+        env={**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "2s"},
+        capture_output=True,
+        text=True,
+        timeout=IN_TIME_S,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert f"--client {address}: no Dask scheduler can be reached: {why}" in done.stderr
+    assert "Give the address that the scheduler prints" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["script.py", "table.csv"]
+
+
+def test_a_server_that_never_answers_is_refused_within_the_timeout() -> None:
+    """The port is another program's: it takes the connection, and says nothing."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        pytest.raises(OptionError, match="there was no answer within 1 s"),
+    ):
+        check_scheduler(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
+
+
+def test_the_address_of_a_worker_is_none_of_a_scheduler(tmp_path: Path) -> None:
+    """Both are in the log of a cluster, and are mixed up easily."""
+    (tmp_path / "file").touch()
+    cluster = ByHand(tmp_path)
+    try:
+        cluster.worker()
+        with Client(cluster.address, set_as_default=False) as client:
+            client.wait_for_workers(1, timeout=60)
+            (worker,) = client.scheduler_info()["workers"]
+        check_scheduler(cluster.address)
+        with pytest.raises(OptionError, match=f"client='{worker}': .*: a Worker answers there"):
+            daskprs.parallel_run(
+                [tmp_path / "file"], lambda files: files, client=worker, job_dir=tmp_path / "job"
+            )
+        assert not (tmp_path / "job").exists()
+    finally:
+        cluster.close()

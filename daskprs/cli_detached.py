@@ -7,6 +7,10 @@ import click
 from daskprs.cli_ends import every_end, show
 from daskprs.cli_options import CONTEXT
 from daskprs.job_folder import JobFolder
+from daskprs.regular_files import open_regular
+
+PIECE_BYTES = 64 << 20
+"""Bytes of the driver's output that are shown at a time."""
 
 
 @click.command("attach", context_settings=CONTEXT)
@@ -47,10 +51,10 @@ class Tail:
     def go_on(self) -> None:
         """Show what is new."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 file.seek(self._at)
-                new = file.read()
+                while new := file.read(PIECE_BYTES):
+                    self._at += len(new)
+                    click.echo(new.decode(errors="replace"), nl=False, err=True)
         except FileNotFoundError:
             return
-        self._at += len(new)
-        click.echo(new.decode(errors="replace"), nl=False, err=True)

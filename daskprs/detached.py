@@ -22,6 +22,7 @@ from daskprs.errors import (
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import has_begun, held, holder, latest_epoch
 from daskprs.kept_call import keep_call, refuse_objects
+from daskprs.regular_files import read_regular
 from daskprs.result import RUNNING, ParallelRunResult
 from daskprs.status import state_of
 
@@ -212,7 +213,7 @@ def _check_carried(folder: JobFolder, detachment: Detachment) -> None:
 def _told(result: ParallelRunResult, folder: JobFolder) -> ParallelRunResult:
     if result.status == JobStatus.COMPLETED:
         return result
-    message = folder.job_result.read_text()
+    message = read_regular(folder.job_result).decode(errors="replace")
     kind = ParallelRunCanceled if result.status == JobStatus.CANCELED else ParallelRunFailed
     raise kind(message, result)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import JobFolderError
 from daskprs.job_folder import whole_file
+from daskprs.regular_files import read_json
 
 if TYPE_CHECKING:
     from daskprs.job_folder import JobFolder
@@ -40,7 +41,10 @@ class Detachment(NamedTuple):
 
         """
         try:
-            return cls(**json.loads(folder.detached.read_bytes()))
+            return cls(**read_json(folder.detached))
         except FileNotFoundError:
             msg = f"no detached job was submitted in {folder}: it has no {folder.detached.name}."
             raise JobFolderError(msg) from None
+        except (OSError, ValueError, TypeError) as error:
+            msg = f"{folder.detached} cannot be read: {error}. Submit the job again."
+            raise JobFolderError(msg) from error

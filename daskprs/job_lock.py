@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import socket
 import time
 from contextlib import contextmanager, suppress
@@ -12,13 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError, JobFolderLocked
+from daskprs.regular_files import opened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from daskprs.job_folder import JobFolder
 
 HOLDER_BYTES = 4096
+MOST_EPOCHS = 999_999
+"""The highest number of an epoch; the name of a file with a higher one is none of ours."""
+_NUMBERED = re.compile(r"([a-z]+)\.([1-9][0-9]{0,5})")
 LOOKED_AT, LOOKED_AT_S = 5, 0.01
 
 
@@ -39,6 +44,7 @@ def locked(folder: JobFolder) -> Iterator[int]:
     with held(folder.lock, f"the job folder {folder}"):
         number = latest_epoch(folder) + 1
         while True:
+            _refuse_more_epochs(folder, number)
             try:
                 folder.epoch(number).touch(exist_ok=False)
                 break
@@ -52,15 +58,48 @@ def latest_epoch(folder: JobFolder) -> int:
 
     The files of an epoch count, too: the file that claims the epoch may have been removed.
     """
-    files = (folder.epoch(0), folder.journal(0), folder.spools(0), folder.typed_spools(0))
-    suffixes = [path.suffix[1:] for file in files for path in folder.path.glob(f"{file.stem}.*")]
-    return max((int(suffix) for suffix in suffixes if suffix.isdecimal()), default=0)
+    files = (folder.epoch, folder.journal, folder.spools, folder.typed_spools)
+    return max((epoch for path_of in files for epoch in epochs_of(folder, path_of)), default=0)
+
+
+def begun_epochs(folder: JobFolder) -> list[int]:
+    """Return the numbers of the epochs that have a journal, in order."""
+    return epochs_of(folder, folder.journal)
+
+
+def epochs_of(folder: JobFolder, path_of: Callable[[int], Path]) -> list[int]:
+    """Return the epochs, in order, for which the job folder has an entry of this kind.
+
+    Parameters
+    ----------
+    folder
+        The job folder.
+    path_of
+        Gives the path of the entry of an epoch.
+
+    """
+    stem = path_of(0).stem
+    try:
+        with os.scandir(folder.path) as entries:
+            found = [_NUMBERED.fullmatch(entry.name) for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(one[2]) for one in found if one is not None and one[1] == stem)
+
+
+def _refuse_more_epochs(folder: JobFolder, number: int) -> None:
+    if number > MOST_EPOCHS:
+        msg = (
+            f"{folder.epoch(MOST_EPOCHS)}: it is the last epoch that a job folder may have. Remove "
+            "it if no driver has made it, or use another job_dir."
+        )
+        raise JobFolderError(msg)
 
 
 def holder(folder: JobFolder) -> str | None:
     """Return who is at work in a job folder; None: nobody is."""
     try:
-        fd = os.open(folder.lock, os.O_RDONLY | os.O_CLOEXEC)
+        fd = opened(folder.lock, os.O_RDONLY)
     except OSError:
         return None
     try:
@@ -78,7 +117,7 @@ def has_begun(folder: JobFolder) -> bool:
     An epoch without a journal is that of a driver that was refused before it began: what it was
     refused for can be put right, and the folder used as if it were new.
     """
-    return any(folder.journal(n).exists() for n in range(1, latest_epoch(folder) + 1))
+    return bool(begun_epochs(folder))
 
 
 @contextmanager
@@ -107,7 +146,7 @@ def claimed(path: Path, what: str) -> Iterator[None]:
 def _lock(path: Path, what: str) -> int:
     while True:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = opened(path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             msg = f"{what} cannot be locked: {error}. Use a folder that you can write to."
             raise JobFolderError(msg) from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.errors import JobFolderError, Option
 from daskprs.inputs.input_file import is_url
 from daskprs.job_folder import whole_file
+from daskprs.regular_files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from daskprs.options import RunOptions
 
 FORM = 1
+MOST_BYTES = 1 << 30
+"""Upper bound for the size of a kept call: it may name millions of files."""
 OF_ONE_RUN = {"resume", "accept_changes", "overwrite", "progress", "source_directory"}
 """Options that a later run does not take over; the last one stands beside the script."""
 
@@ -81,14 +84,14 @@ def read_call(folder: JobFolder) -> dict[str, Any]:
 
     """
     try:
-        call: dict[str, Any] = json.loads(folder.call.read_bytes())
+        call: dict[str, Any] = read_json(folder.call, MOST_BYTES)
     except FileNotFoundError:
         msg = f"there is no job in {folder}: it has no {folder.call.name}."
         raise JobFolderError(msg) from None
     except (OSError, ValueError) as error:
         msg = f"{folder.call} cannot be read: {error}"
         raise JobFolderError(msg) from error
-    if call.get("form") != FORM:
+    if not isinstance(call, dict) or call.get("form") != FORM:
         msg = f"{folder.call} was written by another version of daskprs. Use that version."
         raise JobFolderError(msg)
     return call

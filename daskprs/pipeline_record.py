@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError
 from daskprs.job_folder import whole_file
+from daskprs.regular_files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,13 +28,22 @@ def read_record(folder: PipelineFolder) -> Steps | None:
 
     """
     try:
-        steps: Steps = json.loads(folder.record.read_bytes())["steps"]
+        steps: Steps = read_json(folder.record)["steps"]
+        _check(steps)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, LookupError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         msg = f"{folder.record} cannot be read: {error}"
         raise JobFolderError(msg) from error
     return steps
+
+
+def _check(steps: Steps) -> None:
+    """Refuse steps without a status."""
+    for name, step in steps.items():
+        if not isinstance(step["status"], str):
+            msg = f"the step {name!r} has no status"
+            raise TypeError(msg)
 
 
 def write_record(folder: PipelineFolder, name: str, steps: Mapping[str, Any]) -> None:

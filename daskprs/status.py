@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
-from daskprs.errors import JobFolderError
+from daskprs.errors import JobFolderError, JournalError
 from daskprs.job_lock import has_begun, holder, latest_epoch
 from daskprs.output.history import History
 from daskprs.result import RUNNING, ParallelRunResult
@@ -62,7 +62,7 @@ def state_of(folder: JobFolder) -> JobState:
     history = History(folder)
     result = None
     if who is None and history.ended is not None:
-        result = ParallelRunResult.of(history.ended)
+        result = _result(folder, history.ended)
     published = [one.target for one in history.publications if one.target.exists()]
     return JobState(
         _status(who, history, result),
@@ -72,6 +72,25 @@ def state_of(folder: JobFolder) -> JobState:
         published[-1] if published else None,
         result,
     )
+
+
+def _result(folder: JobFolder, record: dict[str, Any]) -> ParallelRunResult:
+    """Return the result that a journal records.
+
+    Raises
+    ------
+    JournalError
+        When the record is none that daskprs writes.
+
+    """
+    try:
+        return ParallelRunResult.of(record)
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        msg = (
+            f"{folder.journal(latest_epoch(folder))}: the result in it is none that daskprs "
+            "writes. Restore the journal, or use another job_dir."
+        )
+        raise JournalError(msg) from error
 
 
 def _status(who: str | None, history: History, result: ParallelRunResult | None) -> str:

@@ -14,7 +14,15 @@ import pytest
 
 from daskprs.errors import JobFolderError, JobFolderLocked
 from daskprs.job_folder import JobFolder, default_path, whole_file
-from daskprs.job_lock import claimed, has_begun, held, latest_epoch, locked
+from daskprs.job_lock import (
+    MOST_EPOCHS,
+    begun_epochs,
+    claimed,
+    has_begun,
+    held,
+    latest_epoch,
+    locked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,7 +173,7 @@ def test_a_folder_that_cannot_be_locked_is_refused(tmp_path: Path) -> None:
     """As if it were read-only: here a folder is in the place of the lock."""
     folder = JobFolder(tmp_path)
     folder.lock.mkdir()
-    with pytest.raises(JobFolderError, match=r"cannot be locked: .*directory"), locked(folder):
+    with pytest.raises(JobFolderError, match="lock: it is a folder"), locked(folder):
         pass
 
 
@@ -204,3 +212,25 @@ def test_a_job_folder_is_named_after_what_people_call_the_script(script: str, na
     """With its time and its number after that, and nothing that a shell would mind."""
     path = default_path(script, "1a2b")
     assert re.fullmatch(rf"daskprs-jobs/{name}-\d{{8}}-\d{{6}}-1a2b", str(path))
+
+
+def test_the_name_of_a_file_cannot_make_a_look_at_the_epochs_long(tmp_path: Path) -> None:
+    """Numbers that no driver has come to are none, whatever they are beside."""
+    folder = JobFolder(tmp_path)
+    for name in ("epoch.999999999999", "journal.999999999999", "epoch.²", "epoch.007", "epoch.0"):
+        (tmp_path / name).touch()
+    assert (latest_epoch(folder), has_begun(folder)) == (0, False)
+    with locked(folder) as epoch:
+        assert epoch == 1
+    folder.journal(1).touch()
+    assert begun_epochs(folder) == [1]
+
+
+def test_a_folder_whose_epochs_are_used_up_is_refused(tmp_path: Path) -> None:
+    """The message names the file with the highest number."""
+    (tmp_path / f"epoch.{MOST_EPOCHS}").touch()
+    with (
+        pytest.raises(JobFolderError, match=rf"epoch\.{MOST_EPOCHS}: .*Remove it"),
+        locked(JobFolder(tmp_path)),
+    ):
+        pass

@@ -14,7 +14,7 @@ import daskprs
 ROOT = Path(daskprs.__file__).parent
 LAYERS = [
     {"errors", "late_names", "nearest"},
-    {"core", "yaml_files"},
+    {"core", "regular_files", "yaml_files"},
     {"interrupts", "job_folder", "job_lock", "pipeline_folder"},
     {"detachment", "pipeline_record", "row_labels"},
     {"inputs", "output"},

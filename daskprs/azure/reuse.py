@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs import __version__
 from daskprs.agent.side_inputs import side_inputs_of, version_of
+from daskprs.errors import JobFolderError
 from daskprs.job_folder import whole_file
 from daskprs.output.remote import is_remote
+from daskprs.regular_files import read_json
 from daskprs.result import ParallelRunResult
 
 if TYPE_CHECKING:
@@ -76,8 +78,8 @@ class Results:
     def find(self, key: str) -> Kept | None:
         """Return a result whose outputs are there as they were left; None otherwise."""
         try:
-            kept = json.loads(self._file(key).read_bytes())
-        except (OSError, ValueError):
+            kept = read_json(self._file(key))
+        except (OSError, ValueError, JobFolderError):
             return None
         if kept.get("form") != FORM:
             return None

@@ -18,9 +18,10 @@ from distributed import Reschedule, fire_and_forget, get_worker, secede
 from distributed.core import Status
 
 from daskprs.core.return_code import signal_of
-from daskprs.errors import DaskprsError
+from daskprs.errors import DaskprsError, JobFolderError
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import holder
+from daskprs.regular_files import append_regular, read_regular
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
@@ -46,7 +47,7 @@ def carry(job_dir: str, task: str) -> int:
         code = _drive(folder, worker, task)
         if code in ENDS:
             return code
-        with folder.driver_output.open("a") as output:
+        with append_regular(folder.driver_output) as output:
             output.write(
                 f"daskprs: the driver ended with {code}{signal_of(code)}. It is started again.\n"
             )
@@ -66,15 +67,15 @@ def carries(client: Client, task: str) -> bool:
 
 def who_sees(client: Client, folder: JobFolder) -> list[str]:
     """Return the addresses of the workers that see the job folder."""
-    path, identity = str(folder.detached), folder.detached.read_bytes()
+    path, identity = str(folder.detached), read_regular(folder.detached)
     seen = client.run(_sees, path, identity)
     return [worker for worker, sees in seen.items() if sees]
 
 
 def _sees(path: str, content: bytes) -> bool:
     try:
-        return Path(path).read_bytes() == content
-    except OSError:
+        return read_regular(Path(path)) == content
+    except (OSError, JobFolderError):
         return False
 
 
@@ -85,7 +86,7 @@ def _knows(task: str, dask_scheduler: object = None) -> bool:
 def _drive(folder: JobFolder, worker: Worker, task: str) -> int:
     """Run one driver; it ends with this worker, and with the task."""
     folder.driver_output.parent.mkdir(parents=True, exist_ok=True)
-    with folder.driver_output.open("ab") as output:
+    with append_regular(folder.driver_output) as output:
         # It asks the kernel to be killed with the thread that started it: this one, which stays.
         driver = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "daskprs.carried", str(folder), str(os.getpid())],

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs.job_folder import whole_file
-from daskprs.job_lock import latest_epoch
+from daskprs.job_lock import begun_epochs
 from daskprs.output.attempt_record import Attempt, Item
 from daskprs.output.journal import lines, whole_line
+from daskprs.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -87,7 +88,7 @@ def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
         file = stack.enter_context(whole_file(folder.failed))
         writer = stack.enter_context(pq.ParquetWriter(file, SCHEMA))
         journals = {
-            epoch: stack.enter_context(folder.journal(epoch).open("rb"))
+            epoch: stack.enter_context(open_regular(folder.journal(epoch)))
             for epoch in {line.epoch for found in told.values() for line in found}
         }
         rows = (_row(index, told[failed[index]], journals) for index in sorted(failed))
@@ -98,8 +99,8 @@ def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
 def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_Line]]:
     """Return where the attempts at each mini-batch that failed are told of."""
     found: dict[str, list[_Line]] = {identity: [] for identity in failed}
-    for epoch in range(1, latest_epoch(folder) + 1):
-        for offset, body in lines(folder.journal(epoch)) if folder.journal(epoch).exists() else ():
+    for epoch in begun_epochs(folder):
+        for offset, body in lines(folder.journal(epoch)):
             if body.startswith(KINDS):
                 _, identity, *_ = json.loads(body)
                 if identity in found:

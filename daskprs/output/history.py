@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from daskprs.errors import JournalError
-from daskprs.job_lock import latest_epoch
+from daskprs.job_lock import begun_epochs
 from daskprs.output.commits import Commits, CommitTable, Regions
-from daskprs.output.journal import VERSION, records
+from daskprs.output.journal import VERSION, no_record, records
 from daskprs.output.renumbering import Renumbering
 
 if TYPE_CHECKING:
@@ -63,10 +63,8 @@ class History:
         """The number that each commit had when it was made."""
         self._numbered: list[tuple[int, Numbers]] = []
         """Epochs that began with another plan, and the numbers of all commits before that."""
-        for epoch in range(1, latest_epoch(folder) + 1):
-            journal = folder.journal(epoch)
-            if journal.exists():
-                self._read(journal, epoch)
+        for epoch in begun_epochs(folder):
+            self._read(folder.journal(epoch), epoch)
 
     def standing(self, at_the_end_of: int | None = None) -> Numbers:
         """Return the rows of the commits that count, one for each mini-batch, in input order.
@@ -129,25 +127,31 @@ class History:
 
     def _read(self, journal: Path, epoch: int) -> None:
         self.ended, self.is_done = None, False
-        for record in records(journal):
-            match record:
-                case ["commits", *columns]:
-                    self._commit(_commits(*columns), epoch)
-                case ["given up", str(identity), int(index), _, {"items": int(items)}]:
-                    self.given_up[index] = GivenUp(identity, items)
-                case ["complete", *_]:
-                    self._complete.add(epoch)
-                    output = self._fingerprints[epoch].get("output", {})
-                    self.is_done = not output.get("text")
-                    self._bear(borne=True)
-                case ["publishing", str(target), *numbers]:
-                    self.publications.append(Publication(epoch, Path(target), *numbers))
-                case ["published", _]:
-                    self.is_done = True
-                case ["ended", dict(ended)]:
-                    self.ended = ended
-                case _:
-                    self._read_beginning(record, journal, epoch)
+        for number, record in enumerate(records(journal), 1):
+            try:
+                self._take(record, journal, epoch)
+            except (TypeError, ValueError, LookupError, OverflowError, AttributeError) as error:
+                raise no_record(journal, number) from error
+
+    def _take(self, record: list[Any], journal: Path, epoch: int) -> None:
+        match record:
+            case ["commits", *columns]:
+                self._commit(_commits(*columns), epoch)
+            case ["given up", str(identity), int(index), _, {"items": int(items)}]:
+                self.given_up[index] = GivenUp(identity, items)
+            case ["complete", *_]:
+                self._complete.add(epoch)
+                output = self._fingerprints[epoch].get("output", {})
+                self.is_done = not output.get("text")
+                self._bear(borne=True)
+            case ["publishing", str(target), *numbers]:
+                self.publications.append(Publication(epoch, Path(target), *numbers))
+            case ["published", _]:
+                self.is_done = True
+            case ["ended", dict(ended)]:
+                self.ended = ended
+            case _:
+                self._read_beginning(record, journal, epoch)
 
     def _read_beginning(self, record: list[Any], journal: Path, epoch: int) -> None:
         """Take what an epoch begins with."""

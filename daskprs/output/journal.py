@@ -26,14 +26,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
+
+from daskprs.errors import JournalError
+from daskprs.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 VERSION = 2
+PIECE_BYTES = 1 << 20
+MOST_LINE_BYTES = 1 << 30
+"""The longest lines name every mini-batch of a plan: a hundred million of them fit."""
+_BEGINNING = re.compile(rb"[0-9a-f]{8} ")
 _dumps = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
 
@@ -87,20 +95,59 @@ def write_at(fd: int, piece: memoryview, offset: int) -> None:
 
 
 def records(path: Path) -> Iterator[list[Any]]:
-    """Yield the records of a journal, up to the first line that is not whole."""
-    return (json.loads(body) for _, body in lines(path))
+    """Yield the records of a journal, up to the first line that is not whole.
+
+    Raises
+    ------
+    JobFolderError
+        When the journal is not a regular file.
+    JournalError
+        When a whole line holds none of our records.
+
+    """
+    for number, (_, body) in enumerate(lines(path), 1):
+        try:
+            record: list[Any] = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise no_record(path, number) from error
+        yield record
+
+
+def no_record(path: Path, number: int) -> JournalError:
+    """Return the error of a line that is whole and holds none of our records."""
+    msg = (
+        f"{path}: line {number} holds no record that daskprs writes. Restore the journal, or use "
+        "another job_dir."
+    )
+    return JournalError(msg)
 
 
 def lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the place and the JSON of each line, up to the first one that is not whole."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         at = 0
-        for line in file:
+        while line := _line(file):
             body = whole_line(line)
             if body is None:
                 return
             yield at, body
             at += len(line)
+
+
+def _line(file: IO[bytes]) -> bytes:
+    """Return the next line, or as much of it as shows that it is not whole.
+
+    A file that a disk has filled with zeros may have no line feed for gigabytes.
+    """
+    line = piece = file.readline(PIECE_BYTES)
+    if piece.endswith(b"\n") or not _BEGINNING.match(piece):
+        return line
+    pieces, left = [piece], MOST_LINE_BYTES
+    while piece and b"\0" not in piece and not piece.endswith(b"\n") and left > 0:
+        piece = file.readline(PIECE_BYTES)
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
 
 
 def whole_line(line: bytes) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from daskprs.errors import JournalError, ReturnTypeError
-from daskprs.job_lock import latest_epoch
+from daskprs.job_lock import epochs_of
 from daskprs.output.commits import Region, each
 from daskprs.output.history import History
 from daskprs.output.regions import OpenFiles, holds
@@ -47,8 +47,7 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
         When `run` returned frames for some mini-batches and lists for others.
 
     """
-    epochs = range(1, latest_epoch(folder) + 1)
-    if not any(folder.typed_spools(epoch).exists() for epoch in epochs):
+    if not epochs_of(folder, folder.typed_spools):
         return None
     history = History(folder)
     labels = _labels(folder, history) if not ignore_index else None

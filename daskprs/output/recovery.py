@@ -12,6 +12,7 @@ from daskprs.output.commits import Region, each
 from daskprs.output.fingerprint import check_unchanged
 from daskprs.output.history import History
 from daskprs.output.regions import checksum_of, holds
+from daskprs.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -123,7 +124,7 @@ def _published(history: History, target: Path | None) -> Publication | None:
     likely = [p for p in history.publications if p.target == target and p.size == size]
     if not likely:
         return None
-    with target.open("rb") as file:
+    with open_regular(target) as file:
         _, checksum = checksum_of(file)
     return next((p for p in reversed(likely) if p.checksum == checksum), None)
 
@@ -159,7 +160,7 @@ def _broken(
 
 def _broken_in(spool: Path, regions: Iterable[tuple[int, ...]]) -> list[int]:
     try:
-        with spool.open("rb") as file:
+        with open_regular(spool) as file:
             return [row for row, _, *place in regions if not holds(file, Region(*place))]
     except FileNotFoundError:
         return [row for row, *_ in regions]

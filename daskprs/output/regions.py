@@ -6,6 +6,8 @@ import zlib
 from collections import OrderedDict
 from typing import IO, TYPE_CHECKING
 
+from daskprs.regular_files import open_regular
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -38,7 +40,7 @@ class OpenFiles:
         if file is None:
             if len(self._open) >= MOST_OPEN:
                 self._open.popitem(last=False)[1].close()
-            file = self._open[number] = self._path_of(number).open("rb")
+            file = self._open[number] = open_regular(self._path_of(number))
         self._open.move_to_end(number)
         return file
 

@@ -16,6 +16,7 @@ from daskprs.errors import Option, OutputError
 from daskprs.job_folder import whole_file
 from daskprs.output.output_file import it_exists
 from daskprs.output.regions import checksum_of
+from daskprs.regular_files import read_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,7 +173,7 @@ def _version(info: dict[str, Any] | None) -> str:
 
 def _read(record: Path) -> dict[str, Any]:
     try:
-        written: dict[str, Any] = json.loads(record.read_text())
+        written: dict[str, Any] = read_json(record)
     except (OSError, ValueError):
         return {}
     return written

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from daskprs.job_folder import sync_folder
+from daskprs.job_lock import epochs_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,9 +19,10 @@ def drop_spools(folder: JobFolder, target: Path, last: int) -> str:
     """Remove the spools of all epochs up to one, and return what went wrong: that is no failure."""
     try:
         sync_folder(target.parent)  # else a loss of power could undo the publishing
-        for epoch in range(1, last + 1):
-            with suppress(FileNotFoundError):
-                shutil.rmtree(folder.spools(epoch))
+        for epoch in epochs_of(folder, folder.spools):
+            if epoch <= last:
+                with suppress(FileNotFoundError):
+                    shutil.rmtree(folder.spools(epoch))
     except OSError as error:
         return (
             f"{target} is published. What it was made of is kept in {folder}, since its folder "

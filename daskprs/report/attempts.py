@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.core.events import AttemptFailed, JobStarted, MiniBatchesDone
 from daskprs.core.packed import Packed
-from daskprs.job_lock import latest_epoch
+from daskprs.job_lock import begun_epochs
 from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.stamps import Stamps
@@ -135,7 +135,4 @@ def _quoted(text: str) -> str:
 
 def _last_run(folder: JobFolder) -> int:
     """Return the epoch of the last run; one without a journal was refused before it began."""
-    epoch = latest_epoch(folder)
-    while epoch > 0 and not folder.journal(epoch).exists():
-        epoch -= 1
-    return epoch
+    return max(begun_epochs(folder), default=0)

@@ -7,6 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from daskprs.core.events import Remarked
+from daskprs.errors import JobFolderError
+from daskprs.regular_files import append_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -69,8 +71,8 @@ class Listeners:
         """Write an error to the log folder, and return a sentence about it."""
         name = type(listener).__name__
         log = self._folder.own_error(name)
-        with suppress(OSError):  # a full disk: there is nowhere to write it
+        with suppress(OSError, JobFolderError):  # a full disk: there is nowhere to write it
             log.parent.mkdir(parents=True, exist_ok=True)
-            with log.open("a", encoding="utf-8") as file:
+            with append_regular(log) as file:
                 traceback.print_exception(error, file=file)
         return f"{name} has stopped, the job goes on: {type(error).__name__}: {error}. See {log}"

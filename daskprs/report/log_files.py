@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import JobEnded, Stood
+from daskprs.regular_files import append_regular, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +53,7 @@ class LogFile:
         if not self._opened:
             pieces.insert(0, self._beginning())
             self._opened = True
-        with self.path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+        with append_regular(self.path) as file:
             file.writelines(pieces)
 
     def give_up(self) -> None:
@@ -64,7 +65,7 @@ class LogFile:
         """Return the header of a new file; of an old one, cut the line that a crash left torn."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with self.path.open("rb+") as file:
+            with os.fdopen(opened(self.path, os.O_RDWR), "rb+") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - LONGEST_LINE_BYTES))
                 torn = file.read().rpartition(b"\n")[2]

@@ -13,6 +13,8 @@ from starlette.responses import StreamingResponse
 
 from daskprs.azure.serve.answers import FileAnswer, FilesAnswer
 from daskprs.azure.serve.refusal import not_found
+from daskprs.errors import JobFolderError
+from daskprs.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -109,8 +111,8 @@ async def followed(path: Path, goes_on: Callable[[], bool]) -> AsyncIterator[byt
 
 def _read(path: Path, at: int) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             file.seek(at)
             return file.read(CHUNK_BYTES)
-    except OSError:
+    except (OSError, JobFolderError):
         return b""

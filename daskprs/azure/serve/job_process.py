@@ -10,26 +10,30 @@ import runpy
 import sys
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from daskprs.azure.serve.served_job import LOCK_FD, ServedJob
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 EXIT_CANCELED, EXIT_FAILED = 130, 42
 
 
-def main(folder: str, turn: str, *words: str) -> int:
-    """Run a module with arguments, as ``python -m`` does, and write down its exit code."""
+def main(folder: str, turn: str) -> int:
+    """Run the module of this job, as ``python -m`` does, and write down its exit code."""
     os.set_inheritable(LOCK_FD, False)  # the lock is this process's alone
     os.pwrite(LOCK_FD, str(os.getpid()).encode(), 0)
     os.chdir(folder)
     job = ServedJob.read(Path(folder))
     if job is None or job.turn != int(turn):
         return EXIT_FAILED
-    code = _exit_code(words) if job.is_wanted() else EXIT_CANCELED
+    code = _exit_code(job.words) if job.is_wanted() else EXIT_CANCELED
     job.write_end(code)
     return code
 
 
-def _exit_code(words: tuple[str, ...]) -> int:
+def _exit_code(words: Sequence[str]) -> int:
     sys.argv = list(words)
     try:
         runpy.run_module(words[0], run_name="__main__", alter_sys=True)

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from daskprs.azure.serve.refusal import Refusal, not_found
 from daskprs.azure.serve.served_job import LIVE, QUEUED, Asked, ServedJob, ServedStatus
 from daskprs.azure.serve.tokens import VARIABLE
+from daskprs.errors import JobFolderError
+from daskprs.regular_files import append_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,13 +75,17 @@ class Registry:
         jobs = sorted((job for job in found if job), key=lambda job: job.number)
         for job in sorted(jobs, key=lambda job: (job.asked.created, job.number)):
             self._jobs[job.asked.name] = job
-        for job in jobs:
-            status = job.status().status
-            if status == QUEUED:
-                self._queue.append(job)
-            elif status in LIVE:
-                self._running[job.asked.name] = job
             self._number = max(self._number, job.number)
+        for job in jobs:
+            try:
+                status = job.own_status()
+            except OSError:  # its folder cannot be read: the others go on
+                LOG.exception("the job in %s", job.folder)
+                continue
+            if status is not None and status.status == QUEUED:
+                self._queue.append(job)
+            elif status is not None and status.status in LIVE:
+                self._running[job.asked.name] = job
         self._thread.start()
 
     def close(self) -> None:
@@ -126,13 +132,19 @@ class Registry:
         return job
 
     def status(self, job: ServedJob) -> ServedStatus:
-        """Return how a job is; what has ended is looked at once."""
+        """Return how a job is; what has ended is looked at once.
+
+        A job folder may take long to read, so the lock is not held meanwhile.
+        """
         known = self._ends.get(job.asked.name)
         if known is not None:
             return known
         with self._lock:
-            status = _on_disk(job.status)
-            if status.status not in LIVE:
+            status, turn = _on_disk(job.own_status), job.turn
+        if status is None:
+            status = _on_disk(job.told_status)
+        with self._lock:
+            if status.status not in LIVE and job.turn == turn:
                 self._ends[job.asked.name] = status
         return status
 
@@ -158,7 +170,8 @@ class Registry:
     def cancel(self, job: ServedJob) -> ServedStatus:
         """Have a job end; one that has ended stays as it is."""
         with self._lock:
-            if self.status(job).status in LIVE:
+            status = _on_disk(job.own_status)
+            if status is not None and status.status in LIVE:
                 _on_disk(job.cancel)
                 with suppress(ValueError):
                     self._queue.remove(job)
@@ -173,8 +186,9 @@ class Registry:
             When it waits, runs, or is done.
 
         """
+        ended = self.status(job)  # without the lock
         with self._lock:
-            status = self.status(job).status
+            status = (_on_disk(job.own_status) or ended).status
             if status in LIVE or status == "Completed":
                 told = f"The job is {status}; what failed, was canceled or has died can go on."
                 raise Refusal(409, "CannotResume", told, target="name")
@@ -219,7 +233,7 @@ class Registry:
 
     def _reap(self) -> None:
         self._children = [pid for pid in self._children if not _reaped(pid)]
-        ended = [name for name, job in self._running.items() if not job.is_alive()]
+        ended = [name for name, job in self._running.items() if not _is_alive(job)]
         for name in ended:
             del self._running[name]
 
@@ -230,10 +244,19 @@ class Registry:
 
     def _give_up(self, job: ServedJob, error: Exception) -> None:
         """Have a job failed that cannot be started, with the reason."""
+        with suppress(OSError, JobFolderError), append_regular(job.driver_output) as file:
+            file.write(f"daskprs: the job's process cannot be started: {error}\n")
         with suppress(OSError):
-            with job.driver_output.open("a") as file:
-                file.write(f"daskprs: the job's process cannot be started: {error}\n")
             job.write_end(EXIT_FAILED)
+
+
+def _is_alive(job: ServedJob) -> bool:
+    """Say whether the process of a job lives; one whose folder cannot be read holds up no other."""
+    try:
+        return job.is_alive()
+    except OSError as error:
+        LOG.exception("the job in %s", job.folder)
+        return error.errno in NO_ROOM
 
 
 def _reaped(pid: int) -> bool:

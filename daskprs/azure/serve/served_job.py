@@ -18,14 +18,18 @@ import fcntl
 import json
 import math
 import os
+import re
 import signal
 import sys
+import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import JobFolderError
 from daskprs.job_folder import JobFolder, whole_file
+from daskprs.job_lock import has_begun
+from daskprs.regular_files import open_regular, opened, read_json, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,6 +43,9 @@ ABOVE_LOCK_FD = 10
 PATIENCE_S = 60.0
 """A job that was told to end and has not for so long is killed when it is told again."""
 TOLD_BYTES = 4000
+NUMBER_BYTES = 64
+"""Upper bound for the size of a file that holds one number."""
+_TICKET = re.compile(r"ticket\.([1-9][0-9]{0,8})")
 READ_ONE_PART_OF = 20
 """Of the time, at most, is spent on reading the same journal again."""
 QUEUED, RUNNING, CANCEL_REQUESTED = "Queued", "Running", "CancelRequested"
@@ -91,10 +98,14 @@ class ServedJob:
         self.folder = folder
         self.asked = asked
         self.job = JobFolder(folder / "job")
+        self._reading = threading.Lock()
+        """Held while the job folder is read, so that requests do not read the same twice."""
         self._state: JobState | None = None
         self._look_again_s = 0.0
+        self._told: tuple[int, ServedStatus] | None = None
+        """The status that the job folder told, and the turn in which."""
         self.turn = max(
-            (int(path.suffix[1:]) for path in folder.glob("ticket.*") if path.suffix[1:].isdigit()),
+            (int(found[1]) for path in folder.iterdir() if (found := _TICKET.fullmatch(path.name))),
             default=0,
         )
 
@@ -112,9 +123,9 @@ class ServedJob:
     def read(cls, folder: Path) -> ServedJob | None:
         """Return the job in a folder; None where none was accepted, or it is half removed."""
         try:
-            job = cls(folder, Asked(**json.loads((folder / "request.json").read_bytes())))
+            job = cls(folder, Asked(**read_json(folder / "request.json")))
             is_whole = job.number > 0
-        except (OSError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError, JobFolderError):
             return None
         return job if is_whole else None
 
@@ -128,7 +139,7 @@ class ServedJob:
     @property
     def number(self) -> int:
         """Its place in the queue."""
-        return int(self._of_turn("ticket").read_text())
+        return int(read_regular(self._of_turn("ticket"), NUMBER_BYTES))
 
     @property
     def driver_output(self) -> Path:
@@ -138,26 +149,48 @@ class ServedJob:
     # ---- how it is ----
 
     def status(self) -> ServedStatus:
-        """Return how it is, as its folder tells."""
+        """Return the status of this job; its job folder is read where nothing else has it."""
+        return self.own_status() or self.told_status()
+
+    def own_status(self) -> ServedStatus | None:
+        """Return the status as far as it is known without the job folder.
+
+        Returns
+        -------
+        ServedStatus or None
+            None where the process of this job has ended without recording an exit code.
+
+        """
         if self.is_alive():  # first: a process tells its end before it lets go
             wanted = self._of_turn("cancel").exists()
             return ServedStatus(CANCEL_REQUESTED if wanted else RUNNING)
         code = self.exit_code()
         if code is not None:
             return ServedStatus(STATUS_OF_CODE.get(code, FAILED))
-        is_canceled, was_started = self._of_turn("cancel").exists(), self._was_started()
-        if not was_started:  # what the job folder tells is of an earlier turn
+        is_canceled = self._of_turn("cancel").exists()
+        if not self._was_started():  # what the job folder tells is of an earlier turn
             return ServedStatus(CANCELED if is_canceled else QUEUED)
-        told = self._told_by_job()
-        if is_canceled:
+        return None
+
+    def told_status(self) -> ServedStatus:
+        """Return the status that the job folder tells, where the process has not recorded any."""
+        with self._reading:
+            if self._told is None or self._told[0] != self.turn:
+                self._told = self.turn, self._read_end()
+            return self._told[1]
+
+    def _read_end(self) -> ServedStatus:
+        state = self._read_state()
+        told = state.status if state is not None and state.status in {COMPLETED, FAILED} else None
+        if self._of_turn("cancel").exists():
             return ServedStatus(told or CANCELED)
         return ServedStatus(told or FAILED, died=told is None)
 
     def is_alive(self) -> bool:
         """Say whether its process lives: the kernel knows, by a lock that dies with it."""
         try:
-            fd = os.open(self._of_turn("process"), os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+            fd = opened(self._of_turn("process"), os.O_RDONLY)
+        except (FileNotFoundError, JobFolderError):
             return False
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -170,8 +203,8 @@ class ServedJob:
     def exit_code(self) -> int | None:
         """Return that of its process; None where it has not told any."""
         try:
-            return int(json.loads(self._of_turn("ended").read_bytes())["exit_code"])
-        except (FileNotFoundError, ValueError, KeyError):
+            return int(read_json(self._of_turn("ended"))["exit_code"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError, JobFolderError):
             return None
 
     def job_state(self, *, is_over: bool) -> JobState | None:
@@ -180,11 +213,12 @@ class ServedJob:
         A journal of a million mini-batches takes seconds to read: who asks often is given what
         was read last, for a time that is in proportion. What is over is read once.
         """
-        if is_over and self._look_again_s != math.inf:
-            self._state, self._look_again_s = self._read_state(), math.inf
-        elif time.monotonic() >= self._look_again_s:
-            self._state = self._read_state()
-        return self._state
+        with self._reading:
+            if is_over and self._look_again_s != math.inf:
+                self._state, self._look_again_s = self._read_state(), math.inf
+            elif time.monotonic() >= self._look_again_s:
+                self._state = self._read_state()
+            return self._state
 
     def _read_state(self) -> JobState | None:
         from daskprs.status import state_of
@@ -201,16 +235,11 @@ class ServedJob:
     def last_words(self) -> str:
         """Return the end of what its process wrote."""
         try:
-            with self.driver_output.open("rb") as file:
+            with open_regular(self.driver_output) as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - TOLD_BYTES))
-                return file.read().decode(errors="replace").strip()
-        except OSError:
+                return file.read(TOLD_BYTES).decode(errors="replace").strip()
+        except (OSError, JobFolderError):
             return ""
-
-    def _told_by_job(self) -> str | None:
-        """Return the end that the job folder tells of, by a driver that did not tell it here."""
-        state = self._read_state()
-        return state.status if state is not None and state.status in {COMPLETED, FAILED} else None
 
     def _was_started(self) -> bool:
         """Say whether a process was begun: one that is left empty never came to be."""
@@ -226,25 +255,30 @@ class ServedJob:
 
         The process is given the lock, so that there is no moment in which it lives without.
         """
-        fd = os.open(self._of_turn("process"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, ABOVE_LOCK_FD)
-        finally:
-            os.close(fd)
-        try:
-            pid = _spawned(self._command(), environment, high, str(self.driver_output))
-            os.pwrite(high, str(pid).encode(), 0)  # it does the same, should this one die here
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        with ExitStack() as stack:
+            lock = _opened_high(self._of_turn("process"), os.O_RDWR | os.O_CREAT)
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            output = _opened_high(self.driver_output, append)
+            stack.callback(os.close, output)
+            pid = _spawned(self._command(), environment, lock, output)
+            os.pwrite(lock, str(pid).encode(), 0)  # it does the same, should this one die here
             return pid
-        finally:
-            os.close(high)
 
     def _command(self) -> list[str]:
         module = "daskprs.azure.serve.job_process"
-        words: Sequence[str] = self.asked.words
-        if self.turn > 1 and self._read_state() is not None:
-            words = ["daskprs", "resume", str(self.job)]
-        return [sys.executable, "-P", "-m", module, str(self.folder), str(self.turn), *words]
+        return [sys.executable, "-P", "-m", module, str(self.folder), str(self.turn)]
+
+    @property
+    def words(self) -> Sequence[str]:
+        """What the process of this turn runs: a module of Python, and its arguments.
+
+        This looks into the job folder, so only the job's own process asks.
+        """
+        if self.turn > 1 and has_begun(self.job):
+            return ["daskprs", "resume", str(self.job)]
+        return self.asked.words
 
     def write_end(self, exit_code: int) -> None:
         """Tell how its process ended."""
@@ -260,8 +294,9 @@ class ServedJob:
         again = wish.exists() and time.time() - wish.stat().st_mtime > PATIENCE_S
         if not wish.exists():
             wish.touch()
-        with suppress(OSError, ValueError):
-            pidfd = os.pidfd_open(int(self._of_turn("process").read_text()))
+        with suppress(OSError, ValueError, OverflowError, JobFolderError):
+            number = read_regular(self._of_turn("process"), NUMBER_BYTES)
+            pidfd = os.pidfd_open(int(number))
             try:
                 if self.is_alive():  # else the number may be another's by now
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL if again else signal.SIGTERM)
@@ -276,7 +311,16 @@ class ServedJob:
         return self.folder / f"{what}.{self.turn}"
 
 
-def _spawned(command: list[str], environment: Mapping[str, str], lock: int, output: str) -> int:
+def _opened_high(path: Path, flags: int) -> int:
+    """Open a regular file with a descriptor above those that a new process is given."""
+    fd = opened(path, flags, 0o600)
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, ABOVE_LOCK_FD)
+    finally:
+        os.close(fd)
+
+
+def _spawned(command: list[str], environment: Mapping[str, str], lock: int, output: int) -> int:
     """Start a process that has nothing of this one but a lock, and that outlives it."""
     return os.posix_spawn(
         command[0],
@@ -284,8 +328,8 @@ def _spawned(command: list[str], environment: Mapping[str, str], lock: int, outp
         dict(environment),
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
             (os.POSIX_SPAWN_DUP2, lock, LOCK_FD),
         ],
         setsid=True,

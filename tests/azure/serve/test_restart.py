@@ -7,6 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -15,12 +18,16 @@ from polling import poll_for
 from services import PROGRAMS, LightService
 
 import daskprs
+import daskprs.status
 from daskprs.azure.serve.registry import Limits, Registry
-from daskprs.azure.serve.served_job import Asked, ServedJob
+from daskprs.azure.serve.served_job import LIVE, Asked, ServedJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from daskprs.job_folder import JobFolder
+    from daskprs.status import JobState
 
 
 def test_jobs_and_the_queue_survive_the_death_of_the_service(tmp_path: Path) -> None:
@@ -203,3 +210,71 @@ def test_a_process_that_cannot_be_started_fails_its_job(
     monkeypatch.undo()
     following = registry.submit(lambda *given: asked(*given)._replace(words=["this"]))
     assert poll_for(lambda: registry.status(following).status == "Completed")
+
+
+def died(tmp_path: Path, name: str, number: int) -> ServedJob:
+    """Return a job whose process has ended without a word, after an epoch in its job folder."""
+    folder = tmp_path / "jobs" / f"batchjob-{name}"
+    job = ServedJob.create(folder, asked(f"batchjob-{name}", "2026", folder), number)
+    folder.joinpath("process.1").write_text("999999999")
+    folder.joinpath("job").mkdir()
+    folder.joinpath("job", "epoch.1").touch()
+    folder.joinpath("job", "journal.1").touch()
+    return job
+
+
+@pytest.mark.timeout(120)
+def test_odd_files_of_a_job_hold_up_neither_the_service_nor_another_job(
+    registry: Registry, tmp_path: Path
+) -> None:
+    """FIFOs, folders, devices and names with large numbers, wherever a file of a job is."""
+    names = ["process.1", "ended.1", "driver.txt", "job/journal.1", "job/epoch.999999999999"]
+    jobs = [died(tmp_path, str(number), number) for number in range(1, 1 + 3 * len(names))]
+    for job, (kind, name) in zip(jobs, product(["fifo", "zeros", "folder"], names), strict=True):
+        path = job.folder / name
+        path.unlink(missing_ok=True)
+        match kind:
+            case "fifo":
+                os.mkfifo(path)
+            case "zeros":
+                path.symlink_to("/dev/zero")
+            case "folder":
+                path.mkdir()
+        if name == "driver.txt":
+            job.folder.joinpath("process.1").unlink()  # so that it is started
+    registry.open()
+    whole = registry.submit(asked)
+    assert poll_for(lambda: registry.status(whole).status == "Completed")
+    for job in jobs:
+        found = registry.get(job.asked.name)
+        assert poll_for(lambda found=found: registry.status(found).status == "Failed")
+        found.last_words()
+        found.job_state(is_over=True)
+
+
+def test_the_job_folder_of_one_job_is_read_while_others_start_and_end(
+    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its journals may take seconds: here as long as the other job takes."""
+    done, state_of = threading.Event(), daskprs.status.state_of
+
+    def slow(folder: JobFolder) -> JobState:
+        assert done.wait(60)
+        return state_of(folder)
+
+    monkeypatch.setattr("daskprs.status.state_of", slow)
+    died(tmp_path, "1", 1)
+    registry.open()
+    with ThreadPoolExecutor(2) as others:
+        slowly = [
+            others.submit(lambda: registry.status(registry.get("batchjob-1"))),
+            others.submit(lambda: registry.resume(registry.get("batchjob-1"))),
+        ]
+        try:
+            quick = registry.submit(asked)
+            assert poll_for(lambda: registry.status(quick).status == "Completed")
+            assert not any(one.done() for one in slowly)
+        finally:
+            done.set()
+        assert slowly[0].result().status in {"Failed", "Queued", "Running", "Completed"}
+    assert poll_for(lambda: registry.status(registry.get("batchjob-1")).status not in LIVE)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from daskprs.errors import YamlError
+from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+SHOWN_CHARACTERS = 200
+"""Characters of an override that a message shows."""
 
 
 def overridden(content: Any, overrides: Iterable[str]) -> Any:
@@ -35,9 +37,10 @@ def overridden(content: Any, overrides: Iterable[str]) -> Any:
             if not equals or not way:
                 msg = "write way.to.a.value=value"
                 raise ValueError(msg)
-            content = _set(content, way.split("."), yaml.safe_load(text))
-        except (ValueError, yaml.YAMLError) as error:
-            wrong.append(f"--set {word}: {error}")
+            content = _set(content, way.split("."), Document(text, "value").content)
+        except ValueError as error:
+            shown = word if len(word) <= SHOWN_CHARACTERS else f"{word[:SHOWN_CHARACTERS]}..."
+            wrong.append(f"--set {shown}: {error}")
     if wrong:
         raise YamlError("\n".join(wrong))
     return content

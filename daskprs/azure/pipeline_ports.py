@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from daskprs.azure.bound import Bound, as_type, takes_path, unknown
 from daskprs.azure.expressions import ExpressionError, Reference, filled_in, parsed
 from daskprs.azure.port_form import InputForm, OutputForm
+from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
 
 if TYPE_CHECKING:
@@ -106,7 +105,8 @@ class PipelinePorts:
         if given is not None and is_path:
             return values.existing(Bound(str(Path.cwd() / given), kind, is_path=True), source, *way)
         if given is not None:
-            value = given if kind == "string" else yaml.safe_load(given)
+            text = kind == "string"
+            value = given if text else Document(given, f"--input {name}").content
             return values.fitting(form, Bound(value, kind), source, *way)
         if form is None:
             return Bound(port)

@@ -16,10 +16,45 @@ if TYPE_CHECKING:
 
 Loc = tuple[str | int, ...]
 """The way to a value: keys of mappings, and numbers of items in lists."""
+SHOWN_CHARACTERS = 100
+"""Characters of a wrong value that a message shows."""
 TIMESTAMP = "tag:yaml.org,2002:timestamp"
 MOST_VALUES = 100_000
 """A file that becomes more than this by its aliases is refused: nobody has written it."""
 MOST_BYTES = 10 << 20
+MOST_DEPTH = 100
+"""Mappings and lists inside one another: more are refused, since nobody has written them."""
+MOST_NUMBER_CHARACTERS = 1000
+"""A longer number is refused: base 60 takes time in proportion to the square of its length."""
+NUMBERS = {"tag:yaml.org,2002:int": "integer", "tag:yaml.org,2002:float": "number"}
+MERGE = "tag:yaml.org,2002:merge"
+GROWS = "its aliases make it grow without bounds"
+
+Pairs = list[tuple[yaml.Node, yaml.Node]]
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes no more nodes than a file of ours has, and no deeper ones."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._nodes = self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Return the next node with all that is inside of it."""
+        self._nodes += 1
+        self._depth += 1
+        try:
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            if self._depth > MOST_DEPTH:
+                raise _too_deep(mark)
+            if self._nodes > 2 * MOST_VALUES:  # each may have a key
+                problem = f"it has more than {MOST_VALUES} values"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+            node: yaml.Node | None = super().compose_node(parent, index)
+        finally:
+            self._depth -= 1
+        return node
 
 
 class _Places(NamedTuple):
@@ -54,21 +89,37 @@ class Document:
         self._mistakes: list[Mistake] = []
         self.content: Any = None
         """Mappings, lists and scalars; None of an empty file."""
+        self._pairs_of: dict[int, Pairs | None] = {}
+        """The pairs of each mapping, with those that it merges; None while they are gathered."""
+        self._merged = 0
         try:
-            self._loader = yaml.SafeLoader(text)
-            node = self._loader.get_single_node()
-            if node is not None:
-                self.content = self._value(node, (), frozenset())
+            self._read(text)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             place = Place(name, 1, 1) if mark is None else self._place(mark)
             what = ", ".join(filter(None, (error.context, error.problem)))
-            msg = f"it cannot be read as YAML: {what}"
-            raise YamlError(str(Mistake(place, "", msg))) from error
+            raise self._unreadable(place, what) from error
+        except yaml.reader.ReaderError as error:
+            place = _place_of(name, text, error.position)
+            raise self._unreadable(place, f"{error.reason} (#x{error.character:04x})") from error
         except yaml.YAMLError as error:
             raise YamlError(str(Mistake(Place(name, 1, 1), "", str(error)))) from error
         if self._mistakes:
             raise YamlError("\n".join(map(str, self._mistakes)))
+
+    def _read(self, text: str) -> None:
+        self._loader = _Loader(text)
+        try:
+            node = self._loader.get_single_node()
+        except (ValueError, OverflowError) as error:  # of an escape, or a directive
+            raise yaml.MarkedYAMLError(
+                problem=str(error), problem_mark=self._loader.get_mark()
+            ) from error
+        if node is not None:
+            self.content = self._value(node, (), frozenset())
+
+    def _unreadable(self, place: Place, what: str) -> YamlError:
+        return YamlError(str(Mistake(place, "", f"it cannot be read as YAML: {what}")))
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Document:
@@ -110,8 +161,9 @@ class Document:
 
     def _value(self, node: yaml.Node, loc: Loc, above: frozenset[int]) -> Any:
         if len(self._places) > MOST_VALUES or id(node) in above:
-            problem = "its aliases make it grow without bounds"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(problem=GROWS, problem_mark=node.start_mark)
+        if len(loc) > MOST_DEPTH:
+            raise _too_deep(node.start_mark)
         match node:
             case yaml.MappingNode():
                 return dict(self._pairs(node, loc, above | {id(node)}))
@@ -123,16 +175,50 @@ class Document:
             case yaml.ScalarNode() if node.tag == TIMESTAMP:
                 return node.value
             case _:
-                return self._loader.construct_object(node)
+                return self._scalar(node)
+
+    def _scalar(self, node: yaml.Node) -> Any:
+        number = NUMBERS.get(node.tag)
+        if number and len(node.value) > MOST_NUMBER_CHARACTERS:
+            problem = f"this {number} has {len(node.value)} characters"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        try:
+            return self._loader.construct_object(node)
+        except (ValueError, LookupError, ArithmeticError) as error:
+            kind = node.tag.removeprefix("tag:yaml.org,2002:")
+            problem = f"{shortened(node.value)} is not of the type !!{kind}"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
 
     def _pairs(
         self, node: yaml.MappingNode, loc: Loc, above: frozenset[int]
     ) -> Iterator[tuple[str, Any]]:
-        self._refuse_twice(node, loc)
-        self._loader.flatten_mapping(node)
-        for key_node, value_node in node.value:
+        for key_node, value_node in self._with_merged(node, loc):
             key = str(key_node.value)
             yield key, self._item(value_node, (*loc, key), above, key_node.start_mark)
+
+    def _with_merged(self, node: yaml.MappingNode, loc: Loc) -> Pairs:
+        """Return the pairs of a mapping: those that it merges first, each key once.
+
+        What a mapping merges is gathered once, however many others merge the mapping.
+        """
+        if id(node) in self._pairs_of:
+            known = self._pairs_of[id(node)]
+            if known is None:
+                raise yaml.MarkedYAMLError(problem=GROWS, problem_mark=node.start_mark)
+            return known
+        self._pairs_of[id(node)] = None
+        self._refuse_twice(node, loc)
+        pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            for one in _mappings(value, node) if key.tag == MERGE else ():
+                merged = self._with_merged(one, loc)
+                pairs.update((pair[0].value, pair) for pair in merged)
+                self._merged += 1 + len(merged)
+                if self._merged > MOST_VALUES:
+                    raise yaml.MarkedYAMLError(problem=GROWS, problem_mark=value.start_mark)
+        pairs.update((key.value, (key, value)) for key, value in node.value if key.tag != MERGE)
+        self._pairs_of[id(node)] = [*pairs.values()]
+        return [*pairs.values()]
 
     def _item(self, node: yaml.Node, loc: Loc, above: frozenset[int], key: yaml.Mark) -> Any:
         self._places[loc] = _Places(key, node.start_mark)
@@ -150,6 +236,40 @@ class Document:
                 place = self._place(key.start_mark)
                 self._mistakes.append(Mistake(place, dotted((*loc, key.value)), told))
             seen[key.value] = key.start_mark
+
+
+def _mappings(value: yaml.Node, node: yaml.MappingNode) -> list[yaml.MappingNode]:
+    """Return the mappings that a merge key names, the last of a list first: the first wins."""
+    named = value.value if isinstance(value, yaml.SequenceNode) else [value]
+    mappings: list[yaml.MappingNode] = []
+    for one in reversed(named):
+        if not isinstance(one, yaml.MappingNode):
+            kind = "list" if isinstance(one, yaml.SequenceNode) else "scalar"
+            raise yaml.MarkedYAMLError(
+                context="while merging mappings",
+                context_mark=node.start_mark,
+                problem=f"expected a mapping, but found a {kind}",
+                problem_mark=one.start_mark,
+            )
+        mappings.append(one)
+    return mappings
+
+
+def _too_deep(mark: yaml.Mark) -> yaml.MarkedYAMLError:
+    problem = f"more than {MOST_DEPTH} mappings and lists are inside one another"
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+
+
+def _place_of(name: str, text: str, position: int) -> Place:
+    """Return the place of a character; lines and columns begin with 1."""
+    before = text[:position]
+    return Place(name, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+
+
+def shortened(value: Any) -> str:
+    """Return a value as Python writes it, cut after some hundred characters."""
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 def dotted(loc: Loc) -> str:

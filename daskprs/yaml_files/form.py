@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticUndefined
 
-from daskprs.yaml_files.document import Document, Loc, dotted
+from daskprs.yaml_files.document import Document, Loc, dotted, shortened
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
 
 if TYPE_CHECKING:
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
-
-
-SHOWN_CHARACTERS = 100
-"""Of a wrong value."""
 
 
 class Effect(Enum):
@@ -192,9 +188,9 @@ def _mistake(
         case "value_error":
             told = error["msg"].removeprefix("Value error, ")
         case "model_type" | "dict_type":
-            told = f"it has to be a mapping, not {_shown(error['input'])}"
+            told = f"it has to be a mapping, not {shortened(error['input'])}"
         case _:
-            told = f"{error['msg'][:1].lower()}{error['msg'][1:]}, not {_shown(error['input'])}"
+            told = f"{error['msg'][:1].lower()}{error['msg'][1:]}, not {shortened(error['input'])}"
     return Mistake(document.place(loc), dotted(loc), told)
 
 
@@ -228,8 +224,3 @@ def _form_of(annotation: Any) -> type[Form] | None:
     inner = [_form_of(one) for one in getattr(annotation, "__args__", ())]
     forms = [one for one in inner if one is not None]
     return forms[0] if len(forms) == 1 else None
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."

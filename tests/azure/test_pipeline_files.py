@@ -439,11 +439,26 @@ def test_what_is_no_pipeline_is_refused(text: str) -> None:
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize(
-    "word", ["jobs", "jobs.score.inputs.words.x=1", "=3", "jobs.score=[", "a=b: c: d"]
+    "word",
+    ["jobs", "jobs.score.inputs.words.x=1", "=3", "jobs.score=[", "a=b: c: d", "a=!!int x"],
 )
 def test_an_override_that_leads_nowhere_is_refused(word: str) -> None:
     """It is repeated as it was written."""
     assert refused(SCORE, overrides=(word,)).startswith(f"--set {word}: ")
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 20_000, "1" + ":59" * 100_000, "!!int x"])
+def test_a_value_on_the_command_line_is_checked_as_one_in_a_file_is(value: str) -> None:
+    """It neither stalls nor crashes, and is shown in part."""
+    ways: list[dict[str, Any]] = [
+        {"overrides": (f"inputs.nodes={value}",)},
+        {"inputs": {"nodes": value}},
+    ]
+    for way in ways:
+        told = refused(SCORE, **way)
+        assert "it cannot be read as YAML" in told
+        assert len(told) < 600
 
 
 @pytest.mark.usefixtures("home")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from daskprs.errors import YamlError
 from daskprs.yaml_files.document import Document
@@ -53,7 +54,7 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("? [a]\n: 1\n", "a key has to be text"),
         ("a: !!python/object:os.system x\n", "could not determine a constructor"),
         ("a: 1\n---\nb: 2\n", "expected a single document"),
-        ("a: \x07\n", "p.yml:1:1: "),
+        ("a: 1\nb: \x07\n", "p.yml:2:4: it cannot be read as YAML: special characters"),
     ],
 )
 def test_what_is_no_yaml_of_ours_is_refused_with_its_place(text: str, told: str) -> None:
@@ -61,3 +62,87 @@ def test_what_is_no_yaml_of_ours_is_refused_with_its_place(text: str, told: str)
     with pytest.raises(YamlError) as caught:
         Document(text, "p.yml")
     assert told in str(caught.value)
+
+
+MERGES = "a: &a {x: 1}\n" + "".join(
+    f"{name}: &{name} {{<<: [{', '.join([f'*{below}'] * 9)}]}}\n"
+    for below, name in zip("abcdefghij", "bcdefghijk", strict=True)
+)
+ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 5000))
+WIDE = f"a: &a {{{', '.join(f'k{n}: 1' for n in range(1000))}}}\n"
+MERGED_WIDE = f"{WIDE}b: {{<<: [{', '.join(['*a'] * 1000)}]}}\n"
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (MERGED_WIDE, "p.yml:2:9: it cannot be read as YAML: its aliases make it grow"),
+        ("a: &a\n  <<: *a\n", "p.yml:1:4: it cannot be read as YAML: its aliases make it grow"),
+        ("a: {<<: [1]}\n", "p.yml:1:10: it cannot be read as YAML: while merging mappings"),
+        (
+            "a:\n  b: !!int junk\n",
+            "p.yml:2:6: it cannot be read as YAML: 'junk' is not of the type",
+        ),
+        ("a: !!int ''\n", "p.yml:1:4: it cannot be read as YAML: '' is not of the type !!int"),
+        ("a: !!float x\n", "p.yml:1:4: it cannot be read as YAML: 'x' is not of the type !!float"),
+        ("a: !!bool x\n", "p.yml:1:4: it cannot be read as YAML: 'x' is not of the type !!bool"),
+        ("a: 1\nb: " + "9" * 5000, "p.yml:2:4: it cannot be read as YAML: this integer has 5000"),
+        ("a: 0x" + "f" * 5000, "p.yml:1:4: it cannot be read as YAML: this integer has 5002"),
+        (
+            "a: 1" + ":59" * 500_000,
+            "p.yml:1:4: it cannot be read as YAML: this integer has 1500001",
+        ),
+        ("a: 1" + ":59" * 500_000 + ".5", "p.yml:1:4: it cannot be read as YAML: this number has"),
+        ("a: 1" + ":59" * 300 + ".5", "p.yml:1:4: it cannot be read as YAML: '1:59"),
+        ("a: " + "[" * 20_000, "p.yml:1:103: it cannot be read as YAML: more than"),
+        ("a: " + "{a: " * 20_000, "mappings and lists are inside one another"),
+        ("- " * 20_000, "mappings and lists are inside one another"),
+        (ALIASES, "mappings and lists are inside one another"),
+        ('a: "\\UFFFFFFFF"\n', "p.yml:1:"),
+        ("%YAML " + "9" * 5000 + ".1\n---\na: 1\n", "p.yml:1:"),
+    ],
+)
+def test_a_file_made_to_stall_or_crash_is_refused_with_its_place(text: str, told: str) -> None:
+    """Each costs a few thousand steps, however it grows."""
+    with pytest.raises(YamlError) as caught:
+        Document(text, "p.yml")
+    assert told in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.timeout(60)
+def test_mappings_that_merge_others_many_times_are_merged_once() -> None:
+    """Nine times ten levels: each has what all have."""
+    assert Document(MERGES, "p.yml").content == {name: {"x": 1} for name in "abcdefghijk"}
+
+
+def test_merged_mappings_mean_what_yaml_says() -> None:
+    """The own value wins, then the first of a list; places are those of the value that is there."""
+    text = """\
+a: &a {x: 1, y: 1}
+b: &b {y: 2, z: 2}
+c: {<<: [*a, *b], x: 3}
+d:
+  q: 4
+  <<: *b
+e: &e {<<: *a, w: 5}
+f: {<<: *e, v: 6}
+g: {"<<": 7}
+"""
+    document = Document(text, "p.yml")
+    assert document.content == {
+        "a": {"x": 1, "y": 1},
+        "b": {"y": 2, "z": 2},
+        "c": {"x": 3, "y": 1, "z": 2},
+        "d": {"q": 4, "y": 2, "z": 2},
+        "e": {"x": 1, "y": 1, "w": 5},
+        "f": {"x": 1, "y": 1, "w": 5, "v": 6},
+        "g": {"<<": 7},
+    }
+    assert document.content == yaml.safe_load(text)
+    assert [list(one) for one in document.content.values()] == [
+        list(one) for one in yaml.safe_load(text).values()
+    ]
+    assert str(document.place(("c", "x"))) == "p.yml:3:22"
+    assert str(document.place(("c", "y"))) == "p.yml:1:17"

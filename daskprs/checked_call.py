@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.agent.checked_script import CheckedScript, check_script_of
 from daskprs.agent.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
+from daskprs.inputs.discover import places_below
 from daskprs.inputs.open import open_source
 from daskprs.job_folder import JobFolder, default_path
 from daskprs.job_lock import has_begun
@@ -92,6 +93,8 @@ def check_call(
     rows = options.output_action == "append_row"
     typed = rows and (options.keep_rows or not (text or output_dir))
     source = open_source(data, replace(options.reading(), keep_labels=typed))
+    if checked.root is not None:
+        checked.inputs = tuple(places_below(data, checked.root))
     if options.resume and job_dir is None:
         raise OptionError(
             Option("resume", value=options.resume),

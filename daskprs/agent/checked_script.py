@@ -50,6 +50,9 @@ class CheckedScript:
     pickled: bytes | None = None
     data_folders: tuple[Path, ...] = ()
     """Folders of data: they do not travel, unless the source directory or the script is in them."""
+    inputs: tuple[Path, ...] = ()
+    """Folders and files of the input, resolved: these do not travel either, unless the script may
+    import them: a module, or a folder that is a package."""
     _files: list[SourceFile] = field(default_factory=list)
     _digests: dict[str, str] = field(default_factory=dict)
 
@@ -66,6 +69,7 @@ class CheckedScript:
             return
         around = {self.root, *(self.root / (self.file or "")).parents}
         data = {path.resolve() for path in self.data_folders} - around
+        data |= {path for path in self.inputs if not _is_importable(path)} - around
         try:
             self._files = source_files(self.root, {*exclude, *data})
             self._digests = digests_of(self.root, self._files)
@@ -96,6 +100,10 @@ class CheckedScript:
             original_directory=str(self.root),
             pickled=self.pickled,
         )
+
+
+def _is_importable(path: Path) -> bool:
+    return path.suffix == ".py" or (path / "__init__.py").exists()
 
 
 def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -> CheckedScript:

@@ -42,7 +42,8 @@ def source_files(root: Path, exclude: Collection[Path] = ()) -> list[SourceFile]
     root
         The source directory.
     exclude
-        Folders that are left out besides what the ignore rules say: job folders, the output.
+        Folders and files that are left out besides what the ignore rules say: job folders, the
+        input, the output.
 
     Raises
     ------
@@ -137,8 +138,13 @@ def _walk(
             continue
         if is_folder:
             yield from _walk(root, path, rules, left_out, seen)
-        elif entry.is_file():
+        elif entry.is_file() and not _is_left_out(here, entry, left_out):
             yield path
+
+
+def _is_left_out(here: Path, entry: os.DirEntry[str], left_out: set[Path]) -> bool:
+    place = Path(entry.path).resolve() if entry.is_symlink() else here / entry.name
+    return place in left_out
 
 
 def _is_no_source(folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+from functools import lru_cache
 from heapq import merge
 from itertools import count, repeat
 from pathlib import Path
@@ -60,6 +61,38 @@ def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[FileList]:
     return _each_once([files.in_order() for files in inputs])
 
 
+def places_below(data: Any, root: Path) -> Iterator[Path]:
+    """Yield the folders and files below a folder that are named as input, resolved.
+
+    Parameters
+    ----------
+    data
+        As `parallel_run` takes it; only paths and globs of this machine name a place.
+    root
+        The folder, resolved.
+
+    """
+    named = data if isinstance(data, (list, tuple)) else [data]
+    paths = (os.fspath(one) for one in named if isinstance(one, (str, os.PathLike)))
+    resolved = lru_cache(maxsize=1)(os.path.realpath)  # files of a folder are named in a row
+    inside = f"{root}/"
+    for path in (one.removeprefix(LOCAL_URL) for one in paths if one):
+        if is_url(path):
+            continue
+        folder, name = os.path.split(os.path.abspath(path))  # noqa: PTH100 - a million of them
+        if f"{resolved(folder)}/{name}".startswith(inside):
+            place = Path(path).resolve()
+            matches = _glob(path) if _is_glob(path) and not place.exists() else [path]
+            yield from (Path(match).resolve() for match in matches)
+        elif _is_glob(path) and root.is_relative_to(_glob_root(path).resolve()):
+            below = (Path(match).resolve() for match in _glob(path))
+            yield from (place for place in below if place.is_relative_to(root))
+
+
+def _glob(path: str) -> list[str]:
+    return glob.glob(path, recursive=True, include_hidden=True)  # noqa: PTH207 - takes absolute patterns
+
+
 def _each_once(inputs: list[FileList]) -> list[FileList]:
     """Leave out what an earlier input has already; all are walked side by side, in order."""
     again: list[set[int]] = [set() for _ in inputs]
@@ -109,7 +142,7 @@ def _local(path: str) -> Named:
 
 def _matches(path: str) -> Iterator[InputFile]:
     root = _glob_root(path)
-    matches = glob.glob(path, recursive=True, include_hidden=True)  # noqa: PTH207 - takes absolute patterns
+    matches = _glob(path)
     matches.sort(reverse=True)
     while matches:
         match = matches.pop()  # what is listed as a file need not be held as a name, too

@@ -14,9 +14,22 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The oldest versions of what daskprs needs exist for the oldest Python only.
 OLDEST := .venv-oldest
 OLDEST_PYTHON ?= python3.11
+# What the suite skips for want of a package: some bring dozens of others.
+EXTRAS := .venv-extras
+EXTRA_TESTS := tests/inputs/test_mltable_delta.py tests/azure/test_mlflow_model.py \
+	tests/azure/serve/test_openapi.py tests/azure/serve/test_sdk_client.py
+# Arguments for pytest:   make suite ARGS="-k lock"
+ARGS ?=
+# Arguments for chaos:    make chaos CHAOS="--cell 'agent killed | run | append_row | 1' 1 1"
+CHAOS ?=
+# For the benchmarks:     make bench PEERS=joblib BENCH="--peers joblib,daskprs --workloads csv"
+PEERS ?=
+BENCH ?=
+# The size of the result: make test-large LARGE_MB=1000
+LARGE_MB ?= 10000
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-large test-oldest chaos style docs suite bench bench-full clean
+.PHONY: help demo test test-long test-large test-oldest test-extras chaos style docs suite bench bench-full clean
 
 help:  ## Show what there is
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -28,20 +41,24 @@ test: style docs  ## Style and documentation, then the whole suite
 	@$(MAKE) --no-print-directory suite
 
 suite: $(READY)  ## The tests alone
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
 
 test-long: $(READY)  ## The tests that take minutes, and properties on many more examples
 	@HYPOTHESIS_PROFILE=long LARGE_RESULT_MB=2500 \
-	    $(BIN)/python -m pytest -n $(WORKERS) --timeout 1800
+	    $(BIN)/python -m pytest -n $(WORKERS) --timeout 1800 $(ARGS)
 
 test-large: $(READY)  ## A result of 10 GB: minutes, and 35 GB of room where TMPDIR is
-	@LARGE_RESULT_MB=10000 $(BIN)/python -m pytest tests/output/test_large_results.py
+	@LARGE_RESULT_MB=$(LARGE_MB) $(BIN)/python -m pytest tests/output/test_large_results.py $(ARGS)
 
 chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random: half an hour
-	@$(BIN)/python tests/chaos/everything.py
+	@$(BIN)/python tests/chaos/everything.py $(CHAOS)
 
 test-oldest: $(OLDEST)/ready  ## The suite with the lowest versions that pyproject.toml allows
-	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not long"
+	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
+
+test-extras: $(EXTRAS)/ready  ## What the suite skips for want of a package: delta, MLflow, schemathesis, SDK
+	@PATH="$(CURDIR)/$(EXTRAS)/bin:$$PATH" $(EXTRAS)/bin/python -m pytest -n $(WORKERS) \
+	    -p no:schemathesis $(EXTRA_TESTS) $(ARGS)
 
 style: $(READY)  ## Lint, format and types
 	@$(BIN)/ruff check --quiet
@@ -53,15 +70,15 @@ docs: $(READY)  ## Build the documentation into site/; a warning is an error
 	@echo "The documentation is in site/."
 
 bench: $(READY)  ## Speed beside peers: the quick set, minutes
-	@$(BIN)/python -m benchmarks.environments joblib mpire dask
-	@$(BIN)/python -m benchmarks run
+	@$(BIN)/python -m benchmarks.environments $(or $(PEERS),joblib mpire dask)
+	@$(BIN)/python -m benchmarks run $(BENCH)
 
 bench-full: $(READY)  ## The full set: gigabytes, all peers, an hour or two on a quiet machine
-	@$(BIN)/python -m benchmarks.environments
-	@$(BIN)/python -m benchmarks run --preset full
+	@$(BIN)/python -m benchmarks.environments $(PEERS)
+	@$(BIN)/python -m benchmarks run --preset full $(BENCH)
 
 clean:  ## Remove what all of these have made
-	rm -rf $(VENV) $(OLDEST) site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OLDEST) $(EXTRAS) site dist demo-output .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo >&2 \
@@ -80,4 +97,12 @@ $(OLDEST)/ready: pyproject.toml
 	@$(OLDEST)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
 	@sed -n '/^dependencies/,/^]/s/^ *"\([^>"]*\)>=\([0-9.]*\)".*/\1==\2.*/p' pyproject.toml > $(OLDEST)/lowest
 	@$(OLDEST)/bin/python -m pip --disable-pip-version-check --quiet install --editable . --group test --constraint $(OLDEST)/lowest
+	@touch $@
+
+$(EXTRAS)/ready: pyproject.toml
+	@echo "Setting up $(EXTRAS) with $$($(PYTHON) --version): some minutes, once."
+	@$(PYTHON) -m venv --clear $(EXTRAS)
+	@$(EXTRAS)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
+	@$(EXTRAS)/bin/python -m pip --disable-pip-version-check --quiet install --editable ".[delta,mlflow,serve]" \
+	    --group test --group extras
 	@touch $@

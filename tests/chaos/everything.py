@@ -1,10 +1,12 @@
-"""The whole table, then deaths at random: ``everything.py [JOBS DEATHS SEED]``; exits 1 on wrong.
+"""The whole table, then deaths at random: exits with 1 when one of them is wrong.
 
-Each half prints what can be played again by its own program.
+``everything.py [--cell CELL …] [JOBS DEATHS SEED]``: a cell is told as in ``cells.py``. Each half
+prints what can be played again by its own program.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -12,40 +14,58 @@ import tempfile
 import time
 from pathlib import Path
 
-from strikes import STRIKES
-
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from cell import CUT_OFF
 from mounting import NAMESPACE, can_mount
 from separate_nodes import why_not
+from strikes import STRIKES
 
 HERE = Path(__file__).parent
 JOBS, DEATHS = 20, 200
+DISK_FULL = "disk full"
 
 
-def main(jobs: int = JOBS, deaths: int = DEATHS, seed: int | None = None) -> int:
-    """Play both halves."""
-    seed = int(time.time()) if seed is None else seed
-    within = NAMESPACE if can_mount() else []
-    left_out = {}
-    if not within:
-        left_out["disk full"] = "no disk can be mounted here"
-    if reason := why_not():
-        left_out["node cut off"] = reason
-    for row, why in left_out.items():
-        print(f"left out: {row}, since {why}", flush=True)
-    rows = [strike for strike in STRIKES if strike not in left_out]
+def main(cells: list[str], jobs: int, deaths: int, seed: int) -> int:
+    """Play both halves, and return the exit code.
+
+    Only a full disk needs a mount namespace, which is one of a user: in it no network can be made,
+    as nodes that are cut off need.
+    """
+    plain = [one for one in cells if not one.startswith((DISK_FULL, CUT_OFF))]
+    on_a_small_disk = [one for one in cells if one.startswith(DISK_FULL)]
+    cut_off = [one for one in cells if one.startswith(CUT_OFF)]
+    if on_a_small_disk and not can_mount():
+        print(f"left out: {DISK_FULL}, since no disk can be mounted here", flush=True)
+        on_a_small_disk = []
+    if cut_off and (reason := why_not()):
+        print(f"left out: {CUT_OFF}, since {reason}", flush=True)
+        cut_off = []
+    print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="daskprs-chaos-") as folder:
-        print(f"seed {seed}", flush=True)
-        table = [*within, sys.executable, HERE / "cells.py", Path(folder) / "table", *rows]
-        deaths_at_random = [HERE / "random_deaths.py", Path(folder) / "random"]
-        at_random = [sys.executable, *deaths_at_random, str(jobs), str(deaths), str(seed)]
+        played = [sys.executable, HERE / "cells.py"]
+        struck = [sys.executable, HERE / "random_deaths.py"]
+        parts = [
+            [*played, Path(folder) / "table", *plain] if plain else [],
+            [*played, Path(folder) / "nodes", *cut_off] if cut_off else [],
+            [*NAMESPACE, *played, Path(folder) / "disk", *on_a_small_disk]
+            if on_a_small_disk
+            else [],
+            [*struck, Path(folder) / "random", str(jobs), str(deaths), str(seed)] if jobs else [],
+        ]
         paths = os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH")]))
-        return max(
-            subprocess.run(part, check=False, env=os.environ | {"PYTHONPATH": paths}).returncode
-            for part in (table, at_random)
-        )
+        environment = os.environ | {"PYTHONPATH": paths}
+        codes = [
+            subprocess.run(part, check=False, env=environment).returncode for part in parts if part
+        ]
+    return 1 if any(codes) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*map(int, sys.argv[1:])))
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--cell", action="append", help="of the table; default: all of it")
+    words.add_argument("jobs", nargs="?", type=int, default=JOBS, help="struck at random; 0: none")
+    words.add_argument("deaths", nargs="?", type=int, default=DEATHS)
+    words.add_argument("seed", nargs="?", type=int, default=int(time.time()))
+    given = words.parse_args()
+    sys.exit(main(given.cell or [*STRIKES], given.jobs, given.deaths, given.seed))

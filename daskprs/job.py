@@ -8,13 +8,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.scarcity import explain
 from daskprs.agent.side_inputs import side_inputs_of
 from daskprs.checked_call import refuse_an_old_folder
 from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
-from daskprs.errors import DaskprsError, InputChanged
+from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.head_start import agent_count
 from daskprs.inputs.file_versions import refuse_changed_files
 from daskprs.inputs.punctual_plan import punctual
@@ -68,6 +69,12 @@ class Job:
         with self._outside, self._interrupts.ignored_once():
             try:
                 end = self._prepare_and_run()
+            except (OSError, RuntimeError) as error:
+                limit = explain(error)
+                if not limit:
+                    raise
+                msg = f"the job could not be started: {error}. {limit}"
+                raise AgentError(msg) from error
             except KeyboardInterrupt:
                 end = self._end or JobEnd.early(
                     self._result(JobStatus.CANCELED, Counts(), Counts(), None)
@@ -184,7 +191,9 @@ class Job:
             reason = error.worded(self._surface.option)
             ending = _ended(ledger, reason)
         except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result
+            limit = explain(error)
             reason = f"{type(error).__name__}: {error}"
+            reason = f"{reason.rstrip('.')}. {limit}" if limit else reason
             listeners.tell(Remarked("debug", traceback.format_exc()))
             ending = _ended(ledger, reason)
         if self._done:  # a second Ctrl-C: what is published is no less there

@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from daskprs.agent.scarcity import explain
 from daskprs.core.outcomes import Failure
 from daskprs.errors import LoadError, ReturnTypeError
 
@@ -104,7 +105,16 @@ def _message(error: BaseException) -> str:
         text = str(error) or _raised_at(error)
     except BaseException as second:  # noqa: BLE001 - a person's __str__ may raise anything
         text = f"<str() of the error raised {type(second).__name__}>"
-    return _shortened(text, MESSAGE_CHARS)
+    return _shortened(text, MESSAGE_CHARS) + _limit(error)
+
+
+def _limit(error: BaseException) -> str:
+    """Return the limit of the system that an error names by its number only."""
+    try:
+        limit = explain(error, of_script=True)
+    except BaseException:  # noqa: BLE001 - str() of a person's error may raise anything
+        return ""
+    return f". {limit}" if limit else ""
 
 
 def _raised_at(error: BaseException) -> str:

@@ -39,8 +39,6 @@ class Loader:
         self._heard: SimpleQueue[int] = SimpleQueue()
         self._results: SimpleQueue[Loaded] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self.pays = False
-        """Whether loads take long enough to be worth doing ahead."""
         self._lately_s = 0.0
         """What a load took lately: a quick one among slow ones, the tail of a file, halves it."""
 
@@ -52,14 +50,18 @@ class Loader:
         else:
             loaded = self._load(mini_batch)
         self._lately_s = max(loaded.seconds, self._lately_s / 2)
-        self.pays = self._lately_s > WORTH_A_THREAD_S
         return loaded
+
+    @property
+    def pays(self) -> bool:
+        """Whether loads take long enough to be worth doing ahead, and there is a thread for it."""
+        return self._lately_s > WORTH_A_THREAD_S and self._has_thread()
 
     def begin(self, position: int, mini_batch: MiniBatch) -> None:
         """Start to load this one on the loader's thread."""
         self._ahead = position
         self._page.loading(position)
-        self._order(lambda: mini_batch)
+        self._orders.put(lambda: mini_batch)
 
     def listen(self, position: int, wait: Callable[[], MiniBatch | None]) -> None:
         """Let the loader's thread wait for what is to be done at a position, and load it."""
@@ -71,7 +73,7 @@ class Loader:
             self._heard.put(NOTHING if mini_batch is None else position)
             return mini_batch
 
-        self._order(heard)
+        self._orders.put(heard)
 
     def listened(self) -> None:
         """Wait until the thread listens no more: it loads now what it heard of, if it did."""
@@ -83,11 +85,16 @@ class Loader:
             self._orders.put(None)
             self._thread.join()
 
-    def _order(self, order: Callable[[], MiniBatch | None]) -> None:
+    def _has_thread(self) -> bool:
+        """Start the thread if need be; where the system refuses threads, loads are not ahead."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="loader", daemon=True)
-            self._thread.start()
-        self._orders.put(order)
+            thread = threading.Thread(target=self._serve, name="loader", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
+        return True
 
     def _serve(self) -> None:
         while (order := self._orders.get()) is not None:

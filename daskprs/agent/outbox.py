@@ -62,10 +62,9 @@ class Outbox:
             if payload:
                 self._payload.append(payload)
                 self._payload_bytes += len(payload)
-            if self._payload_bytes >= FLUSH_BYTES or self._unwritten:
+            at_once = self._payload_bytes >= FLUSH_BYTES or self._unwritten
+            if at_once or (first and not self._wake_the_thread()):
                 self._send()
-            elif first:
-                self._wake_the_thread()
 
     def refuse(self, error: OSError) -> None:
         """Take no more rows: those of the next outcome could not be written."""
@@ -78,11 +77,17 @@ class Outbox:
             if self._outcomes:
                 self._send()
 
-    def _wake_the_thread(self) -> None:
+    def _wake_the_thread(self) -> bool:
+        """Let the thread send the group later; False where the system refuses a thread."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._flush_late, name="outbox", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._flush_late, name="outbox", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                return False
+            self._thread = thread
         self._lock.notify()
+        return True
 
     def _flush_late(self) -> None:
         while True:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from daskprs.agent import pools, warm
@@ -77,12 +76,18 @@ class AgentPool:
 
     def stop(self) -> tuple[AgentEvent, ...]:
         """Let all agents shut down at the same time, and return what there is to tell."""
-        slots = list(self._slots.values())
-        if not slots:
-            return ()
-        with ThreadPoolExecutor(len(slots), "daskprs-stop") as threads:
-            told = threads.map(Slot.stop, slots)
-        return tuple(event for events in told for event in events)
+        events: list[AgentEvent] = []
+        threads = []
+        for slot in list(self._slots.values()):
+            thread = threading.Thread(target=_stop, args=(slot, events), name="daskprs-stop")
+            try:
+                thread.start()
+                threads.append(thread)
+            except RuntimeError:  # no more threads: this one waits for the agent
+                _stop(slot, events)
+        for thread in threads:
+            thread.join()
+        return tuple(events)
 
     def kill(self, slot: int, lease_id: int) -> None:
         """End the agent of a slot at once, for the sake of a lease that was cancelled."""
@@ -157,3 +162,7 @@ class AgentPool:
             far=self._job.far,
         )
         return Supervisor(zygote, self._job, spec, self._limits)
+
+
+def _stop(slot: Slot, events: list[AgentEvent]) -> None:
+    events.extend(slot.stop())

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.log_cap import punch
 from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Started, Stop, Stopped
 from daskprs.agent.page import Activity, Phase, SharedPage, new_page
+from daskprs.agent.zygote import no_agent
 from daskprs.core.lease import AgentExited
 from daskprs.core.outcomes import Failure
 from daskprs.core.return_code import meaning_of, signal_of
 from daskprs.errors import AgentError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from daskprs.agent.messages import JobSpec, ProcessSpec
     from daskprs.agent.zygote import Zygote
     from daskprs.core.limits import Limits
@@ -64,12 +68,8 @@ class Supervisor:
         self._limits = limits
         self._deadlines = _deadlines(limits)
         self._asked_s = self._logs_seen_s = time.monotonic()
-        page_fd = new_page()
-        try:
+        with _new_page() as (page_fd, self.page):
             self._process = zygote.start_agent(process, page_fd)
-            self.page = SharedPage(page_fd)
-        finally:
-            os.close(page_fd)
         self.pid = self._process.pid
         self.send(Start(PROTOCOL, job, process))
 
@@ -244,6 +244,25 @@ class Supervisor:
                 return file.read().decode("utf-8", "replace").strip()
         except OSError:
             return ""
+
+
+@contextmanager
+def _new_page() -> Iterator[tuple[int, SharedPage]]:
+    """Yield the descriptor of a new page and our mapping of it, which an error closes."""
+    page_fd = page = None
+    try:
+        page_fd = new_page()
+        page = SharedPage(page_fd)
+        yield page_fd, page
+    except BaseException as error:
+        if page is not None:
+            page.close()
+        if isinstance(error, OSError):
+            raise AgentError(no_agent(error)) from error
+        raise
+    finally:
+        if page_fd is not None:
+            os.close(page_fd)
 
 
 def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.channel import Channel
 from daskprs.agent.process import AgentProcess
+from daskprs.agent.scarcity import explain
 from daskprs.agent.zygote_main import PACKET_BYTES, boot_command
 from daskprs.errors import AgentError
 
@@ -26,6 +27,7 @@ FORK_TIMEOUT_S = 120.0
 """A zygote has so long to import pandas and fork, on a machine that is busy."""
 CLOSE_TIMEOUT_S = 5.0
 WHY = "environment_variables and the memory of the machine are the usual causes"
+NO_AGENT = "an agent process could not be started"
 
 
 class Zygote:
@@ -49,7 +51,10 @@ class Zygote:
     """
 
     def __init__(self, environment: Mapping[str, str], start_method: str) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as error:
+            raise AgentError(_not_started(error)) from error
         with theirs:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
@@ -61,8 +66,7 @@ class Zygote:
                 )
             except (OSError, ValueError) as error:  # ValueError: what no environment can hold
                 self._control.close()
-                msg = f"the process that agents are forked from cannot be started: {error}. {WHY}."
-                raise AgentError(msg) from error
+                raise AgentError(_not_started(error)) from error
         self._agents: dict[int, AgentProcess] = {}
         self._fork_lock = threading.Lock()
         self._replies: list[tuple[str, object]] = []
@@ -70,7 +74,13 @@ class Zygote:
         self._early: dict[int, int] = {}
         self._gone = False
         self._listener = threading.Thread(target=self._listen, name="daskprs-zygote", daemon=True)
-        self._listener.start()
+        try:
+            self._listener.start()
+        except RuntimeError as error:
+            self._process.kill()
+            self._process.wait()
+            self._control.close()
+            raise AgentError(_not_started(error)) from error
 
     @property
     def alive(self) -> bool:
@@ -86,7 +96,10 @@ class Zygote:
             When the zygote is gone, does not answer, or cannot fork.
 
         """
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise AgentError(no_agent(error)) from error
         with self._fork_lock, ours, theirs:
             try:
                 self._send(("fork", spec), [theirs.fileno(), page_fd])
@@ -96,11 +109,16 @@ class Zygote:
                 case ("forked", int(pid)):
                     return self._adopted(pid, spec, Channel(Connection(ours.detach())))
                 case (_, why):
-                    msg = f"an agent process could not be started: {why}."
+                    msg = f"{NO_AGENT}: {why}."
                     raise AgentError(msg)
 
     def _adopted(self, pid: int, spec: ProcessSpec, channel: Channel) -> AgentProcess:
-        agent = AgentProcess(spec, pid, channel, self._order_kill)
+        try:
+            agent = AgentProcess(spec, pid, channel, self._order_kill)
+        except OSError as error:
+            channel.close()
+            self._order_kill(pid)
+            raise AgentError(no_agent(error)) from error
         with self._news:
             # Gone, or reaped before we knew of it: nobody else will say so.
             if self._gone or pid in self._early:
@@ -180,3 +198,13 @@ class Zygote:
             f"the process that agents are forked from (pid {self._process.pid}) is gone, with "
             f"returncode {self._process.returncode}. Look above for what it wrote to stderr; {WHY}"
         )
+
+
+def no_agent(error: Exception) -> str:
+    """Return the message about an agent that could not be started, with the limit it ran into."""
+    return f"{NO_AGENT}: {error}. {explain(error)}".rstrip()
+
+
+def _not_started(error: Exception) -> str:
+    limit = explain(error) or f"{WHY}."
+    return f"the process that agents are forked from cannot be started: {error}. {limit}"

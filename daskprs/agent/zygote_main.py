@@ -17,6 +17,7 @@ At end-of-file, or when its parent is gone, it kills them all and ends.
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.agent import child, linux
+from daskprs.agent.scarcity import explain
 
 if TYPE_CHECKING:
     from daskprs.agent.messages import ProcessSpec
@@ -40,6 +42,8 @@ process may hold a copy of the parent's end."""
 PURGE_LIMIT_S = 5.0
 """A script that forks faster than it can be killed is given up after so long."""
 PACKET_BYTES = 1 << 17
+DESCRIPTORS = 2
+"""Descriptors that an order to fork brings."""
 IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs.agent.main")
 
 
@@ -100,7 +104,7 @@ class Nursery:
                     self._wake.recv(4096)
                 self._reap()
             if self._control.fileno() in ready:
-                packet, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, 2)
+                packet, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, DESCRIPTORS)
                 if not packet:
                     break
                 inherited = self._obey(pickle.loads(packet), fds)
@@ -118,12 +122,18 @@ class Nursery:
                 self._kill(pid)
         return None
 
-    def _fork(self, spec: ProcessSpec, connection_fd: int, page_fd: int) -> Inherited | None:
+    def _fork(self, spec: ProcessSpec, *fds: int) -> Inherited | None:
+        if len(fds) != DESCRIPTORS:  # the kernel drops those that do not fit into this process
+            for fd in fds:
+                os.close(fd)
+            self._refuse(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+            return None
+        connection_fd, page_fd = fds
         try:
             pid = os.fork()
         except OSError as error:
             pid = -1
-            self._tell(("refused", str(error)))
+            self._refuse(error)
         if pid == 0:
             self._let_go()
             return Inherited(spec, connection_fd, page_fd)
@@ -133,6 +143,9 @@ class Nursery:
             self._agents.add(pid)
             self._tell(("forked", pid))
         return None
+
+    def _refuse(self, error: OSError) -> None:
+        self._tell(("refused", f"{error}. {explain(error)}".rstrip(". ")))
 
     def _let_go(self) -> None:
         signal.set_wakeup_fd(-1)

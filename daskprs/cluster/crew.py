@@ -87,6 +87,10 @@ class Crew:
         self._roster = Roster(nodes, Overdue(deadlines_s(limits)))
         self._slots: dict[SlotId, None] = {}
         self._leases: dict[int, tuple[SlotId, Future]] = {}
+        self._delivered: set[int] = set()
+        """Leases of `_leases` that have been passed on."""
+        self._done_before: set[int] = set()
+        """Leases of `_leases` that had ended at the last look."""
         self._refused: dict[str, str] = {}
         self._threads = ThreadsCounted(frozenset(), frozenset())
         self._calls = NodeCalls(client, job.job_id)
@@ -138,7 +142,7 @@ class Crew:
         lease = self._far.loaded(lease, worker)
         future = self._session.submit(lease, worker, self._roster.gpus(worker))
         self._leases[lease.id] = (slot, future)
-        future.add_done_callback(partial(self._far.deliver, worker, lease.id, self._wake))
+        future.add_done_callback(partial(self._deliver, worker, lease.id))
 
     def withdraw(self, lease_id: int) -> None:
         """Ask the worker of a lease to give the lease back; the answer is news."""
@@ -159,7 +163,26 @@ class Crew:
     def take(self, lease_id: int) -> SlotId | None:
         """Return the slot of a lease that came back; None if it had been taken back before."""
         slot, _ = self._leases.pop(lease_id, (None, None))
+        self._delivered.discard(lease_id)
+        self._done_before.discard(lease_id)
         return slot
+
+    def _deliver(self, worker: str, lease_id: int, future: Future) -> None:
+        """Pass on a lease that has ended."""
+        self._delivered.add(lease_id)
+        self._far.deliver(worker, lease_id, self._wake, future)
+
+    def _deliver_forgotten(self) -> None:
+        """Pass on leases that ended a second ago and that Dask has not called back for.
+
+        Its callbacks run in a thread that it starts for the first of them: the system may refuse
+        this thread, and Dask only logs that.
+        """
+        for lease_id, (slot, future) in list(self._leases.items()):
+            if lease_id not in self._delivered and future.done():
+                if lease_id in self._done_before:
+                    self._deliver(slot.worker, lease_id, future)
+                self._done_before.add(lease_id)
 
     def broken_off(self, slot: SlotId) -> None:
         """Take a slot out of use whose lease was taken from it, by whomever.
@@ -184,7 +207,7 @@ class Crew:
             self._slots.pop(slot, None)
         for lease_id, (where, future) in list(self._leases.items()):
             if where in slots:
-                del self._leases[lease_id]
+                self.take(lease_id)
                 future.cancel()
         if slots:
             self._tell(SlotsLost(tuple(slots), expected))
@@ -206,6 +229,7 @@ class Crew:
         self._count_threads()
         if changed or now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
+            self._deliver_forgotten()
             self._look_for_slots()
             self._session.wishes.wish(work_s, workers=bool(self._slots))
         if self._refused and not self._slots and now - self._begun_s > REFUSED_FOR_S:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from daskprs.core.actions import Action, LedgerEvent
     from daskprs.core.ledger import Ledger
     from daskprs.core.limits import Limits
+    from daskprs.core.outcomes import Failure
     from daskprs.output.store import ResultStore
     from daskprs.report.listeners import Listeners
 
@@ -78,6 +79,7 @@ class Dispatcher:
             client, job, limits, nodes, listeners, tell=self._tell_ledger, wake=self._inbox.put
         )
         self._ending: Ending | None = None
+        self._lease_failures: set[tuple[str, str]] = set()
         self._started_s = self._settled_s = time.monotonic()
 
     def run(self) -> Ending:
@@ -150,12 +152,18 @@ class Dispatcher:
         elif isinstance(future, Brought):
             self._crew.not_brought(slot)
         elif future.status == "error":
-            failure = failure_of_lease(future)
-            told = f"a lease could not be worked on: {failure}"
-            self._listeners.tell(Remarked("warning", told))
+            failure = failure_of_lease(future, slot.worker)
+            self._tell_once(slot.worker, failure)
             self._tell_ledger(LeaseFailed(lease_id, failure))
         else:
             self._crew.broken_off(slot)
+
+    def _tell_once(self, worker: str, failure: Failure) -> None:
+        """Warn of a lease that failed in itself; further ones of the kind go to the log only."""
+        told = f"a lease could not be worked on: {failure}"
+        first = (worker, failure.kind) not in self._lease_failures
+        self._lease_failures.add((worker, failure.kind))
+        self._listeners.tell(Remarked("warning" if first else "debug", told))
 
     # ---- actions ----
 

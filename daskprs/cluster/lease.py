@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import CancelledError, wait
 from typing import TYPE_CHECKING
 
 from distributed import get_worker, secede
+from distributed.threadpoolexecutor import thread_state, threads_lock
 
+from daskprs.agent.scarcity import ELSEWHERE, explain, lacks_a_thread
 from daskprs.core.outcomes import Failure
+from daskprs.errors import AgentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distributed import Client, Future
+    from distributed.threadpoolexecutor import ThreadPoolExecutor
 
     from daskprs.core.lease import Lease, LeaseReturned
 
+IN_THIS_PROCESS = "inproc://"
 LOOK_EVERY_S = 0.5
 """What a lease brings back is some megabytes: while they come, is the worker still there?"""
 
@@ -27,10 +33,44 @@ def run_lease(job: str, lease: Lease) -> LeaseReturned:
     Slots are the dispatcher's: neither the worker's thread count nor another job's tasks hold a
     lease up, so it leaves the pool at once.
     """
-    pool = get_worker().plugins[job].pool
-    secede()
+    worker = get_worker()
+    task = worker.state.tasks.get(lease_key(job, lease))
+    if task is None or task.state == "error":
+        msg = "the worker has given this lease up already"
+        raise AgentError(msg)
+    pool = worker.plugins[job].pool
+    try:
+        _leave_the_threads()
+    except RuntimeError as error:
+        msg = f"the worker could not start a thread for a lease: {error}. {explain(error)}"
+        raise AgentError(msg.rstrip()) from error
     returned: LeaseReturned = pool.run(lease)
     return returned
+
+
+def _leave_the_threads() -> None:
+    """Leave the worker's thread pool; stay in it if no other thread can be started.
+
+    Dask takes this thread out of its pool first, and counts the other one before it starts.
+    """
+    pool = thread_state.executor
+    try:
+        secede()
+    except RuntimeError:
+        thread_state.proceed = True
+        pool._threads.add(threading.current_thread())  # noqa: SLF001
+        drop_threads_that_never_began(pool)
+        raise
+
+
+def drop_threads_that_never_began(pool: ThreadPoolExecutor) -> None:
+    """Take threads out of a worker's pool that could not be started.
+
+    Dask counts them all the same. A pool that has nothing else takes tasks, and runs none.
+    """
+    with threads_lock:
+        for thread in [one for one in pool._threads if one.ident is None]:  # noqa: SLF001
+            pool._threads.discard(thread)  # noqa: SLF001
 
 
 def fetched(future: Future, client: Client, is_there: Callable[[], bool]) -> LeaseReturned | None:
@@ -60,10 +100,13 @@ def fetched(future: Future, client: Client, is_there: Callable[[], bool]) -> Lea
         return returned
 
 
-def failure_of_lease(future: Future) -> Failure:
-    """Return the error that a lease ended with, which is none of the script."""
+def failure_of_lease(future: Future, worker: str) -> Failure:
+    """Return the error of daskprs or Dask that a lease ended with on a worker."""
     error = future.exception()
-    return Failure(type(error).__name__, str(error))
+    if not lacks_a_thread(error):
+        return Failure(type(error).__name__, str(error))
+    limit = explain(error) if worker.startswith(IN_THIS_PROCESS) else ELSEWHERE
+    return Failure("AgentError", f"{worker} could not start a thread for a lease: {error}. {limit}")
 
 
 def lease_key(job: str, lease: Lease) -> tuple[str, int, int]:

@@ -17,7 +17,7 @@ from daskprs.agent.devices import visible_devices
 from daskprs.agent.environment import usable_cores
 from daskprs.agent.pool import AgentPool
 from daskprs.agent.site import Site
-from daskprs.cluster.lease import logs_topic, plugin_name
+from daskprs.cluster.lease import drop_threads_that_never_began, logs_topic, plugin_name
 from daskprs.cluster.news import AgentsStopped, WorkerLeaving, WorkerTold, packed
 from daskprs.cluster.node_service import NodeService
 
@@ -98,6 +98,8 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
         """Kill the agent of a lease that was cancelled: its thread sees nothing of it."""
+        if finish == "error" and isinstance(key, tuple) and key[:1] == (self.name,):
+            drop_threads_that_never_began(self._worker.executors["default"])
         match key:
             case (self.name, int(lease_id), int(slot)):
                 if finish in QUEUED:

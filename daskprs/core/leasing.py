@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.core.actions import Submit, Withdraw
 from daskprs.core.elsewhere import CHOICES, Elsewhere
@@ -25,6 +25,18 @@ if TYPE_CHECKING:
     from daskprs.core.lease_sizes import LeaseSizes
     from daskprs.core.staff import Staff
     from daskprs.core.usable import Usable
+
+
+REST_S = 1.0
+"""Seconds that a slot gets no lease after one that failed in itself; twice as long each time, since
+a limit of the system lets go of processes as others end …"""
+LONGEST_REST_S = 60.0
+"""… up to this."""
+
+
+class _Rest(NamedTuple):
+    until_s: float
+    pause_s: float
 
 
 class Leasing:
@@ -73,6 +85,7 @@ class Leasing:
         self._asked: set[int] = set()
         """Of these, leases that their workers were asked to give back."""
         self._elsewhere = Elsewhere((), {}, 0.0)
+        self._rests: dict[SlotId, _Rest] = {}
 
     @property
     def work_s(self) -> float:
@@ -85,7 +98,9 @@ class Leasing:
 
         A retry prefers another node and slot.
         """
-        free = [slot for slot, lease in self.slots.items() if lease is None]
+        free = [
+            slot for slot, lease in self.slots.items() if lease is None and self._awake(slot, now_s)
+        ]
         if not free:
             return
         usable = self._usable.of(self.slots)
@@ -99,10 +114,25 @@ class Leasing:
             for slot in slots:
                 if self._accounts.over or self._backlog.empty:
                     return
-                if self.slots[slot] is None:
+                if self.slots[slot] is None and self._awake(slot, now_s):
                     size = self._sizes.next(len(usable), self._left())
                     leaves = partial(elsewhere.leaves, slot=slot, choice=choice)
                     self._give(slot, size, leaves, self._sizes.to_the_end(size, len(usable)))
+
+    # ---- rests ----
+
+    def rest(self, slot: SlotId, now_s: float) -> None:
+        """Give a slot no lease for a while: its last one failed in itself."""
+        before = self._rests.get(slot)
+        pause_s = REST_S if before is None else min(LONGEST_REST_S, 2 * before.pause_s)
+        self._rests[slot] = _Rest(now_s + pause_s, pause_s)
+
+    def wake(self, slot: SlotId) -> None:
+        """Forget the rests of a slot: an agent works there, or the slot is gone."""
+        self._rests.pop(slot, None)
+
+    def _awake(self, slot: SlotId, now_s: float) -> bool:
+        return slot not in self._rests or now_s >= self._rests[slot].until_s
 
     # ---- leases that wait for a thread ----
 
@@ -128,7 +158,9 @@ class Leasing:
         free = [
             slot
             for slot in self._usable.of(self.slots)
-            if self.slots[slot] is None and slot.worker not in self._busy
+            if self.slots[slot] is None
+            and slot.worker not in self._busy
+            and slot not in self._rests
         ]
         for lease_id in sorted(self._waiting - self._asked):
             if len(self._asked) >= len(free):

@@ -174,6 +174,7 @@ class Ledger:
         if flight is None:
             return
         carried, self._slots[flight.slot] = len(flight.entries), None
+        self._leasing.wake(flight.slot)
         places = self._usable.places(flight.slot, returned.process)
         init_failure = self._init.hear(returned, flight.slot)
         self._staff.hear(returned, flight.slot)
@@ -200,6 +201,7 @@ class Ledger:
         if flight is not None:
             self._slots[flight.slot] = None
             self._init.fail(flight.slot, event.failure)
+            self._leasing.rest(flight.slot, self._now_s)
             self._settling.refuse(flight, event.failure, len(self._slots))
 
     def _lease_withdrawn(self, lease_id: int) -> None:
@@ -228,6 +230,7 @@ class Ledger:
             if slot not in self._slots or self._accounts.over:
                 continue
             lease_id = self._slots.pop(slot)
+            self._leasing.wake(slot)
             self._init.slot_lost(slot)
             self._staff.slot_lost(slot)
             entries = [] if lease_id is None else [*self._flights.pop(lease_id).entries.values()]

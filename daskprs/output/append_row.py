@@ -151,8 +151,13 @@ class OrderedText:
         if self._late:
             return
         if self._thread is None:
-            self._thread = Thread(target=self._serve, name="daskprs-output", daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._serve, name="daskprs-output", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads: all of the file is written at the end
+                self._late = True
+                return
+            self._thread = thread
         self._inbox.put(chunks)
 
     def _stop(self) -> None:

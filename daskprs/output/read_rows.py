@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from daskprs.errors import JournalError, ReturnTypeError
-from daskprs.job_lock import epochs_of
+from daskprs.job_lock import epochs_of, latest_epoch
 from daskprs.output.commits import Region, each
 from daskprs.output.history import History
 from daskprs.output.regions import OpenFiles, holds
@@ -67,10 +67,8 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
                 f"others (mini-batch {index} is the first that differs): they make no one frame."
             )
             raise ReturnTypeError(msg)
-    if values:
-        rows = column_of(values)
-    else:
-        rows = _together(frames) if frames else _no_rows(folder)
+    filled = column_of(values) if values else _together(frames)
+    rows = filled if frames or values else _no_rows(folder)
     if labels is not None and matcher is not None:
         _label(rows, labels, matcher)
     return rows

@@ -51,7 +51,13 @@ class Syncer:
             self._journal.write()
         except OSError as error:
             raise OutputError(no_room(self._folder, error)) from error
-        self._running = self._threads.submit(self._sync)
+        try:
+            self._running = self._threads.submit(self._sync)
+        except RuntimeError:  # no more threads: the driver waits for the disk
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = ThreadPoolExecutor(1, "daskprs-sync")
+            self.sync()
+            self._due_s = now_s + EVERY_S
 
     def sync(self) -> None:
         """Sync, and return when it is done.

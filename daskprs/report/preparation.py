@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import Remarked
@@ -36,12 +36,16 @@ def told_of(listeners: Listeners, how_far: Callable[[], str]) -> Iterator[None]:
     thread = threading.Thread(
         target=_tell, args=(listeners, how_far, over), name="daskprs-preparation", daemon=True
     )
-    thread.start()
+    started = False
+    with suppress(RuntimeError):  # no more threads: the input is prepared without a word
+        thread.start()
+        started = True
     try:
         yield
     finally:
         over.set()
-        thread.join()
+        if started:
+            thread.join()
 
 
 def _tell(listeners: Listeners, how_far: Callable[[], str], over: threading.Event) -> None:

@@ -129,9 +129,40 @@ def test_leases_that_fail_in_themselves_count_against_their_node(desk: Any) -> N
     bad, good = next(iter(it.leases)), it.add(0, node=1)
     for _ in range(3):
         it.refuse(bad)
+        it.tick(10.0)
     assert list(it.leases) == [good]
     it.do_all()
     assert sorted(it.committed) == list(range(20))
+
+
+def test_a_slot_whose_lease_failed_in_itself_rests_before_the_next_one(desk: Any) -> None:
+    """A limit of the system lets go of processes as others end: three tries take seconds."""
+    it = desk(20, run_max_try=1)
+    slot = next(iter(it.leases))
+    for rest_s in (1.0, 2.0):
+        it.refuse(slot)
+        it.tick(rest_s - 0.1)
+        assert not it.leases
+        it.tick(0.1)
+        assert list(it.leases) == [slot]
+        assert it.abort is None
+    it.refuse(slot)
+    assert it.abort.failure.message == "boom"
+
+
+def test_an_agent_that_comes_up_after_all_ends_the_rests_of_its_slot(desk: Any) -> None:
+    """The next failure is a first one."""
+    it = desk(20, slots=2)
+    bad, good = it.leases
+    it.refuse(bad)
+    it.tick(1.0)
+    it.refuse(bad)
+    it.do(good)
+    it.tick(2.0)
+    it.do(bad)
+    it.refuse(bad)
+    it.tick(1.0)
+    assert bad in it.leases
 
 
 def test_a_mini_batch_that_no_agent_takes_ends_the_job(desk: Any) -> None:

@@ -27,15 +27,6 @@ STORIES = {
 def run(paths):
     return paths
 """,
-    "refuses threads": """
-import resource
-
-def init():
-    resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
-
-def run(paths):
-    return paths
-""",
 }
 
 
@@ -72,21 +63,27 @@ def call(folder: Path, processes: int, story: str, **limits: int) -> str:
         Options of prlimit: nproc for the other user, nofile for us.
 
     """
+    words = (str(folder), str(processes), story)
+    return run_limited(Path(__file__), *words, TMPDIR=str(folder), HOME=str(folder), **limits)
+
+
+def run_limited(script: Path, *words: str, **limits: int | str) -> str:
+    """Return what a Python script printed under limits; names in capitals are its environment."""
+    variables = {name: str(value) for name, value in limits.items() if name.isupper()}
     as_user = []
     if "nproc" in limits:
         # The other user may read the interpreter, wherever that is, and everything else.
         kept = "+dac_override,+dac_read_search"
         as_user = ["setpriv", f"--reuid={USER}", "--clear-groups"]
         as_user += [f"--inh-caps={kept}", f"--ambient-caps={kept}"]
-    limited = ["prlimit", *(f"--{name}={value}" for name, value in limits.items())]
-    command = [sys.executable, str(Path(__file__)), str(folder), str(processes), story]
+    given = [f"--{name}={value}" for name, value in limits.items() if name not in variables]
     done = subprocess.run(
-        [*as_user, *limited, *command],
+        [*as_user, "prlimit", *given, sys.executable, str(script), *words],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
-        env={**os.environ, "HOME": str(folder), "TMPDIR": str(folder)},
+        env=os.environ | variables,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import select
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -157,12 +156,15 @@ class Intake:
 
     def _await(self, position: int) -> MiniBatch | None:
         """Wait for a mini-batch at a position and claim it; None when told to hush before that."""
-        with suppress(Exception):  # the main thread meets the same end, and tells of it
+        try:
             while not (self._order.has(position) and self._begins(position)):
                 if not self._hears():
                     return None
             return self._order.at(position).mini_batch
-        return None
+        except MemoryError:  # a message may be lost: the agent ends
+            raise
+        except Exception:  # noqa: BLE001 - the main thread meets the same end, and tells of it
+            return None
 
     def _hears(self) -> bool:
         """Wait for a message and take it in; False when told to hush before that."""

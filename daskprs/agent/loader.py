@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs.agent.memory_reserve import MemoryReserve
 from daskprs.agent.page import NOTHING
 
 if TYPE_CHECKING:
@@ -31,9 +33,13 @@ class Loaded(NamedTuple):
 class Loader:
     """Loads one mini-batch at a time; at most one ahead of the one that runs."""
 
-    def __init__(self, reader: Reader, page: SharedPage) -> None:
-        self._reader = reader
+    def __init__(
+        self, reader: Reader | None, page: SharedPage, reserve: MemoryReserve | None = None
+    ) -> None:
+        self.reader = reader
+        """What loads; None until the script is imported: it may need modules of the script."""
         self._page = page
+        self._reserve = reserve or MemoryReserve(page)
         self._ahead = NOTHING
         self._orders: SimpleQueue[Callable[[], MiniBatch | None] | None] = SimpleQueue()
         self._heard: SimpleQueue[int] = SimpleQueue()
@@ -41,6 +47,17 @@ class Loader:
         self._thread: threading.Thread | None = None
         self._lately_s = 0.0
         """What a load took lately: a quick one among slow ones, the tail of a file, halves it."""
+
+    def start(self) -> None:
+        """Start the thread; where the system refuses threads, nothing is loaded ahead.
+
+        A thread that is started when there is no memory left never begins, and `Thread.start`
+        waits for it for ever. So this comes before the script.
+        """
+        thread = threading.Thread(target=self._serve, name="loader", daemon=True)
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
 
     def take(self, position: int, mini_batch: MiniBatch) -> Loaded:
         """Return this mini-batch: wait for it where it was begun ahead, else load it now."""
@@ -55,7 +72,7 @@ class Loader:
     @property
     def pays(self) -> bool:
         """Whether loads take long enough to be worth doing ahead, and there is a thread for it."""
-        return self._lately_s > WORTH_A_THREAD_S and self._has_thread()
+        return self._lately_s > WORTH_A_THREAD_S and self._thread is not None
 
     def begin(self, position: int, mini_batch: MiniBatch) -> None:
         """Start to load this one on the loader's thread."""
@@ -85,29 +102,22 @@ class Loader:
             self._orders.put(None)
             self._thread.join()
 
-    def _has_thread(self) -> bool:
-        """Start the thread if need be; where the system refuses threads, loads are not ahead."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._serve, name="loader", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                return False
-            self._thread = thread
-        return True
-
     def _serve(self) -> None:
-        while (order := self._orders.get()) is not None:
-            mini_batch = order()
-            if mini_batch is not None:
-                loaded = self._load(mini_batch)
-                self._page.loading(NOTHING)
-                self._results.put(loaded)
+        try:
+            while (order := self._orders.get()) is not None:
+                mini_batch = order()
+                if mini_batch is not None:
+                    loaded = self._load(mini_batch)
+                    self._page.loading(NOTHING)
+                    self._results.put(loaded)
+        except MemoryError:
+            self._reserve.end()
 
     def _load(self, mini_batch: MiniBatch) -> Loaded:
         begun = time.perf_counter()
+        assert self.reader is not None, "nothing is loaded before the script is there"  # noqa: S101
         try:
-            data, error = self._reader.load(mini_batch), None
+            data, error = self.reader.load(mini_batch), None
         except BaseException as caught:  # noqa: BLE001 - whatever a reader raises fails this one only
             data, error = None, caught
         return Loaded(data, error, time.perf_counter() - begun)

@@ -30,6 +30,7 @@ from daskprs.agent.entry_script import Entry, load_entry_script
 from daskprs.agent.failure import failure_of, may_pass
 from daskprs.agent.intake import Intake
 from daskprs.agent.loader import Loader
+from daskprs.agent.memory_reserve import MemoryReserve
 from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Started, Stopped
 from daskprs.agent.outbox import Outbox
 from daskprs.agent.page import Phase, SharedPage
@@ -56,15 +57,24 @@ EXIT_INIT_FAILED = 41
 def main(connection: Connection, page_fd: int) -> int:
     """Serve one supervisor until it says `Stop` or is gone, and return the exit code."""
     page = SharedPage(page_fd)
+    reserve = MemoryReserve(page)
+    try:
+        return _serve(connection, page, reserve)
+    except MemoryError:
+        reserve.end()
+
+
+def _serve(connection: Connection, page: SharedPage, reserve: MemoryReserve) -> int:
     os.register_at_fork(after_in_child=partial(_leave_the_agent, connection, page))
     start = connection.recv()
     connection.send(Started(os.getpid(), PROTOCOL))
     page.enter(Phase.INIT)
     begun = time.perf_counter()
     try:
-        agent = Agent(start, connection, page)
+        agent = Agent(start, connection, page, reserve)
         agent.entry.init()
     except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+        reserve.release()
         failure = failure_of(error, start.job)._replace(retryable=may_pass(error))
         connection.send(InitRaised(failure))
         return EXIT_INIT_FAILED
@@ -82,9 +92,11 @@ def _leave_the_agent(connection: Connection, page: SharedPage) -> None:
 class Agent:
     """A script that is ready, and the loop that gives it work."""
 
-    def __init__(self, start: Start, connection: Connection, page: SharedPage) -> None:
-        self.entry: Entry = load_entry_script(start.job, start.process)
+    def __init__(
+        self, start: Start, connection: Connection, page: SharedPage, reserve: MemoryReserve
+    ) -> None:
         self._job = start.job
+        self._reserve = reserve
         self._pid = os.getpid()
         spool = start.process.spool
         self._spool = None if spool is None else OwnSpool(spool)
@@ -92,12 +104,16 @@ class Agent:
             os.register_at_fork(after_in_child=self._spool.forget)
         self._connection = connection
         self._page = page
-        self._outbox = Outbox(connection, self._spool)
-        _compare_times_here(start.job)
-        self._reader: Reader = pickle.loads(start.job.reader)
-        self._gives_paths = isinstance(self._reader, PathsReader)
-        self._loader = Loader(self._reader, page)
+        self._outbox = Outbox(connection, self._spool, reserve)
+        self._outbox.start()
+        self._loader = Loader(None, page, reserve)
+        self._loader.start()
         self._intake = Intake(connection, page, self._loader, self._outbox)
+        self.entry: Entry = load_entry_script(start.job, start.process)
+        _compare_times_here(start.job)
+        reader: Reader = pickle.loads(start.job.reader)
+        self._gives_paths = isinstance(reader, PathsReader)
+        self._loader.reader = self._reader = reader
 
     def serve(self) -> int:
         """Work until told to stop."""
@@ -123,6 +139,7 @@ class Agent:
         intake = self._intake
         while (assigned := intake.claim()) is not None:
             position = intake.position
+            self._reserve.renew()
             attempt = Attempt(*assigned)
             self._load(attempt, position)
             intake.look_ahead()
@@ -151,6 +168,8 @@ class Agent:
             if isinstance(attempt.load_error, InputChanged):
                 failure = input_changed(attempt.load_error)
                 return attempt.failed(Status.INPUT_CHANGED, failure), b""
+            if isinstance(attempt.load_error, MemoryError):
+                self._reserve.release()
             if isinstance(attempt.load_error, LoadError):
                 attempt.total = attempt.load_error.items or attempt.total
             failure = failure_of(attempt.load_error, self._job)
@@ -177,6 +196,8 @@ class Agent:
             self._outbox.refuse(error)
             return attempt.finished(Status.RUN_DONE), b""
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
+            if isinstance(error, MemoryError):
+                self._reserve.release()
             return attempt.failed(Status.RUN_EXCEPTION, failure_of(error, self._job)), b""
 
     def _call(self, attempt: Attempt) -> tuple[Outcome, bytes]:

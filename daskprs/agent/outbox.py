@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from daskprs.agent.messages import Outcomes
 from daskprs.core.lease import Results
+from daskprs.core.outcomes import Failure, Status
 from daskprs.core.packed import Packed
 from daskprs.output.own_spool import UnwritableError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
+    from daskprs.agent.memory_reserve import MemoryReserve
     from daskprs.core.outcomes import Outcome
     from daskprs.output.own_spool import OwnSpool
 
 FLUSH_AFTER_S = 0.5
 """An outcome waits this long at most for others to travel with."""
+NO_MEMORY = (
+    "there was no memory left to send what run() returned. Let the script keep less, use smaller "
+    "mini-batches, or raise the limit of the process, such as ulimit -v."
+)
 FLUSH_BYTES = 4 << 20
 """A group with so much payload goes at once."""
 
@@ -30,13 +38,19 @@ class Outbox:
     finished before it must not wait.
     """
 
-    def __init__(self, connection: Connection, spool: OwnSpool | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        spool: OwnSpool | None = None,
+        reserve: MemoryReserve | None = None,
+    ) -> None:
+        self._reserve = reserve
         self._connection = connection
         self._spool = spool
         self._lock = threading.Condition()
         self._lease_id = 0
-        self._outcomes: list[Outcome] = []
-        self._payload: list[bytes] = []
+        self._outcomes: list[tuple[Outcome, bytes]] = []
+        """Each with its payload."""
         self._payload_bytes = 0
         self._aside = False
         """Rows of a group are in the spool, or travel with it."""
@@ -54,14 +68,12 @@ class Outbox:
     def add(self, outcome: Outcome, payload: bytes) -> None:
         """Put one more outcome with its bytes into the group."""
         with self._lock:
-            if (payload and self._aside) or (self._payload and _is_aside(outcome)):
+            if (payload and self._aside) or (self._payload_bytes and _is_aside(outcome)):
                 self._send()
             first = not self._outcomes
             self._aside |= _is_aside(outcome)
-            self._outcomes.append(outcome)
-            if payload:
-                self._payload.append(payload)
-                self._payload_bytes += len(payload)
+            self._outcomes.append((outcome, payload))
+            self._payload_bytes += len(payload)
             at_once = self._payload_bytes >= FLUSH_BYTES or self._unwritten
             if at_once or (first and not self._wake_the_thread()):
                 self._send()
@@ -77,25 +89,33 @@ class Outbox:
             if self._outcomes:
                 self._send()
 
-    def _wake_the_thread(self) -> bool:
-        """Let the thread send the group later; False where the system refuses a thread."""
-        if self._thread is None:
-            thread = threading.Thread(target=self._flush_late, name="outbox", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError:
-                return False
+    def start(self) -> None:
+        """Start the thread; where the system refuses threads, each outcome is sent at once.
+
+        This comes before the script, as with the thread of the loader.
+        """
+        thread = threading.Thread(target=self._flush_late, name="outbox", daemon=True)
+        with suppress(RuntimeError):
+            thread.start()
             self._thread = thread
+
+    def _wake_the_thread(self) -> bool:
+        """Let the thread send the group later; False where there is none."""
         self._lock.notify()
-        return True
+        return self._thread is not None
 
     def _flush_late(self) -> None:
-        while True:
-            with self._lock:
-                self._lock.wait_for(lambda: self._outcomes)
-                group = self._groups
-                if not self._lock.wait_for(partial(self._gone, group), FLUSH_AFTER_S):
-                    self._send()
+        try:
+            while True:
+                with self._lock:
+                    self._lock.wait_for(lambda: self._outcomes)
+                    group = self._groups
+                    if not self._lock.wait_for(partial(self._gone, group), FLUSH_AFTER_S):
+                        self._send()
+        except MemoryError:
+            if self._reserve is not None:
+                self._reserve.end()
+            raise
 
     def _gone(self, group: int) -> bool:
         return self._groups != group
@@ -107,15 +127,43 @@ class Outbox:
                 self._spool.flush()
         except UnwritableError as error:
             self._unwritten = self._unwritten or str(error)
-        rows = b"".join(self._payload)
-        name = "" if self._spool is None or rows else self._spool.name
-        results = Results(Packed(self._outcomes), rows, name, self._unwritten)
+        try:
+            self._send_group(self._outcomes)
+        except MemoryError:
+            if self._reserve is not None:
+                self._reserve.release()
+            self._send_one_by_one()
         self._outcomes.clear()
-        self._payload.clear()
         self._payload_bytes = 0
         self._aside = False
         self._groups += 1
+
+    def _send_group(self, group: Sequence[tuple[Outcome, bytes]]) -> None:
+        rows = b"".join(payload for _, payload in group)
+        name = "" if self._spool is None or rows else self._spool.name
+        results = Results(Packed(outcome for outcome, _ in group), rows, name, self._unwritten)
         self._connection.send(Outcomes(self._lease_id, results))
+
+    def _send_one_by_one(self) -> None:
+        """Send each outcome by itself; one that memory does not suffice for has failed."""
+        for one in self._outcomes:
+            try:
+                self._send_group([one])
+            except MemoryError:
+                outcome, _ = one
+                self._send_group([(_without_memory(outcome), b"")])
+
+
+def _without_memory(outcome: Outcome) -> Outcome:
+    """Return an outcome whose rows cannot be sent, as a failed attempt."""
+    return outcome._replace(
+        status=Status.RUN_EXCEPTION,
+        succeeded=0,
+        text=None,
+        typed=None,
+        header=None,
+        failure=Failure("MemoryError", NO_MEMORY),
+    )
 
 
 def _is_aside(outcome: Outcome) -> bool:

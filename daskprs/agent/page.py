@@ -33,7 +33,7 @@ _CELL_BYTES = 8
 NOTHING = -1
 """The position where there is none."""
 
-_SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALLS = range(6)
+_SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALLS, _LACKS_MEMORY = range(7)
 _RECORDS = (8, 16)
 """Where the two records begin."""
 _PHASE, _POSITION, _SINCE_NS, _TOTAL = range(4)
@@ -130,7 +130,15 @@ class SharedPage:
         """Say how many of the lease have finished."""
         self._cells[_DONE] = count
 
+    def lack_memory(self) -> None:
+        """Say that the agent ends for want of memory."""
+        self._cells[_LACKS_MEMORY] = 1
+
     # ---- the supervisor's side ----
+
+    def lacked_memory(self) -> bool:
+        """Return whether the agent has ended for want of memory."""
+        return bool(self._cells[_LACKS_MEMORY])
 
     def recall(self, lease_id: int) -> int:
         """Take back what is not begun of a lease, and return the last position that is.

@@ -30,6 +30,10 @@ EXIT_GRACE_S = 1.0
 """A process that has closed its socket is given so long to end by itself."""
 LOOK_EVERY_S = 1.0
 """How often the page and the memory are looked at when nothing else happens."""
+LESS = (
+    "Let the script keep less, use smaller mini-batches, or raise its limit, such as ulimit -v or "
+    "the memory of the container."
+)
 TAIL_BYTES = 2000
 """So much of the end of the stderr log goes into a message about a death."""
 
@@ -230,6 +234,8 @@ class Supervisor:
 
     def death(self, returncode: int, when: str) -> Failure:
         """Describe a death, with the tail of what the process last said."""
+        if self.page.lacked_memory():
+            return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
         exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"
         message = f"{exits} {when}: {meaning_of(returncode)}."
         tail = self._stderr_tail()

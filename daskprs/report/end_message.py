@@ -8,7 +8,7 @@ from daskprs.core.ending import JobStatus
 from daskprs.report.words import duration
 
 if TYPE_CHECKING:
-    from daskprs.core.ending import Errors
+    from daskprs.core.ending import Ending, Errors
     from daskprs.core.events import Counts, JobEnded, Standing
     from daskprs.core.outcomes import Failure
     from daskprs.job_folder import JobFolder
@@ -48,14 +48,17 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         )
     if ending.status is not JobStatus.COMPLETED:
         lines.append(f"Logs: {folder.logs}")
-        to_go_on = "To go on, with the same script and input"
-        if ending.of_changed_input:
-            to_go_on = (
-                "To go on with the input of now, where every mini-batch of a file that has changed "
-                "runs again and the others are kept"
-            )
-        lines.append(f"Nothing was published. {to_go_on}: {ended.go_on_by}")
+        lines.append(f"Nothing was published. {_to_go_on(ending)}: {ended.go_on_by}")
     return "\n".join(lines)
+
+
+def _to_go_on(ending: Ending) -> str:
+    if not ending.of_changed_input:
+        return "To go on, with the same script and input"
+    return (
+        "To go on with the input of now, where every mini-batch of a file that has changed runs "
+        "again and the others are kept"
+    )
 
 
 def _others(errors: Errors, headline: Failure | None) -> list[str]:

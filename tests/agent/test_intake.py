@@ -48,6 +48,7 @@ class Desk:
         self.ours, self.theirs = Pipe()
         self.reader = Names()
         self.loader = Loader(self.reader, self.page)
+        self.loader.start()
         self.intake = Intake(self.theirs, self.page, self.loader, Outbox(self.theirs))
 
     def give(self, *indexes: int, more: bool = False) -> None:

@@ -130,7 +130,7 @@ def test_outcomes_are_sent_once_their_rows_can_be_read(tmp_path: Path, synced: b
 
     spool = spool_of(tmp_path, synced=synced)
     outbox: Any = Outbox(Connection(), spool)  # type: ignore[arg-type] # all that it needs of one
-    outbox._wake_the_thread = lambda: None  # no time goes by
+    outbox._wake_the_thread = lambda: True  # no time goes by
     rows = format_result(["a", "b"], TEXT, spool)
     real = os.fdatasync
     with pytest.MonkeyPatch.context() as patch:

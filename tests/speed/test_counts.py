@@ -239,7 +239,7 @@ def test_a_group_of_outcomes_is_one_message() -> None:
 
     outbox: Any = Outbox(Connection())  # type: ignore[arg-type] # all that it needs of one
     outbox.open(1)
-    outbox._wake_the_thread = lambda: None  # no time goes by
+    outbox._wake_the_thread = lambda: True  # no time goes by
     for index in range(COUNT):
         outcome = Outcome(index, 1, Status.RUN_DONE, 1, 1, 0.0, 0.0, 0.0, 0.0, Extent(2, 0))
         outbox.add(outcome, b"x\n")

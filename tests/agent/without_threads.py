@@ -1,0 +1,39 @@
+"""An agent's outbox and loader where the system refuses threads; run under that limit."""
+
+from __future__ import annotations
+
+import os
+import time
+from multiprocessing import Pipe
+from typing import Any
+
+from daskprs.agent.loader import WORTH_A_THREAD_S, Loader
+from daskprs.agent.outbox import Outbox
+from daskprs.agent.page import SharedPage, new_page
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.core.outcomes import Outcome, Status
+
+
+class Slow:
+    """A reader whose loads are worth a thread."""
+
+    def load(self, mini_batch: MiniBatch) -> Any:
+        """Take some time."""
+        time.sleep(2 * WORTH_A_THREAD_S)
+        return [mini_batch.index]
+
+
+page_fd = new_page()
+page = SharedPage(page_fd)
+os.close(page_fd)
+loader = Loader(Slow(), page)
+loader.start()
+assert loader.take(0, MiniBatch(7, None, "")).data == [7]
+assert not loader.pays
+ours, theirs = Pipe()
+outbox = Outbox(theirs)
+outbox.start()
+outbox.open(1)
+outbox.add(Outcome(0, 1, Status.RUN_DONE, 1, 1, 0.0, 0.0, 0.0, 0.0), b"")
+assert ours.poll()
+print([outcome.index for outcome in ours.recv().results.outcomes])

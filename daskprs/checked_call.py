@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs import forks
 from daskprs.agent.checked_script import CheckedScript, check_script_of
 from daskprs.agent.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
@@ -85,6 +86,7 @@ def check_call(
 
     """
     begun_s = time.monotonic()
+    forks.refuse()
     client = check_client(client)
     check_job_dir(job_dir)
     checked = check_script_of(data, script, options.source_directory)

@@ -15,7 +15,7 @@ ROOT = Path(daskprs.__file__).parent
 LAYERS = [
     {"errors", "late_names", "nearest"},
     {"core", "regular_files", "yaml_files"},
-    {"interrupts", "job_folder", "job_lock", "pipeline_folder"},
+    {"forks", "interrupts", "job_folder", "job_lock", "pipeline_folder"},
     {"detachment", "pipeline_record", "row_labels"},
     {"inputs", "output"},
     {"agent", "option_rules", "options", "option_help"},

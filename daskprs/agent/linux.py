@@ -24,6 +24,14 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def wake_with_parent() -> None:
+    """Have the kernel continue this process when its parent ends, should it be stopped then.
+
+    The signal also comes when a thread of the parent ends, and changes nothing.
+    """
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends (a child subreaper)."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

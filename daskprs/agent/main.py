@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
+import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +33,15 @@ from daskprs.agent.failure import failure_of, may_pass
 from daskprs.agent.intake import Intake
 from daskprs.agent.loader import Loader
 from daskprs.agent.memory_reserve import MemoryReserve
-from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Started, Stopped
+from daskprs.agent.messages import (
+    PROTOCOL,
+    THREADS_LEFT,
+    InitDone,
+    InitRaised,
+    Start,
+    Started,
+    Stopped,
+)
 from daskprs.agent.outbox import Outbox
 from daskprs.agent.page import Phase, SharedPage
 from daskprs.core.outcomes import Failure, Outcome, Status, input_changed
@@ -52,6 +62,8 @@ if TYPE_CHECKING:
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
+THREADS_GRACE_S = 1.0
+"""Seconds for threads of the script to end by themselves after `shutdown`."""
 
 
 def main(connection: Connection, page_fd: int) -> int:
@@ -123,7 +135,8 @@ class Agent:
                 self._work_on()
         except EOFError:
             return EXIT_INIT_FAILED
-        self._connection.send(Stopped(self._shut_down()))
+        failure = self._shut_down()
+        self._connection.send(Stopped(failure or threads_left()))
         return EXIT_ORDERLY
 
     def _shut_down(self) -> Failure | None:
@@ -216,6 +229,24 @@ class Agent:
             header=rows.header,
         )
         return outcome, rows.payload
+
+
+def threads_left() -> Failure | None:
+    """Return the threads of the script that keep the process from its end for a second or more."""
+    until = time.monotonic() + THREADS_GRACE_S
+    main = threading.main_thread()
+    threads = [one for one in threading.enumerate() if one is not main and not one.daemon]
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    names = [thread.name for thread in threads if thread.is_alive()]
+    if not names:
+        return None
+    message = (
+        f"the end of the process waits for threads that the script has left: {', '.join(names)}. "
+        "End them in shutdown(), or start them with daemon=True."
+    )
+    sys.stderr.write(f"daskprs: {message}\n")
+    return Failure(THREADS_LEFT, message)
 
 
 NULL_RETURN = Failure(

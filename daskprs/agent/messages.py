@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from daskprs.output.spec import OutputSpec, SpoolSpec
 
 PROTOCOL = 4
+THREADS_LEFT = "ThreadsLeft"
+"""The kind of a failure in `Stopped`: threads of the script keep the process from its end."""
 
 
 class ScriptSpec(NamedTuple):

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.log_cap import punch
-from daskprs.agent.messages import PROTOCOL, InitDone, InitRaised, Start, Started, Stop, Stopped
+from daskprs.agent.messages import (
+    PROTOCOL,
+    THREADS_LEFT,
+    InitDone,
+    InitRaised,
+    Start,
+    Started,
+    Stop,
+    Stopped,
+)
 from daskprs.agent.page import Activity, Phase, SharedPage, new_page
 from daskprs.agent.zygote import no_agent
 from daskprs.core.lease import AgentExited
@@ -210,7 +219,11 @@ class Supervisor:
         late = self._process.returncode(max(0.0, until - time.monotonic())) is None
         returncode = self.end(dump=late)
         if late:
+            left = warning
             warning = self._overdue_at(Phase.SHUTDOWN)
+            if left is not None and left.kind == THREADS_LEFT:
+                message = f"shutdown_timeout={self._limits.shutdown_timeout_s:g} s has passed, and "
+                warning = left._replace(message=f"{message}{left.message}")
         elif returncode != 0 and warning is None:
             warning = self.death(returncode, "during shutdown()")
         return AgentExited(self.spec.name, returncode, "stopped", returncode == 0, warning)

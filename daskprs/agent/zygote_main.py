@@ -210,6 +210,9 @@ def boot(role: str, *words: str) -> int:
 def main(control_fd: int, start_method: str) -> int:
     """Be a zygote, and in the forks of it be an agent; with ``spawn`` by way of an exec."""
     linux.adopt_orphans()
+    linux.wake_with_parent()
+    # The mask is inherited: a caller that blocks SIGCHLD would hide the end of each agent.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if start_method == "fork":
         for name in IMPORTED_ONCE:

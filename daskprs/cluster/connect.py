@@ -25,6 +25,8 @@ from distributed.core import send_recv
 
 from daskprs.errors import Option, OptionError
 
+from daskprs import forks
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -159,6 +161,7 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
         When no scheduler answers at the address.
 
     """
+    forks.note_dask()
     if isinstance(client, str):
         check_scheduler(client)
         with Client(client, set_as_default=False) as own:

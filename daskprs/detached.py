@@ -20,11 +20,12 @@ from daskprs.errors import (
     ParallelRunFailed,
 )
 from daskprs.job_folder import JobFolder
-from daskprs.job_lock import has_begun, held, holder, latest_epoch
+from daskprs.job_lock import has_begun, holder, latest_epoch
 from daskprs.kept_call import keep_call, refuse_objects
 from daskprs.regular_files import read_regular
 from daskprs.result import RUNNING, ParallelRunResult
 from daskprs.status import state_of
+from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from os import PathLike
-
-CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOTSUP}
-"""What file systems say that know no such thing (network and FUSE ones)."""
 
 
 def default_path(script: str, job_id: str) -> Path:
@@ -270,35 +263,3 @@ class JobFolder:
             if (digits := log.name.removeprefix("process").partition(".")[0]).isdecimal()
         ]
         return max(numbers, default=-1) + 1
-
-
-@contextmanager
-def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
-    """Open a file for writing that appears under its name whole, or not at all.
-
-    What can be made again need not be `durable`: a loss of power may leave less of it.
-    """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    if durable:
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in CANNOT_SYNC_FOLDERS:
-            raise
-    finally:
-        os.close(fd)

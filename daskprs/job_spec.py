@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from daskprs.agent.environment import system_arguments
 from daskprs.agent.messages import JobSpec
 from daskprs.agent.side_inputs import side_inputs_of
-from daskprs.job_lock import boot_id
+from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
     from daskprs.agent.checked_script import CheckedScript

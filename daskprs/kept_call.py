@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError, Option
 from daskprs.inputs.input_file import is_url
-from daskprs.job_folder import whole_file
 from daskprs.regular_files import read_json
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

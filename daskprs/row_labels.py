@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daskprs.errors import JournalError
-from daskprs.job_folder import sync_folder
+from daskprs.system.atomic_file import sync_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

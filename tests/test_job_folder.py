@@ -13,16 +13,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daskprs.errors import JobFolderError, JobFolderLocked
-from daskprs.job_folder import JobFolder, default_path, whole_file
-from daskprs.job_lock import (
-    MOST_EPOCHS,
-    begun_epochs,
-    claimed,
-    has_begun,
-    held,
-    latest_epoch,
-    locked,
-)
+from daskprs.job_folder import JobFolder, default_path
+from daskprs.job_lock import MOST_EPOCHS, begun_epochs, has_begun, latest_epoch, locked
+from daskprs.system.atomic_file import whole_file
+from daskprs.system.file_lock import claimed, held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from daskprs.job_folder import whole_file
+from daskprs.system.atomic_file import whole_file
 
 LIMIT_BYTES = 100 << 20
 """A stream above this keeps half of it at each end."""

@@ -49,9 +49,9 @@ from daskprs.errors import InputChanged, LoadError
 from daskprs.inputs.file_versions import compare_with_times_seen
 from daskprs.inputs.source import PathsReader
 from daskprs.job_folder import JobFolder
-from daskprs.job_lock import boot_id
 from daskprs.output.formats import format_result
 from daskprs.output.own_spool import OwnSpool, UnwritableError
+from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

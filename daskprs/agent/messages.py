@@ -22,15 +22,16 @@ What an agent is doing between two messages stands in its shared page (`daskprs.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from daskprs.agent.side_inputs import SideInput
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure
     from daskprs.core.packed import Packed
     from daskprs.output.spec import OutputSpec, SpoolSpec
+
 
 PROTOCOL = 4
 THREADS_LEFT = "ThreadsLeft"
@@ -165,3 +166,22 @@ class Stopped(NamedTuple):
     """`shutdown` is over."""
 
     failure: Failure | None
+
+
+class SideInput(NamedTuple):
+    """A file or folder."""
+
+    name: str
+    path: str
+    """Absolute, as it is for agents."""
+    version: str
+    """What its files are known by: path, size and time of each."""
+
+    @property
+    def key(self) -> str:
+        """Under which it travels."""
+        return f"side-{self.version}"
+
+    def below(self, folder: Path) -> SideInput:
+        """Return it as it is when it has come to a folder."""
+        return self._replace(path=str(folder / Path(self.path).name))

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.log_cap import LIMIT_BYTES, give_back
 from daskprs.job_folder import JobFolder
-from daskprs.job_lock import boot_id
+from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

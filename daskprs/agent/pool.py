@@ -15,8 +15,8 @@ from daskprs.agent.supervisor import Supervisor
 from daskprs.core.lease import LeaseReturned
 from daskprs.errors import AgentError
 from daskprs.job_folder import JobFolder
-from daskprs.job_lock import boot_id
 from daskprs.output.spec import SpoolSpec
+from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
     from daskprs.agent.messages import JobSpec

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from daskprs.agent.messages import SideInput
 from daskprs.errors import Option, OptionError
 from daskprs.nearest import nearest
 
@@ -14,26 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
+
 VERSION_CHARS = 24
-
-
-class SideInput(NamedTuple):
-    """A file or folder."""
-
-    name: str
-    path: str
-    """Absolute, as it is for agents."""
-    version: str
-    """What its files are known by: path, size and time of each."""
-
-    @property
-    def key(self) -> str:
-        """Under which it travels."""
-        return f"side-{self.version}"
-
-    def below(self, folder: Path) -> SideInput:
-        """Return it as it is when it has come to a folder."""
-        return self._replace(path=str(folder / Path(self.path).name))
 
 
 def check_side_inputs(given: Mapping[str, str | PathLike[str]] | None) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.azure.component import Source, declared
-from daskprs.azure.pipeline_file import Given
 from daskprs.azure.pipeline_form import JobForm
 from daskprs.azure.pipeline_ports import PipelinePorts
 from daskprs.azure.pipeline_step import StepMaker
+from daskprs.azure.pipelines.caller_inputs import Given
 from daskprs.azure.values import Values
 from daskprs.azure.wiring import Wiring
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import Assets
 from daskprs.azure.command_step import Command, refuse_no_shell
-from daskprs.azure.pipeline_file import Given, read_pipeline
+from daskprs.azure.pipeline_file import read_pipeline
 from daskprs.azure.pipeline_run import PipelineRun
+from daskprs.azure.pipelines.caller_inputs import Given
 from daskprs.errors import Option, OptionError
 from daskprs.job_folder import default_path
 from daskprs.option_rules import check_client

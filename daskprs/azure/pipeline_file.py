@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskprs.azure.component import Declared, Source, declared
 from daskprs.azure.expressions import NAME
@@ -18,7 +18,6 @@ from daskprs.azure.pipeline_step import StepMaker
 from daskprs.azure.run_settings import RunSettings
 from daskprs.azure.values import Values
 from daskprs.azure.wiring import Wiring
-from daskprs.surface import Python
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake, nearest_of, refuse
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
-    from daskprs.azure.assets import Assets
     from daskprs.azure.bound import Bound
     from daskprs.azure.pipeline_step import Step
+    from daskprs.azure.pipelines.caller_inputs import Given
     from daskprs.pipeline_folder import PipelineFolder
-    from daskprs.surface import Surface
+
 
 PORTS = ("inputs", "outputs", "jobs")
 
@@ -48,26 +47,6 @@ class Pipeline:
     """Whether the failure of a step leaves those alone that do not need it."""
     notices: list[str]
     """What has no effect here, and warnings."""
-
-
-@dataclass(frozen=True)
-class Given:
-    """What a caller gives besides the file."""
-
-    assets: Assets
-    overrides: tuple[str, ...] = ()
-    """``--set``"""
-    inputs: Mapping[str, str] | None = None
-    outputs: Mapping[str, str] | None = None
-    options: Mapping[str, Any] | None = None
-    """Options of every parallel step: ``overwrite``, say."""
-    client: str | None = None
-    resume: bool = False
-    """What is there already is from an earlier run."""
-    surface: Surface = field(default_factory=Python)
-    """Where it is asked for: options are named as they are written there."""
-    with_inputs: bool = True
-    """Whether each input has a value by now."""
 
 
 def read_pipeline(path: str | PathLike[str], folder: PipelineFolder, given: Given) -> Pipeline:

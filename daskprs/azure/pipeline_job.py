@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.invocation_file import texts_of
 from daskprs.azure.overrides import overridden
 from daskprs.azure.pipeline_form import ComponentJobForm, as_overrides
+from daskprs.azure.pipeline_ports import texts_of
 from daskprs.errors import UsageError
 from daskprs.yaml_files.form import filled
 from daskprs.yaml_files.mistakes import Mistake, refuse
@@ -17,7 +17,7 @@ from daskprs.yaml_files.mistakes import Mistake, refuse
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.azure.pipeline_file import Given
+    from daskprs.azure.pipelines.caller_inputs import Given
     from daskprs.yaml_files.document import Document
 
 

@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.bound import Bound, as_type, takes_path, unknown
 from daskprs.azure.expressions import ExpressionError, Reference, filled_in, parsed
 from daskprs.azure.port_form import InputForm, OutputForm
+from daskprs.inputs.input_file import is_url
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from daskprs.azure.assets import Assets
     from daskprs.azure.component import Source
     from daskprs.azure.pipeline_form import JobForm
     from daskprs.azure.values import Values
     from daskprs.pipeline_folder import PipelineFolder
+
 
 STORE = "workspaceblobstore"
 """The default datastore of a workspace."""
@@ -142,3 +145,38 @@ class PipelinePorts:
             self._values.wrong(error, self._source, *way)
             return unknown(kind)
         return self._values.path(text, kind, self._source, *way, made=True)
+
+
+def texts_of(ports: Mapping[str, Any], base: Path, assets: Assets) -> dict[str, str]:
+    """Return the values of ports, as they are given on the command line.
+
+    Parameters
+    ----------
+    ports
+        Forms of inputs or outputs, and plain values, by name.
+    base
+        What paths are relative to.
+    assets
+        Where references point.
+
+    Raises
+    ------
+    UsageError
+        For a reference to something whose place nobody has told.
+
+    """
+    found = {}
+    for name, port in ports.items():
+        value = port
+        if isinstance(port, InputForm):
+            value = port.default if port.place is None else _path(port.place, base, assets)
+        elif isinstance(port, OutputForm):
+            value = None if port.path is None else _path(port.path, base, assets)
+        if value is not None:
+            found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return found
+
+
+def _path(path: str, base: Path, assets: Assets) -> str:
+    url = is_url(path) and not path.startswith("azureml:")
+    return path if url else str(assets.place(path, base))

@@ -26,9 +26,10 @@ from daskprs.azure.step_process import StepProcess
 from daskprs.azure.step_reuse import StepReuse
 from daskprs.errors import JobFolderError, Option, ParallelRunCanceled, PipelineFailed
 from daskprs.job_folder import JobFolder
-from daskprs.job_lock import has_begun, held
+from daskprs.job_lock import has_begun
 from daskprs.pipeline_record import read_record, write_record
 from daskprs.surface import Python
+from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daskprs.azure.command_step import Command
     from daskprs.azure.component import Declared
     from daskprs.azure.parallel_form import ParallelForm
-    from daskprs.azure.pipeline_file import Given
+    from daskprs.azure.pipelines.caller_inputs import Given
     from daskprs.azure.task import Task
     from daskprs.azure.wiring import Wiring
     from daskprs.yaml_files.mistakes import Mistake

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs import __version__
 from daskprs.agent.side_inputs import side_inputs_of, version_of
 from daskprs.errors import JobFolderError
-from daskprs.job_folder import whole_file
 from daskprs.output.remote import is_remote
 from daskprs.regular_files import read_json
 from daskprs.result import ParallelRunResult
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.agent import stand_ins
-from daskprs.job_folder import whole_file
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,8 @@ from daskprs.azure import bound_process, command_process
 from daskprs.azure.command_step import Command
 from daskprs.azure.parallel_step import written
 from daskprs.azure.step_logs import link_driver_log
-from daskprs.job_folder import JobFolder, whole_file
+from daskprs.job_folder import JobFolder
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,8 @@ from daskprs.azure.deployment import SCRIPT, deployment_of
 from daskprs.azure.missing_modules import missing_modules
 from daskprs.azure.model_folder import missing_packages
 from daskprs.azure.pipeline_deployment import is_job, is_of_pipeline, pipeline_deployment_of
-from daskprs.azure.pipeline_file import Given, read_pipeline
+from daskprs.azure.pipeline_file import read_pipeline
+from daskprs.azure.pipelines.caller_inputs import Given
 from daskprs.errors import UsageError, YamlError
 from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.pipeline_folder import PipelineFolder

@@ -8,7 +8,6 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
 
-from daskprs.agent import pools
 from daskprs.cluster.crew import Crew
 from daskprs.cluster.far_results import Brought
 from daskprs.cluster.lease import failure_of_lease, fetched
@@ -88,7 +87,7 @@ class Dispatcher:
             self._crew.open()
             return self._work()
         except BaseException:
-            pools.close(self._job_id)  # at once, without asking Dask: this may be Ctrl-C
+            close_pools(self._job_id)  # at once, without asking Dask: this may be Ctrl-C
             raise
         finally:
             gc.unfreeze()

@@ -22,8 +22,8 @@ from daskprs.inputs.arrow_pandas import (
 )
 from daskprs.inputs.columns import check_different
 from daskprs.inputs.digested_file import DigestedFile
-from daskprs.job_folder import whole_file
 from daskprs.row_labels import LabelWriter, row_bounds
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError, LoadError, class_name
 from daskprs.inputs.frames import keep_labels, row_slices, rows_of
-from daskprs.job_folder import whole_file
 from daskprs.row_labels import row_bounds
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

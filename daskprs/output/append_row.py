@@ -17,8 +17,7 @@ import numpy as np
 
 from daskprs.errors import JournalError
 from daskprs.output.commits import in_input_order
-from daskprs.output.journal import write_at
-from daskprs.output.regions import COPY_BYTES, OpenFiles
+from daskprs.output.regions import COPY_BYTES, OpenFiles, write_at
 from daskprs.output.room import check_room
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from daskprs.output.number_column import NumberColumn
+from daskprs.output.regions import NO_REGION, Region, Regions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,18 +19,8 @@ if TYPE_CHECKING:
     from daskprs.core.packed import Packed
     from daskprs.output.number_column import Numbers
 
+
 BLOCK = 10_000
-
-
-class Region(NamedTuple):
-    """Bytes in the spool of their commit."""
-
-    offset: int
-    length: int
-    checksum: int
-
-
-NO_REGION = Region(0, 0, 0)
 NOTHING = (None, None, None)
 
 
@@ -44,14 +35,6 @@ class Commit(NamedTuple):
     typed: Region = NO_REGION
     header: str | None = None
     """The header line of its frames, where one is asked for and there are rows."""
-
-
-class Regions(NamedTuple):
-    """Regions as columns."""
-
-    offset: Sequence[int]
-    length: Sequence[int]
-    checksum: Sequence[int]
 
 
 class Commits(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.output.commits import Regions
+from daskprs.output.regions import Regions
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Outcome

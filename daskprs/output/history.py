@@ -10,8 +10,9 @@ import numpy as np
 
 from daskprs.errors import JournalError
 from daskprs.job_lock import begun_epochs
-from daskprs.output.commits import Commits, CommitTable, Regions
+from daskprs.output.commits import Commits, CommitTable
 from daskprs.output.journal import VERSION, no_record, records
+from daskprs.output.regions import Regions
 from daskprs.output.renumbering import Renumbering
 
 if TYPE_CHECKING:

@@ -31,11 +31,13 @@ import zlib
 from typing import IO, TYPE_CHECKING, Any
 
 from daskprs.errors import JournalError
+from daskprs.output.regions import write_at
 from daskprs.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
+
 
 VERSION = 2
 PIECE_BYTES = 1 << 20
@@ -85,13 +87,6 @@ class Journal:
             os.ftruncate(self._fd, self._end)
         finally:
             os.close(self._fd)
-
-
-def write_at(fd: int, piece: memoryview, offset: int) -> None:
-    """Write all of a piece at an offset of a file."""
-    while piece:
-        written = os.pwrite(fd, piece, offset)
-        piece, offset = piece[written:], offset + written
 
 
 def records(path: Path) -> Iterator[list[Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.errors import Option, OutputError
-from daskprs.job_lock import claimed
+from daskprs.system.file_lock import claimed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

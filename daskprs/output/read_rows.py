@@ -11,9 +11,9 @@ import pandas as pd
 
 from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.job_lock import epochs_of, latest_epoch
-from daskprs.output.commits import Region, each
+from daskprs.output.commits import each
 from daskprs.output.history import History
-from daskprs.output.regions import OpenFiles, holds
+from daskprs.output.regions import OpenFiles, Region, holds
 from daskprs.output.row_matching import RowMatcher
 from daskprs.output.typed_rows import column_of, decode
 from daskprs.row_labels import RowLabels

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daskprs.output.commits import Region, each
+from daskprs.output.commits import each
 from daskprs.output.fingerprint import check_unchanged
 from daskprs.output.history import History
-from daskprs.output.regions import checksum_of, holds
+from daskprs.output.regions import Region, checksum_of, holds
 from daskprs.regular_files import open_regular
 
 if TYPE_CHECKING:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections import OrderedDict
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from daskprs.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from daskprs.output.commits import Region
 
 COPY_BYTES = 1 << 20
 """Files are read and checked in pieces of this size: small enough for the processor's cache."""
@@ -73,3 +73,29 @@ def checksum_of(file: IO[bytes], length: int | None = None) -> tuple[int, int]:
         checksum = zlib.crc32(piece, checksum)
         there += len(piece)
     return there, checksum
+
+
+def write_at(fd: int, piece: memoryview, offset: int) -> None:
+    """Write all of a piece at an offset of a file."""
+    while piece:
+        written = os.pwrite(fd, piece, offset)
+        piece, offset = piece[written:], offset + written
+
+
+class Region(NamedTuple):
+    """Bytes in the spool of their commit."""
+
+    offset: int
+    length: int
+    checksum: int
+
+
+NO_REGION = Region(0, 0, 0)
+
+
+class Regions(NamedTuple):
+    """Regions as columns."""
+
+    offset: Sequence[int]
+    length: Sequence[int]
+    checksum: Sequence[int]

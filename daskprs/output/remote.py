@@ -13,10 +13,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import Option, OutputError
-from daskprs.job_folder import whole_file
 from daskprs.output.output_file import it_exists
 from daskprs.output.regions import checksum_of
 from daskprs.regular_files import read_json
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,8 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from daskprs.job_folder import sync_folder
 from daskprs.job_lock import epochs_of
+from daskprs.system.atomic_file import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,16 +10,16 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from daskprs.job_folder import sync_folder
 from daskprs.output.extents import extents_of, split
-from daskprs.output.journal import write_at
+from daskprs.output.regions import write_at
+from daskprs.system.atomic_file import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.core.lease import Results
-    from daskprs.output.commits import Regions
     from daskprs.output.extents import Extents
+    from daskprs.output.regions import Regions
     from daskprs.output.spec import OutputSpec
 
 DRIVER = "driver"

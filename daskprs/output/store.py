@@ -15,7 +15,6 @@ from daskprs.core.events import NOWHERE
 from daskprs.core.mini_batch import Where
 from daskprs.errors import JournalError, OutputError
 from daskprs.interrupts import held_back
-from daskprs.job_folder import sync_folder, whole_file
 from daskprs.job_lock import latest_epoch
 from daskprs.output.append_row import PUBLISHED, OrderedText
 from daskprs.output.commits import Commits, CommitTable
@@ -29,6 +28,7 @@ from daskprs.output.room import no_room, what_to_do
 from daskprs.output.spools import DRIVER, Spools
 from daskprs.output.syncing import Syncer
 from daskprs.row_labels import adopt_labels, drop_labels
+from daskprs.system.atomic_file import sync_folder, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

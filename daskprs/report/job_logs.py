@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import JobEnded, JobStarted
-from daskprs.job_folder import whole_file
 from daskprs.report.end_message import end_message
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, JobStarted, Stood
 from daskprs.core.lease import AgentExited, InitFailed
-from daskprs.job_folder import whole_file
 from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.stamps import Stamps
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady
 from daskprs.core.packed import Packed
-from daskprs.job_folder import whole_file
 from daskprs.report.evidence import NO_PROCESS
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.core.events import Event, Place
     from daskprs.core.outcomes import Outcome
-from daskprs.job_folder import JobFolder
+    from daskprs.job_folder import JobFolder
 
 WORK_COLUMNS = (
     "Mini-batches Succeeded",

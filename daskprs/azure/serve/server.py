@@ -13,7 +13,7 @@ from daskprs.azure.serve.endpoint import Endpoint
 from daskprs.azure.serve.gate import Gate
 from daskprs.azure.serve.registry import Registry
 from daskprs.errors import OptionError
-from daskprs.job_lock import held
+from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from daskprs.errors import UsageError
-from daskprs.job_folder import whole_file
 from daskprs.pipeline_folder import ScriptFolder
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

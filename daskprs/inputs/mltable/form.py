@@ -289,3 +289,6 @@ class MLTableForm(Form):
     )
     metadata: Any = without_effect("for other consumers of the table")
     traits: Traits | None = without_effect("for other consumers of the table")
+
+
+FORMAT = "extract_columns_from_partition_format"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.errors import DaskprsError, InputError
+from daskprs.inputs.mltable.form import FORMAT
 from daskprs.inputs.partition_format import PartitionFormat
 from daskprs.yaml_files.mistakes import refuse
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
 
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.mltable.read import Written
-
-FORMAT = "extract_columns_from_partition_format"
 
 
 def format_of(written: Written, files: Sequence[InputFile]) -> str | None:

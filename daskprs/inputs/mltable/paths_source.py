@@ -13,7 +13,8 @@ from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.mltable.building import Builder
-from daskprs.inputs.mltable.formats import FORMAT, format_of
+from daskprs.inputs.mltable.form import FORMAT
+from daskprs.inputs.mltable.formats import format_of
 from daskprs.inputs.mltable.place import own_names
 from daskprs.inputs.mltable.steps import Piece, run
 from daskprs.inputs.partitions import Partitions

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.late_names import late_names
+from daskprs.lazy_exports import late_names
 
 if TYPE_CHECKING:
     from daskprs.agent.public import EntryScript

@@ -26,7 +26,7 @@ from daskprs.agent.snapshot import (
     source_files,
 )
 from daskprs.errors import Option, ScriptError
-from daskprs.nearest import nearest
+from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection

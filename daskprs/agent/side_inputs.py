@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.messages import SideInput
 from daskprs.errors import Option, OptionError
-from daskprs.nearest import nearest
+from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

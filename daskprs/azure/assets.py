@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from daskprs.errors import UsageError
-from daskprs.nearest import nearest
+from daskprs.suggest import nearest
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Form, filled, works
 from daskprs.yaml_files.mistakes import nearest_of, refuse

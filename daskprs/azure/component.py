@@ -10,7 +10,7 @@ from daskprs.azure.command_form import CommandForm
 from daskprs.azure.parallel_form import ParallelForm
 from daskprs.azure.step_form import OldCode, StepForm
 from daskprs.errors import UsageError
-from daskprs.nearest import nearest
+from daskprs.suggest import nearest
 from daskprs.yaml_files.document import Document, Loc, dotted
 from daskprs.yaml_files.form import Form, Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake

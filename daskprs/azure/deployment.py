@@ -10,7 +10,7 @@ from daskprs.agent.checked_script import check_script
 from daskprs.azure.deployment_form import Code, Compute, Model, ModelDeployment, Settings
 from daskprs.azure.model_folder import DRIVER, OF_MLFLOW, is_mlflow
 from daskprs.errors import UsageError
-from daskprs.nearest import nearest
+from daskprs.suggest import nearest
 from daskprs.yaml_files.document import dotted
 from daskprs.yaml_files.form import filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.azure.bound import Bound, unknown, wrong_value
 from daskprs.errors import UsageError
-from daskprs.nearest import nearest
+from daskprs.suggest import nearest
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from daskprs.errors import InputError
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.file_versions import version_of
 from daskprs.inputs.input_file import InputFile, is_url
-from daskprs.nearest import nearest
+from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

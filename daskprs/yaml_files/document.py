@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml
 
 from daskprs.errors import YamlError
-from daskprs.nearest import nearest
+from daskprs.suggest import nearest
 from daskprs.yaml_files.mistakes import Mistake, Place
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from daskprs.inputs.discover import discover
 from daskprs.inputs.input_file import is_url
 from daskprs.inputs.open import open_source
 from daskprs.inputs.path_columns import PATH
-from daskprs.nearest import WILDCARDS
 from daskprs.options import RunOptions
+from daskprs.suggest import WILDCARDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

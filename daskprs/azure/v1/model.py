@@ -15,7 +15,7 @@ from daskprs.agent.public import EntryScript
 from daskprs.azure.v1.registry import RegisteredModel, Registry
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
-from daskprs.nearest import nearest
+from daskprs.suggest import nearest
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:

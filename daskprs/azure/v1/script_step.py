@@ -27,8 +27,8 @@ from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import Step
 from daskprs.errors import DaskprsError, OptionError
 from daskprs.job_folder import JobFolder, default_path
-from daskprs.nearest import nearest
 from daskprs.pipeline_folder import PipelineFolder
+from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

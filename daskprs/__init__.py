@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from daskprs.lazy_exports import late_names
 
 if TYPE_CHECKING:
-    from daskprs.agent.public import EntryScript
+    from daskprs.agent.child.public import EntryScript
     from daskprs.api import parallel_run
     from daskprs.detached import attach, cancel
     from daskprs.errors import (
@@ -31,7 +31,7 @@ __version__ = "0.1.0"
 # Imported when they are asked for: `import daskprs` costs milliseconds, pandas most of a second.
 _HOMES = {
     "DaskprsError": "daskprs.errors",
-    "EntryScript": "daskprs.agent.public",
+    "EntryScript": "daskprs.agent.child.public",
     "OptionError": "daskprs.errors",
     "ParallelRunCanceled": "daskprs.errors",
     "ParallelRunFailed": "daskprs.errors",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.entry_script import takes_one
+from daskprs.agent.child.entry_script import takes_one
 from daskprs.agent.messages import ScriptSpec
 from daskprs.agent.pickled import pickled_object
 from daskprs.agent.snapshot import (

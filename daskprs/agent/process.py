@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.agent import linux
-from daskprs.agent.child import DUMP_SIGNAL
+from daskprs.agent.child.bootstrap import DUMP_SIGNAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable

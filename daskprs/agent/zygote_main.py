@@ -30,7 +30,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.agent import child, linux
+from daskprs.agent import linux
+from daskprs.agent.child import bootstrap as child
 from daskprs.agent.scarcity import explain
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ PURGE_LIMIT_S = 5.0
 PACKET_BYTES = 1 << 17
 DESCRIPTORS = 2
 """Descriptors that an order to fork brings."""
-IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs.agent.main")
+IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs.agent.child.main")
 
 
 _BOOT = """

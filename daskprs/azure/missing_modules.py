@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.agent import stand_ins
+from daskprs.agent.child import stand_ins
 from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from daskprs.agent.failure import may_pass
+from daskprs.agent.child.failure import may_pass
 
 
 class ModelServerError(ConnectionError):

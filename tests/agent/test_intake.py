@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.agent import loader
-from daskprs.agent.intake import Intake
-from daskprs.agent.loader import Loader
+from daskprs.agent.child import loader
+from daskprs.agent.child.inbox import Intake
+from daskprs.agent.child.loader import Loader
+from daskprs.agent.child.outbox import Outbox
 from daskprs.agent.messages import Keep, More, RunLease, Stop
-from daskprs.agent.outbox import Outbox
 from daskprs.agent.page import SharedPage, new_page
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.core.packed import Packed

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from daskprs.agent.child.work_queue import Order
 from daskprs.agent.lease_run import LeaseRun, blame_death, blame_timeout
 from daskprs.agent.messages import Outcomes
-from daskprs.agent.order import Order
 from daskprs.agent.page import NOTHING, Activity, Phase
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import Assigned, MiniBatch

@@ -7,8 +7,8 @@ import time
 from multiprocessing import Pipe
 from typing import Any
 
-from daskprs.agent.loader import WORTH_A_THREAD_S, Loader
-from daskprs.agent.outbox import Outbox
+from daskprs.agent.child.loader import WORTH_A_THREAD_S, Loader
+from daskprs.agent.child.outbox import Outbox
 from daskprs.agent.page import SharedPage, new_page
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Outcome, Status

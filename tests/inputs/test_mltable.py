@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from mltables import mltable, rows_of
 
 import daskprs
-from daskprs.agent.stand_ins import StandIns
+from daskprs.agent.child.stand_ins import StandIns
 from daskprs.errors import InputError, LoadError, OptionError, YamlError
 from daskprs.inputs.carried import FarReader
 from daskprs.inputs.mltable import form

@@ -15,7 +15,7 @@ import pytest
 from store_driver import BOTH, TEXT, driving, frame_of, serial
 
 import daskprs
-from daskprs.agent.outbox import Outbox
+from daskprs.agent.child.outbox import Outbox
 from daskprs.core.outcomes import Outcome, Status
 from daskprs.job_folder import JobFolder
 from daskprs.output.formats import format_result

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import daskprs
-from daskprs.agent.outbox import Outbox
+from daskprs.agent.child.outbox import Outbox
 from daskprs.core.actions import Commit, SlotAdded, SlotId, Submit
 from daskprs.core.events import MiniBatchesDone, Place
 from daskprs.core.lease import LeaseReturned, Results

@@ -10,8 +10,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.child.public import EntryScript
 from daskprs.agent.environment import ASSETS
-from daskprs.agent.public import EntryScript
 from daskprs.azure.v1.registry import RegisteredModel, Registry
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.stand_in_folder import stand_in_folder
+from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.dataset import AbstractDataset, TabularDataset
 from daskprs.azure.v1.inputs import (

@@ -16,14 +16,14 @@ import select
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.child.work_queue import Order
 from daskprs.agent.messages import Keep, More, RunLease, Stop
-from daskprs.agent.order import Order
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from daskprs.agent.loader import Loader
-    from daskprs.agent.outbox import Outbox
+    from daskprs.agent.child.loader import Loader
+    from daskprs.agent.child.outbox import Outbox
     from daskprs.agent.page import SharedPage
     from daskprs.core.mini_batch import Assigned, MiniBatch
 

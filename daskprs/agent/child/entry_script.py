@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent import stand_ins
-from daskprs.agent.context import MiniBatchContext
-from daskprs.agent.public import EntryScript
+from daskprs.agent.child import stand_ins
+from daskprs.agent.child.context import MiniBatchContext
+from daskprs.agent.child.public import EntryScript
 from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:

@@ -28,11 +28,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.entry_script import Entry, load_entry_script
-from daskprs.agent.failure import failure_of, may_pass
-from daskprs.agent.intake import Intake
-from daskprs.agent.loader import Loader
-from daskprs.agent.memory_reserve import MemoryReserve
+from daskprs.agent.child.entry_script import Entry, load_entry_script
+from daskprs.agent.child.failure import failure_of, may_pass
+from daskprs.agent.child.inbox import Intake
+from daskprs.agent.child.loader import Loader
+from daskprs.agent.child.memory_reserve import MemoryReserve
+from daskprs.agent.child.outbox import Outbox
 from daskprs.agent.messages import (
     PROTOCOL,
     THREADS_LEFT,
@@ -42,7 +43,6 @@ from daskprs.agent.messages import (
     Started,
     Stopped,
 )
-from daskprs.agent.outbox import Outbox
 from daskprs.agent.page import Phase, SharedPage
 from daskprs.core.outcomes import Failure, Outcome, Status, input_changed
 from daskprs.errors import InputChanged, LoadError

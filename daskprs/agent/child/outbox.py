@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
-    from daskprs.agent.memory_reserve import MemoryReserve
+    from daskprs.agent.child.memory_reserve import MemoryReserve
     from daskprs.core.outcomes import Outcome
     from daskprs.output.own_spool import OwnSpool
 

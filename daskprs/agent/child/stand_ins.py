@@ -12,10 +12,13 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.public import EntryScript
+from daskprs.agent.child.public import EntryScript
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
+
 
 SDK = "daskprs.azure.v1"
 """Has what scripts import from ``azureml``; only a script that asks for it loads it."""
@@ -133,3 +136,21 @@ def take_over(name: str) -> None:
     module = sys.modules[name]
     module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
     finder.exec_module(module)
+
+
+MODULE = b"""\
+from daskprs.agent.child import stand_ins
+
+stand_ins.take_over(__name__)
+"""
+
+
+def stand_in_folder(folder: Path) -> Path:
+    """Return a folder for ``PYTHONPATH`` that has them; other steps may import from it by now."""
+    for name in lacking():
+        file = folder / name / "__init__.py"
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(file, durable=False) as made:
+                made.write(MODULE)
+    return folder

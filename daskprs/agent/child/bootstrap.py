@@ -44,7 +44,7 @@ def settle(spec: ProcessSpec, zygote: int, keep: tuple[int, ...]) -> None:
 
 def run(connection_fd: int, page_fd: int) -> int:
     """Do what belongs to the interpreter, and be an agent until the end."""
-    from daskprs.agent.main import main
+    from daskprs.agent.child.main import main
 
     sys.stdout, sys.stderr = _text(1), _text(2)
     faulthandler.enable(2)

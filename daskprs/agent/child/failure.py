@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from daskprs.agent.messages import JobSpec
 
-OURS = str(Path(__file__).parents[1])
+OURS = str(Path(__file__).parents[2])
 MESSAGE_CHARS = 10_000
 TRACEBACK_CHARS = 100_000
 NOT_RETRYABLE = (LoadError, ReturnTypeError)

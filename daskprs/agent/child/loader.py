@@ -8,7 +8,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.memory_reserve import MemoryReserve
+from daskprs.agent.child.memory_reserve import MemoryReserve
 from daskprs.agent.page import NOTHING
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from daskprs.agent import warm
-from daskprs.agent.devices import visible_devices
-from daskprs.agent.environment import agent_environment, usable_cores
+from daskprs.agent.node.devices import visible_devices
+from daskprs.agent.node.environment import agent_environment, usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from daskprs.agent import pools, warm
-from daskprs.agent.environment import OUTPUT_PATH, agent_environment
 from daskprs.agent.messages import ProcessSpec
+from daskprs.agent.node.environment import OUTPUT_PATH, agent_environment
 from daskprs.agent.slot import Slot
 from daskprs.agent.supervisor import Supervisor
 from daskprs.core.lease import LeaseReturned

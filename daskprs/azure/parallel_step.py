@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from daskprs.agent.environment import ASSETS
+from daskprs.agent.node.environment import ASSETS
 from daskprs.azure.bound import Bound, takes_path
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed
 from daskprs.azure.filled_text import words

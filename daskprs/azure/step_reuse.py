@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.agent.environment import ASSETS
+from daskprs.agent.node.environment import ASSETS
 from daskprs.agent.side_inputs import version_of
 from daskprs.agent.snapshot import digests_of, source_files
 from daskprs.azure.command_step import ROOT_RUN_ID, Command

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from daskprs.agent.node_folder import Piece
+    from daskprs.agent.node.node_folder import Piece
     from daskprs.cluster.node_service import NodeCalls
 
 ROUNDS = 8

@@ -13,10 +13,10 @@ from distributed import Status, WorkerPlugin
 from distributed.comm import get_address_host
 from tornado.ioloop import PeriodicCallback
 
-from daskprs.agent.devices import visible_devices
-from daskprs.agent.environment import usable_cores
+from daskprs.agent.node.devices import visible_devices
+from daskprs.agent.node.environment import usable_cores
+from daskprs.agent.node.site import Site
 from daskprs.agent.pool import AgentPool
-from daskprs.agent.site import Site
 from daskprs.cluster.lease import drop_threads_that_never_began, logs_topic, plugin_name
 from daskprs.cluster.news import AgentsStopped, WorkerLeaving, WorkerTold, packed
 from daskprs.cluster.node_service import NodeService
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from distributed import Worker
 
     from daskprs.agent.messages import JobSpec
-    from daskprs.agent.site import Origin
+    from daskprs.agent.node.site import Origin
     from daskprs.core.lease import AgentEvent
     from daskprs.core.limits import Limits
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from daskprs.agent import node_folder
-from daskprs.agent.node_folder import NodeFolder
+from daskprs.agent.node import node_folder
+from daskprs.agent.node.node_folder import NodeFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DIES = """
 import os, sys
 from pathlib import Path
-from daskprs.agent.node_folder import NodeFolder
+from daskprs.agent.node.node_folder import NodeFolder
 folder = NodeFolder(Path(sys.argv[1]), "crashed")
 (folder.job.scratch / "result").write_bytes(bytes(10))
 os._exit(1)

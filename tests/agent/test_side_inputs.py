@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daskprs.agent.messages import JobSpec, ScriptSpec
+from daskprs.agent.node.site import Mark, Origin, Site
 from daskprs.agent.side_inputs import placed, side_inputs_of, version_of
-from daskprs.agent.site import Mark, Origin, Site
 
 if TYPE_CHECKING:
     from pathlib import Path

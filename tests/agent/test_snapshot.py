@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daskprs.agent import snapshot
-from daskprs.agent.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.ignore_rules import IgnoreRules
+from daskprs.agent.node.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.snapshot import content_hash, copy_snapshot, digests_of, source_files
 from daskprs.errors import ScriptError
 

@@ -17,7 +17,7 @@ from by_hand import ByHand
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs.agent.site import Mark, Origin
+from daskprs.agent.node.site import Mark, Origin
 from daskprs.cluster.connect import IN_PROCESS, QUIET, check_scheduler, connected
 from daskprs.cluster.session import Session
 from daskprs.core.limits import Limits

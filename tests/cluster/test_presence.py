@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from polling import poll_for
 
 import daskprs
-from daskprs.agent.devices import visible_devices
+from daskprs.agent.node.devices import visible_devices
 from daskprs.cluster.connect import IN_PROCESS
 
 if TYPE_CHECKING:

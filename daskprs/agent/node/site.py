@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.agent.node_folder import NodeFolder
+from daskprs.agent.node.node_folder import NodeFolder
 from daskprs.agent.side_inputs import placed, version_of
 
 if TYPE_CHECKING:

@@ -38,7 +38,7 @@ from daskprs.surface import Python
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.checked_call import CheckedCall
     from daskprs.surface import Surface
 

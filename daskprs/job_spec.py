@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING
 
-from daskprs.agent.messages import JobSpec
 from daskprs.agent.node.environment import system_arguments
+from daskprs.agent.protocol.messages import JobSpec
 from daskprs.agent.side_inputs import side_inputs_of
 from daskprs.system.file_lock import boot_id
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.entry_script import takes_one
-from daskprs.agent.messages import ScriptSpec
 from daskprs.agent.pickled import pickled_object
+from daskprs.agent.protocol.messages import ScriptSpec
 from daskprs.agent.snapshot import (
     SourceFile,
     content_hash,

@@ -6,12 +6,12 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.agent.page import Activity, Phase
+from daskprs.agent.protocol.shared_page import Activity, Phase
 from daskprs.core.lease import Death
 from daskprs.core.outcomes import Failure, Outcome, Status
 
 if TYPE_CHECKING:
-    from daskprs.agent.messages import Outcomes
+    from daskprs.agent.protocol.messages import Outcomes
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.packed import Packed

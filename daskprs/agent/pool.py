@@ -8,8 +8,8 @@ import threading
 from typing import TYPE_CHECKING
 
 from daskprs.agent import pools, warm
-from daskprs.agent.messages import ProcessSpec
 from daskprs.agent.node.environment import OUTPUT_PATH, agent_environment
+from daskprs.agent.protocol.messages import ProcessSpec
 from daskprs.agent.slot import Slot
 from daskprs.agent.supervisor import Supervisor
 from daskprs.core.lease import LeaseReturned
@@ -19,7 +19,7 @@ from daskprs.output.spec import SpoolSpec
 from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.agent.zygote import Zygote
     from daskprs.core.events import SlotState
     from daskprs.core.lease import AgentEvent, Lease, Post

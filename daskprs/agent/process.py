@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daskprs.agent.channel import Channel
-    from daskprs.agent.messages import ProcessSpec
+    from daskprs.agent.protocol.messages import ProcessSpec
 
 KILL_TIMEOUT_S = 10.0
 """The kernel ends a killed process within milliseconds, unless it waits for a device."""

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.agent.messages import SideInput
+from daskprs.agent.protocol.messages import SideInput
 from daskprs.errors import Option, OptionError
 from daskprs.suggest import nearest
 

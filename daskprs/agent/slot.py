@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.lease_run import Blame, LeaseRun, blame_death, blame_timeout
 from daskprs.agent.log_cap import cut
-from daskprs.agent.messages import Keep, More, Outcomes, RunLease
+from daskprs.agent.protocol.messages import Keep, More, Outcomes, RunLease
 from daskprs.agent.supervisor import EXIT_GRACE_S, LOOK_EVERY_S, Overdue, Supervisor
 from daskprs.core.events import Place, SlotState
 from daskprs.core.lease import (

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.log_cap import punch
-from daskprs.agent.messages import (
+from daskprs.agent.protocol.messages import (
     PROTOCOL,
     THREADS_LEFT,
     InitDone,
@@ -19,7 +19,7 @@ from daskprs.agent.messages import (
     Stop,
     Stopped,
 )
-from daskprs.agent.page import Activity, Phase, SharedPage, new_page
+from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage, new_page
 from daskprs.agent.zygote import no_agent
 from daskprs.core.lease import AgentExited
 from daskprs.core.outcomes import Failure
@@ -29,7 +29,7 @@ from daskprs.errors import AgentError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.agent.messages import JobSpec, ProcessSpec
+    from daskprs.agent.protocol.messages import JobSpec, ProcessSpec
     from daskprs.agent.zygote import Zygote
     from daskprs.core.limits import Limits
 

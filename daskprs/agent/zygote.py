@@ -21,7 +21,7 @@ from daskprs.errors import AgentError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.agent.messages import ProcessSpec
+    from daskprs.agent.protocol.messages import ProcessSpec
 
 FORK_TIMEOUT_S = 120.0
 """A zygote has so long to import pandas and fork, on a machine that is busy."""

@@ -35,7 +35,7 @@ from daskprs.agent.child import bootstrap as child
 from daskprs.agent.scarcity import explain
 
 if TYPE_CHECKING:
-    from daskprs.agent.messages import ProcessSpec
+    from daskprs.agent.protocol.messages import ProcessSpec
 
 PARENT_CHECK_S = 1.0
 """How often it looks whether its parent is still there, besides waiting for end-of-file: another

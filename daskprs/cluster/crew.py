@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.news import News
     from daskprs.cluster.slots import Nodes
     from daskprs.core.actions import Event, SlotId

@@ -37,7 +37,7 @@ from daskprs.core.events import (
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.slots import Nodes
     from daskprs.core.actions import Action, LedgerEvent
     from daskprs.core.ledger import Ledger

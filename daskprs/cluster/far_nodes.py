@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.news import WorkerTold
     from daskprs.core.lease import Lease
 

@@ -13,7 +13,7 @@ from daskprs.job_folder import JobFolder
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.node_service import NodeCalls
     from daskprs.core.lease import LeaseReturned, Results
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-    from daskprs.agent.messages import JobSpec
     from daskprs.agent.node.site import Origin
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.news import News
     from daskprs.core.lease import Lease
     from daskprs.core.limits import Limits

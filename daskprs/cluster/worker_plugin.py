@@ -24,8 +24,8 @@ from daskprs.cluster.node_service import NodeService
 if TYPE_CHECKING:
     from distributed import Worker
 
-    from daskprs.agent.messages import JobSpec
     from daskprs.agent.node.site import Origin
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.lease import AgentEvent
     from daskprs.core.limits import Limits
 

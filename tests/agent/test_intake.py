@@ -13,8 +13,8 @@ from daskprs.agent.child import loader
 from daskprs.agent.child.inbox import Intake
 from daskprs.agent.child.loader import Loader
 from daskprs.agent.child.outbox import Outbox
-from daskprs.agent.messages import Keep, More, RunLease, Stop
-from daskprs.agent.page import SharedPage, new_page
+from daskprs.agent.protocol.messages import Keep, More, RunLease, Stop
+from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.core.packed import Packed
 from tests.polling import poll_for

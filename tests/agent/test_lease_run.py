@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from daskprs.agent.child.work_queue import Order
 from daskprs.agent.lease_run import LeaseRun, blame_death, blame_timeout
-from daskprs.agent.messages import Outcomes
-from daskprs.agent.page import NOTHING, Activity, Phase
+from daskprs.agent.protocol.messages import Outcomes
+from daskprs.agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.core.outcomes import Extent, Failure, Outcome, Status

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.agent.messages import JobSpec, ScriptSpec
 from daskprs.agent.node.site import Mark, Origin, Site
+from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs.agent.side_inputs import placed, side_inputs_of, version_of
 
 if TYPE_CHECKING:

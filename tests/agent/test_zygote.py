@@ -12,8 +12,8 @@ import psutil
 import pytest
 from polling import poll_for
 
-from daskprs.agent.messages import ProcessSpec
-from daskprs.agent.page import new_page
+from daskprs.agent.protocol.messages import ProcessSpec
+from daskprs.agent.protocol.shared_page import new_page
 from daskprs.agent.zygote import Zygote
 from daskprs.errors import AgentError
 

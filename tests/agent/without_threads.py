@@ -9,7 +9,7 @@ from typing import Any
 
 from daskprs.agent.child.loader import WORTH_A_THREAD_S, Loader
 from daskprs.agent.child.outbox import Outbox
-from daskprs.agent.page import SharedPage, new_page
+from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Outcome, Status
 

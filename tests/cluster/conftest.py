@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.agent.messages import JobSpec, ScriptSpec
+from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs.cluster.news import WorkerTold
 from daskprs.output.spec import OutputSpec
 

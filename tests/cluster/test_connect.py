@@ -26,7 +26,7 @@ from daskprs.errors import DaskprsError, OptionError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
 
 
 def test_a_cluster_that_has_gone_is_told_in_plain_words(a_job: JobSpec) -> None:

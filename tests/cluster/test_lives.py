@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.news import WorkerTold
 
 

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING
 from daskprs.agent import linux
 
 if TYPE_CHECKING:
-    from daskprs.agent.messages import ProcessSpec
+    from daskprs.agent.protocol.messages import ProcessSpec
 
 DUMP_SIGNAL = signal.SIGRTMIN + 7
 """Makes an agent write the stacks of all its threads to its stderr log."""

@@ -19,7 +19,7 @@ from daskprs.errors import ScriptError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.agent.messages import JobSpec, ProcessSpec, ScriptSpec
+    from daskprs.agent.protocol.messages import JobSpec, ProcessSpec, ScriptSpec
     from daskprs.core.mini_batch import MiniBatch
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
 
 OURS = str(Path(__file__).parents[2])
 MESSAGE_CHARS = 10_000

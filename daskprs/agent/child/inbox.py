@@ -17,14 +17,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.work_queue import Order
-from daskprs.agent.messages import Keep, More, RunLease, Stop
+from daskprs.agent.protocol.messages import Keep, More, RunLease, Stop
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from daskprs.agent.child.loader import Loader
     from daskprs.agent.child.outbox import Outbox
-    from daskprs.agent.page import SharedPage
+    from daskprs.agent.protocol.shared_page import SharedPage
     from daskprs.core.mini_batch import Assigned, MiniBatch
 
 LOOK_EVERY_MS = 1000

@@ -9,12 +9,12 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.child.memory_reserve import MemoryReserve
-from daskprs.agent.page import NOTHING
+from daskprs.agent.protocol.shared_page import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.agent.page import SharedPage
+    from daskprs.agent.protocol.shared_page import SharedPage
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source import Reader
 

@@ -1,6 +1,6 @@
 """The agent: the process that runs a person's entry script, and nothing else.
 
-It speaks the protocol of `daskprs.agent.messages` with its supervisor (`daskprs.agent.pool`)::
+It speaks the protocol of `daskprs.agent.protocol.messages` with its supervisor (`daskprs.agent.pool`)::
 
     supervisor                      agent
     Start            ──────────>
@@ -34,7 +34,7 @@ from daskprs.agent.child.inbox import Intake
 from daskprs.agent.child.loader import Loader
 from daskprs.agent.child.memory_reserve import MemoryReserve
 from daskprs.agent.child.outbox import Outbox
-from daskprs.agent.messages import (
+from daskprs.agent.protocol.messages import (
     PROTOCOL,
     THREADS_LEFT,
     InitDone,
@@ -43,7 +43,7 @@ from daskprs.agent.messages import (
     Started,
     Stopped,
 )
-from daskprs.agent.page import Phase, SharedPage
+from daskprs.agent.protocol.shared_page import Phase, SharedPage
 from daskprs.core.outcomes import Failure, Outcome, Status, input_changed
 from daskprs.errors import InputChanged, LoadError
 from daskprs.inputs.file_versions import compare_with_times_seen
@@ -56,7 +56,7 @@ from daskprs.system.file_lock import boot_id
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-    from daskprs.agent.messages import JobSpec
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source import Reader
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from daskprs.agent.page import SharedPage
+    from daskprs.agent.protocol.shared_page import SharedPage
 
 RESERVE_BYTES = 16 << 20
 """Suffices to send a group of outcomes. It is address space only: no page of it is touched."""

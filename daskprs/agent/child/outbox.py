@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from daskprs.agent.messages import Outcomes
+from daskprs.agent.protocol.messages import Outcomes
 from daskprs.core.lease import Results
 from daskprs.core.outcomes import Failure, Status
 from daskprs.core.packed import Packed

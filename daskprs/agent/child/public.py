@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from daskprs.agent.messages import JobSpec, ProcessSpec
+    from daskprs.agent.protocol.messages import JobSpec, ProcessSpec
 
 
 class EntryScript:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.agent.page import NOTHING
+from daskprs.agent.protocol.shared_page import NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

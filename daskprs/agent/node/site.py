@@ -12,7 +12,7 @@ from daskprs.agent.node.node_folder import NodeFolder
 from daskprs.agent.side_inputs import placed, version_of
 
 if TYPE_CHECKING:
-    from daskprs.agent.messages import JobSpec, ScriptSpec
+    from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
 
 THIS_PROCESS = secrets.token_hex(8)
 """Known to nobody but this process, and to whom it tells."""

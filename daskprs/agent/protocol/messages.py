@@ -17,7 +17,7 @@ agent → supervisor
 `Stopped`               `shutdown` came back; the agent exits with 0
 ======================  =========================================================================
 
-What an agent is doing between two messages stands in its shared page (`daskprs.agent.page`).
+Between two messages, the shared page (`agent.protocol.shared_page`) says what an agent does.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The messages and the shared page between an agent and its supervisor."""

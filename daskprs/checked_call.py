@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs import forks
-from daskprs.agent.checked_script import CheckedScript, check_script_of
-from daskprs.agent.side_inputs import check_side_inputs
+from daskprs.agent.script.checked_script import CheckedScript, check_script_of
+from daskprs.agent.script.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
 from daskprs.inputs.discover import places_below
 from daskprs.inputs.open import open_source

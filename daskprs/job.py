@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.scarcity import explain
-from daskprs.agent.side_inputs import side_inputs_of
+from daskprs.agent.script.side_inputs import side_inputs_of
 from daskprs.checked_call import refuse_an_old_folder
 from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked

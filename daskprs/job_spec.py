@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.node.environment import system_arguments
 from daskprs.agent.protocol.messages import JobSpec
-from daskprs.agent.side_inputs import side_inputs_of
+from daskprs.agent.script.side_inputs import side_inputs_of
 from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
-    from daskprs.agent.checked_script import CheckedScript
+    from daskprs.agent.script.checked_script import CheckedScript
     from daskprs.inputs.source import Source
     from daskprs.job_folder import JobFolder
     from daskprs.options import RunOptions

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-    from daskprs.agent.checked_script import CheckedScript
+    from daskprs.agent.script.checked_script import CheckedScript
     from daskprs.job_folder import JobFolder
     from daskprs.options import RunOptions
 

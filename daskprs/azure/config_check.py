@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.agent.checked_script import check_script
+from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.v1.config_yaml import FileForm
 from daskprs.errors import UsageError
 from daskprs.yaml_files.document import dotted

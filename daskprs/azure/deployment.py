@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.checked_script import check_script
+from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.deployment_form import Code, Compute, Model, ModelDeployment, Settings
 from daskprs.azure.model_folder import DRIVER, OF_MLFLOW, is_mlflow
 from daskprs.errors import UsageError

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.checked_script import check_script
+from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.command_form import CommandForm
 from daskprs.azure.command_step import CommandStep
 from daskprs.azure.parallel_step import ParallelStep

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs import __version__
-from daskprs.agent.side_inputs import side_inputs_of, version_of
+from daskprs.agent.script.side_inputs import side_inputs_of, version_of
 from daskprs.errors import JobFolderError
 from daskprs.output.remote import is_remote
 from daskprs.regular_files import read_json

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.agent.node.environment import ASSETS
-from daskprs.agent.side_inputs import version_of
-from daskprs.agent.snapshot import digests_of, source_files
+from daskprs.agent.script.side_inputs import version_of
+from daskprs.agent.script.snapshot import digests_of, source_files
 from daskprs.azure.command_step import ROOT_RUN_ID, Command
 from daskprs.azure.reuse import FORM, Results, digest_of, files_named, key_of
 from daskprs.azure.step_leftovers import clear

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.checked_script import check_script
+from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.frame_settings import frame_settings
 from daskprs.azure.missing_modules import refuse_missing_modules
 from daskprs.azure.step_logs import link_driver_log
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.agent.checked_script import CheckedScript
+    from daskprs.agent.script.checked_script import CheckedScript
     from daskprs.checked_call import CheckedCall
     from daskprs.result import ParallelRunResult
     from daskprs.surface import Surface

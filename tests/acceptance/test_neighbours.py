@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs.agent.snapshot import LARGEST_BYTES
+from daskprs.agent.script.snapshot import LARGEST_BYTES
 from daskprs.errors import JobChanged
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 
 from daskprs.agent.node.site import Mark, Origin, Site
 from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
-from daskprs.agent.side_inputs import placed, side_inputs_of, version_of
+from daskprs.agent.script.side_inputs import placed, side_inputs_of, version_of
 
 if TYPE_CHECKING:
     from pathlib import Path

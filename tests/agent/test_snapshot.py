@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.agent import snapshot
-from daskprs.agent.ignore_rules import IgnoreRules
 from daskprs.agent.node.environment import agent_environment, system_arguments, usable_cores
-from daskprs.agent.snapshot import content_hash, copy_snapshot, digests_of, source_files
+from daskprs.agent.script import snapshot
+from daskprs.agent.script.ignore_rules import IgnoreRules
+from daskprs.agent.script.snapshot import content_hash, copy_snapshot, digests_of, source_files
 from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def test_a_log_that_this_process_writes_is_no_source(tmp_path: Path) -> None:
     """`daskprs run … > log.txt` in the folder of the script: the log grows while the job runs."""
     (tmp_path / "a.py").touch()
     code = (
-        "import sys; from pathlib import Path; from daskprs.agent.snapshot import source_files; "
+        "import sys; from pathlib import Path; "
+        "from daskprs.agent.script.snapshot import source_files; "
         "sys.stderr.write(str([one.path for one in source_files(Path())]))"
     )
     with (tmp_path / "log.txt").open("wb") as log:
@@ -115,7 +116,7 @@ def test_a_log_that_this_process_writes_is_no_source(tmp_path: Path) -> None:
 UNREADABLE = """
 import sys
 from pathlib import Path
-from daskprs.agent.checked_script import check_script
+from daskprs.agent.script.checked_script import check_script
 from daskprs.errors import ScriptError
 
 try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.node.node_folder import NodeFolder
-from daskprs.agent.side_inputs import placed, version_of
+from daskprs.agent.script.side_inputs import placed, version_of
 
 if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import JobSpec, ScriptSpec

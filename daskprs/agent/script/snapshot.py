@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.agent.ignore_rules import IgnoreRules
+from daskprs.agent.script.ignore_rules import IgnoreRules
 from daskprs.errors import ScriptError
 from daskprs.job_folder import JobFolder
 from daskprs.pipeline_folder import RESULTS, is_pipeline_folder

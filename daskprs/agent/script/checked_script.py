@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.entry_script import takes_one
-from daskprs.agent.pickled import pickled_object
 from daskprs.agent.protocol.messages import ScriptSpec
-from daskprs.agent.snapshot import (
+from daskprs.agent.script.pickled import pickled_object
+from daskprs.agent.script.snapshot import (
     SourceFile,
     content_hash,
     copy_snapshot,

@@ -68,7 +68,7 @@ _INSTALLED = tuple(
         *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
         *site.getsitepackages(),
         site.getusersitepackages(),
-        str(Path(__file__).parents[1]),
+        str(Path(__file__).parents[2]),
     )
 )
 

@@ -7,9 +7,9 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from daskprs.agent import warm
 from daskprs.agent.node.devices import visible_devices
 from daskprs.agent.node.environment import agent_environment, usable_cores
+from daskprs.agent.supervision import prestart as warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster
 
-from daskprs.agent import warm
 from daskprs.agent.node.environment import agent_environment, usable_cores
+from daskprs.agent.supervision import prestart as warm
 from daskprs.cluster.connect import IN_PROCESS
 from daskprs.errors import AgentError, OptionError
 from daskprs.head_start import head_start

@@ -8,7 +8,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
 
-from daskprs.agent.supervisor import deadlines_s
+from daskprs.agent.supervision.supervisor import deadlines_s
 from daskprs.cluster.far_nodes import FarNodes
 from daskprs.cluster.news import (
     AgentsStopped,

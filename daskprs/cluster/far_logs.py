@@ -8,8 +8,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from daskprs.agent.log_cap import cut, punch
 from daskprs.cluster.node_service import Unreachable
+from daskprs.system.log_cap import cut, punch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

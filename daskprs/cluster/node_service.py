@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.agent.node.site import Mark, Site
-    from daskprs.agent.pool import AgentPool
+    from daskprs.agent.supervision.pool import AgentPool
     from daskprs.core.lease import AgentEvent
 
 CALL_S = 60.0

@@ -16,7 +16,7 @@ from tornado.ioloop import PeriodicCallback
 from daskprs.agent.node.devices import visible_devices
 from daskprs.agent.node.environment import usable_cores
 from daskprs.agent.node.site import Site
-from daskprs.agent.pool import AgentPool
+from daskprs.agent.supervision.pool import AgentPool
 from daskprs.cluster.lease import drop_threads_that_never_began, logs_topic, plugin_name
 from daskprs.cluster.news import AgentsStopped, WorkerLeaving, WorkerTold, packed
 from daskprs.cluster.node_service import NodeService

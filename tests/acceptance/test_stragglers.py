@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 import daskprs
-from daskprs.agent import lease_run
+from daskprs.agent.supervision import lease_run
 from daskprs.core import lease_sizes
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from daskprs.agent.child.work_queue import Order
-from daskprs.agent.lease_run import LeaseRun, blame_death, blame_timeout
 from daskprs.agent.protocol.messages import Outcomes
 from daskprs.agent.protocol.shared_page import NOTHING, Activity, Phase
+from daskprs.agent.supervision.lease_run import LeaseRun, blame_death, blame_timeout
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.core.outcomes import Extent, Failure, Outcome, Status

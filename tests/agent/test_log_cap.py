@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from daskprs.agent.log_cap import cut, punch
+from daskprs.system.log_cap import cut, punch
 
 if TYPE_CHECKING:
     from pathlib import Path

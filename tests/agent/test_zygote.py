@@ -14,14 +14,14 @@ from polling import poll_for
 
 from daskprs.agent.protocol.messages import ProcessSpec
 from daskprs.agent.protocol.shared_page import new_page
-from daskprs.agent.zygote import Zygote
+from daskprs.agent.supervision.zygote import Zygote
 from daskprs.errors import AgentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.agent.process import AgentProcess
+    from daskprs.agent.supervision.process import AgentProcess
 
 
 def start(zygote: Zygote, folder: Path, number: int = 0) -> AgentProcess:

@@ -14,7 +14,7 @@ from distributed import Client, get_client, get_worker, secede, worker_client
 from polling import poll_for
 
 import daskprs
-from daskprs.agent.pool import AgentPool
+from daskprs.agent.supervision.pool import AgentPool
 from daskprs.core.lease import Lease
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import Assigned, MiniBatch

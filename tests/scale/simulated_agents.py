@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import get_worker
 
-from daskprs.agent.lease_run import LeaseRun
 from daskprs.agent.protocol.messages import Outcomes
+from daskprs.agent.supervision.lease_run import LeaseRun
 from daskprs.core.events import Place, SlotState
 from daskprs.core.lease import AgentReady, AgentStarted, LeaseReturned, Results
 from daskprs.core.outcomes import Extent, Outcome, Status

@@ -1,6 +1,6 @@
 """The agent: the process that runs a person's entry script, and nothing else.
 
-It speaks the protocol of `daskprs.agent.protocol.messages` with its supervisor (`daskprs.agent.pool`)::
+It speaks the protocol of `agent.protocol.messages` with its supervisor (`agent.supervision`)::
 
     supervisor                      agent
     Start            ──────────>

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.log_cap import LIMIT_BYTES, give_back
 from daskprs.job_folder import JobFolder
 from daskprs.system.file_lock import boot_id
+from daskprs.system.log_cap import LIMIT_BYTES, give_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
-from daskprs.agent import pools, warm
 from daskprs.agent.node.environment import OUTPUT_PATH, agent_environment
 from daskprs.agent.protocol.messages import ProcessSpec
-from daskprs.agent.slot import Slot
-from daskprs.agent.supervisor import Supervisor
+from daskprs.agent.supervision import prestart
+from daskprs.agent.supervision.slot import Slot
+from daskprs.agent.supervision.supervisor import Supervisor
 from daskprs.core.lease import LeaseReturned
 from daskprs.errors import AgentError
 from daskprs.job_folder import JobFolder
@@ -20,7 +21,7 @@ from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.agent.zygote import Zygote
+    from daskprs.agent.supervision.zygote import Zygote
     from daskprs.core.events import SlotState
     from daskprs.core.lease import AgentEvent, Lease, Post
     from daskprs.core.limits import Limits
@@ -50,7 +51,7 @@ class AgentPool:
         """The id of the last lease that each slot has begun; ids only grow."""
         self._withdrawn: set[int] = set()
         self._closed = False
-        pools.enter(job.job_id, self)
+        _living[job.job_id, id(self)] = self
 
     def run(self, lease: Lease) -> LeaseReturned:
         """Work on a lease in the slot that it names, unless the lease was withdrawn before."""
@@ -123,7 +124,7 @@ class AgentPool:
                     )
                     raise AgentError(msg)
                 environment = agent_environment(os.environ, self._job.environment, threads=threads)
-                self._zygote = warm.take(environment, self._job.start_method)
+                self._zygote = prestart.take(environment, self._job.start_method)
             return self._zygote
 
     def _spool(self, name: str) -> SpoolSpec:
@@ -166,3 +167,14 @@ class AgentPool:
 
 def _stop(slot: Slot, events: list[AgentEvent]) -> None:
     events.extend(slot.stop())
+
+
+_living: weakref.WeakValueDictionary[tuple[str, int], AgentPool] = weakref.WeakValueDictionary()
+"""The pools of this process, by job."""
+
+
+def close_pools(job_id: str) -> None:
+    """Kill all agents of a job that are children of this process, without asking Dask."""
+    for (job, _), pool in list(_living.items()):
+        if job == job_id:
+            pool.close()

@@ -17,8 +17,8 @@ from daskprs.agent.child.bootstrap import DUMP_SIGNAL
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.agent.channel import Channel
     from daskprs.agent.protocol.messages import ProcessSpec
+    from daskprs.agent.supervision.channel import Channel
 
 KILL_TIMEOUT_S = 10.0
 """The kernel ends a killed process within milliseconds, unless it waits for a device."""

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.log_cap import punch
 from daskprs.agent.protocol.messages import (
     PROTOCOL,
     THREADS_LEFT,
@@ -20,17 +19,18 @@ from daskprs.agent.protocol.messages import (
     Stopped,
 )
 from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage, new_page
-from daskprs.agent.zygote import no_agent
+from daskprs.agent.supervision.zygote import no_agent
 from daskprs.core.lease import AgentExited
 from daskprs.core.outcomes import Failure
 from daskprs.core.return_code import meaning_of, signal_of
 from daskprs.errors import AgentError
+from daskprs.system.log_cap import punch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs.agent.protocol.messages import JobSpec, ProcessSpec
-    from daskprs.agent.zygote import Zygote
+    from daskprs.agent.supervision.zygote import Zygote
     from daskprs.core.limits import Limits
 
 START_TIMEOUT_S = 120.0

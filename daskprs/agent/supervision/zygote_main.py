@@ -55,7 +55,7 @@ spec = importlib.util.spec_from_file_location(
 )
 sys.modules["daskprs"] = package = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(package)
-from daskprs.agent.zygote_main import boot
+from daskprs.agent.supervision.zygote_main import boot
 sys.exit(boot(*sys.argv[2:]))
 """
 
@@ -66,7 +66,7 @@ def boot_command(*words: str) -> list[str]:
     It takes this very package, however the caller has found it, and puts nothing on the path: the
     entry script may have modules of any name. `-P` keeps the caller's working directory out.
     """
-    package = str(Path(__file__).parents[1])
+    package = str(Path(__file__).parents[2])
     return [sys.executable, "-P", "-c", _BOOT, package, *words]
 
 

@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from daskprs.agent.lease_run import Blame, LeaseRun, blame_death, blame_timeout
-from daskprs.agent.log_cap import cut
 from daskprs.agent.protocol.messages import Keep, More, Outcomes, RunLease
-from daskprs.agent.supervisor import EXIT_GRACE_S, LOOK_EVERY_S, Overdue, Supervisor
+from daskprs.agent.supervision.lease_run import Blame, LeaseRun, blame_death, blame_timeout
+from daskprs.agent.supervision.supervisor import EXIT_GRACE_S, LOOK_EVERY_S, Overdue, Supervisor
 from daskprs.core.events import Place, SlotState
 from daskprs.core.lease import (
     AgentEvent,
@@ -27,6 +26,7 @@ from daskprs.core.lease import (
     Results,
 )
 from daskprs.core.packed import Packed
+from daskprs.system.log_cap import cut
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure, Outcome

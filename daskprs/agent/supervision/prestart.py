@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeAlias
 
-from daskprs.agent.zygote import Zygote
+from daskprs.agent.supervision.zygote import Zygote
 from daskprs.errors import AgentError
 from daskprs.interrupts import held_back
 

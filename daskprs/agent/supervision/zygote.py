@@ -12,10 +12,10 @@ import threading
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.channel import Channel
-from daskprs.agent.process import AgentProcess
 from daskprs.agent.scarcity import explain
-from daskprs.agent.zygote_main import PACKET_BYTES, boot_command
+from daskprs.agent.supervision.channel import Channel
+from daskprs.agent.supervision.process import AgentProcess
+from daskprs.agent.supervision.zygote_main import PACKET_BYTES, boot_command
 from daskprs.errors import AgentError
 
 if TYPE_CHECKING:

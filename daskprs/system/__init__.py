@@ -1,0 +1,1 @@
+"""What the operating system gives: locks, atomic files, signals, disk space, processes."""

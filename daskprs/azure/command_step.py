@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.agent.script.snapshot import content_hash, copy_snapshot, digests_of, source_files
 from daskprs.azure.expressions import ExpressionError, Reference, parsed, references
-from daskprs.azure.filled_text import command_line
 from daskprs.azure.missing_modules import missing_modules
+from daskprs.azure.templates import command_line
 from daskprs.errors import YamlError
 
 if TYPE_CHECKING:

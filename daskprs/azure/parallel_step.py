@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from daskprs.agent.node.environment import ASSETS
 from daskprs.azure.bound import Bound, takes_path
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed
-from daskprs.azure.filled_text import words
 from daskprs.azure.step_form import ALL
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
+from daskprs.azure.templates import words
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.azure.component import Declared, Source, declared
 from daskprs.azure.expressions import NAME
-from daskprs.azure.other_files import way_to_run
+from daskprs.azure.file_kinds import way_to_run
 from daskprs.azure.overrides import overridden
 from daskprs.azure.pipeline_form import PipelineForm, SettingsForm
 from daskprs.azure.pipeline_job import is_of_component, of_component

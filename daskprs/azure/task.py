@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.script.checked_script import check_script
-from daskprs.azure.frame_settings import frame_settings
+from daskprs.azure.append_row_settings import frame_settings
 from daskprs.azure.missing_modules import refuse_missing_modules
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.options import RunOptions

@@ -5,13 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.azure.component_check import check_component
+from daskprs.agent.script.checked_script import check_script
+from daskprs.azure.component import Source, declared
 from daskprs.azure.deployment import SCRIPT, deployment_of
 from daskprs.azure.missing_modules import missing_modules
 from daskprs.azure.model_folder import missing_packages
 from daskprs.azure.pipeline_deployment import is_job, is_of_pipeline, pipeline_deployment_of
 from daskprs.azure.pipeline_file import read_pipeline
+from daskprs.azure.pipeline_form import JobForm
+from daskprs.azure.pipeline_ports import PipelinePorts
+from daskprs.azure.pipeline_step import StepMaker
 from daskprs.azure.pipelines.caller_inputs import Given
+from daskprs.azure.v1.config_yaml import FileForm
+from daskprs.azure.values import Values
+from daskprs.azure.wiring import Wiring
 from daskprs.errors import UsageError, YamlError
 from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.pipeline_folder import PipelineFolder
@@ -24,6 +31,37 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs.azure.assets import Assets
+
+
+def check_component(
+    document: Document, assets: Assets, folder: PipelineFolder
+) -> tuple[list[Mistake], list[str]]:
+    """Return all that is wrong with a component, warnings included, and keys without effect.
+
+    It is looked at as the one step of a pipeline, whose inputs are not known yet.
+
+    Parameters
+    ----------
+    document
+        The file.
+    assets
+        Where assets are.
+    folder
+        Where the pipeline would run.
+
+    """
+    source = Source.of(document)
+    step, mistakes = declared(Path(document.name).stem, document.content, source, assets)
+    if step is None:
+        return mistakes, []
+    step = step.alone()
+    values = Values(assets, folder)
+    ports = PipelinePorts(JobForm(), source, values, folder, {}, {})
+    wiring = Wiring(ports, values, {step.name: step}, folder, {}, assets)
+    maker = StepMaker(wiring, Given(assets))
+    maker.made(step)
+    keys = [key.name for key in step.without_effect if key.name != "$schema"]
+    return [*mistakes, *values.mistakes, *maker.mistakes], keys
 
 
 class Verdict(NamedTuple):
@@ -180,7 +218,7 @@ def _check_component(check: Check) -> None:
 
 
 def _check_config(check: Check) -> None:
-    from daskprs.azure.config_check import check_config
+    from daskprs.azure.validation import check_config
 
     mistakes, without_effect = check_config(check.document)
     refuse(mistakes)
@@ -224,3 +262,31 @@ KINDS = (
     Kind("batch endpoint", _has("auth_mode", "endpoint_name", "defaults"), _check_endpoint),
 )
 """In the order in which they are tried."""
+
+ROOT = "parallel_run_config"
+
+
+def check_config(document: Document) -> tuple[list[Mistake], list[str]]:
+    """Return all that is wrong with a config, and keys without effect."""
+    form, mistakes = filled(FileForm, document.content, document)
+    config = document.content.get(ROOT)
+    if isinstance(config, dict) and isinstance(config.get("entry_script"), str):
+        told = _script_told(config["entry_script"], config.get("source_directory"), document)
+        if told:
+            loc = (ROOT, "entry_script")
+            mistakes.append(Mistake(document.place(loc), dotted(loc), told))
+    return mistakes, [key.name for key in ineffective(form)] if form is not None else []
+
+
+def _script_told(script: str, folder: object, document: Document) -> str:
+    """Return what is wrong with the script: it is looked for from here, and beside the file."""
+    told = ""
+    for base in (Path.cwd(), Path(document.name).absolute().parent):
+        root = base / folder if isinstance(folder, str) else None
+        try:
+            check_script(script if root else base / script, root)
+        except UsageError as error:
+            told = told or str(error)
+        else:
+            return ""
+    return told

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.invocation_file import Invocation
+    from daskprs.azure.deployments.invocation_file import Invocation
     from daskprs.yaml_files.document import Document
 
 SAID = {
@@ -91,8 +91,8 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
 def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
     """Score DATA by the batch deployment that the YAML file FILE describes."""
     with every_end():
-        from daskprs.azure.invocation_file import Invocation, read_invocation
-        from daskprs.azure.pipeline_deployment import is_of_pipeline
+        from daskprs.azure.deployments.invocation_file import Invocation, read_invocation
+        from daskprs.azure.deployments.pipeline_deployment import is_of_pipeline
         from daskprs.yaml_files.document import Document
 
         assets, file = assets_of(values), values.pop("file")
@@ -108,7 +108,7 @@ def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
 def _invoke_model(
     ctx: click.Context, file: str, assets: Assets, given: Invocation, values: dict[str, Any]
 ) -> None:
-    from daskprs.azure.batch_deployment import BatchDeployment
+    from daskprs.azure.deployments.batch_deployment import BatchDeployment
 
     inputs = [*values.pop("inputs"), *given.inputs.values()]
     outputs = [*pairs("--output", values.pop("outputs")).values(), *given.outputs.values()]
@@ -143,8 +143,8 @@ def _invoke_pipeline(
     given: Invocation,
     values: dict[str, Any],
 ) -> None:
+    from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
     from daskprs.azure.pipeline import run_with
-    from daskprs.azure.pipeline_deployment import pipeline_deployment_of
 
     unfit = [f"--{name.replace('_', '-')}" for name in OF_A_MODEL if values.pop(name) is not None]
     if unfit:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from daskprs.lazy_exports import late_names
 
 if TYPE_CHECKING:
-    from daskprs.azure.batch_deployment import BatchDeployment
+    from daskprs.azure.deployments.batch_deployment import BatchDeployment
     from daskprs.azure.pipeline import run_pipeline
     from daskprs.azure.pipeline_result import PipelineResult, StepResult
 
 # Imported when they are asked for: forms take pydantic, which is a fifth of a second.
 _HOMES = {
-    "BatchDeployment": "daskprs.azure.batch_deployment",
+    "BatchDeployment": "daskprs.azure.deployments.batch_deployment",
     "PipelineResult": "daskprs.azure.pipeline_result",
     "StepResult": "daskprs.azure.pipeline_result",
     "run_pipeline": "daskprs.azure.pipeline",

@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.component import Source, declared
-from daskprs.azure.deployment import SCRIPT, deployment_of
+from daskprs.azure.deployments.deployment import SCRIPT, deployment_of
+from daskprs.azure.deployments.model_folder import missing_packages
+from daskprs.azure.deployments.pipeline_deployment import (
+    is_job,
+    is_of_pipeline,
+    pipeline_deployment_of,
+)
 from daskprs.azure.missing_modules import missing_modules
-from daskprs.azure.model_folder import missing_packages
-from daskprs.azure.pipeline_deployment import is_job, is_of_pipeline, pipeline_deployment_of
 from daskprs.azure.pipeline_file import read_pipeline
 from daskprs.azure.pipeline_form import JobForm
 from daskprs.azure.pipeline_ports import PipelinePorts

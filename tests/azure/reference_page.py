@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic_core import PydanticUndefined
 
 from daskprs.azure.assets import AssetFile
-from daskprs.azure.batch_deployment import BatchDeployment
 from daskprs.azure.command_form import CommandForm
-from daskprs.azure.deployment_form import ModelDeployment, PipelineDeployment
-from daskprs.azure.invocation_file import InvocationForm
+from daskprs.azure.deployments.batch_deployment import BatchDeployment
+from daskprs.azure.deployments.form import ModelDeployment, PipelineDeployment
+from daskprs.azure.deployments.invocation_file import InvocationForm
 from daskprs.azure.parallel_form import ParallelForm
 from daskprs.azure.pipeline_form import ComponentJobForm, PipelineForm
 from daskprs.azure.port_form import InputForm, OutputForm

@@ -172,6 +172,7 @@ def _stop(slot: Slot, events: list[AgentEvent]) -> None:
 _living: weakref.WeakValueDictionary[tuple[str, int], AgentPool] = weakref.WeakValueDictionary()
 """The pools of this process, by job."""
 """The pools of this process, by job."""
+"""The pools of this process, by job."""
 
 
 def close_pools(job_id: str) -> None:

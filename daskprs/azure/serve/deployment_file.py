@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.azure.batch_deployment import BatchDeployment
+from daskprs.azure.deployments.batch_deployment import BatchDeployment
 from daskprs.azure.serve.refusal import Refusal
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.deployment_form import Settings
+from daskprs.azure.deployments.form import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

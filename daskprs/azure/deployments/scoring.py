@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.azure.model_folder import MODEL_DIR, contained, refuse_unservable
+from daskprs.azure.deployments.model_folder import MODEL_DIR, contained, refuse_unservable
 from daskprs.azure.task import Task
 from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.discover import discover
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.deployment import Deployment
+    from daskprs.azure.deployments.deployment import Deployment
     from daskprs.result import ParallelRunResult
     from daskprs.surface import Surface
 

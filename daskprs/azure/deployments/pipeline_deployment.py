@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.deployment_form import PipelineDeployment
+from daskprs.azure.deployments.form import PipelineDeployment
 from daskprs.azure.file_kinds import way_to_run
 from daskprs.azure.pipeline_form import as_overrides
 from daskprs.azure.pipeline_job import is_of_component

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.script.checked_script import check_script
-from daskprs.azure.deployment_form import Code, Compute, Model, ModelDeployment, Settings
-from daskprs.azure.model_folder import DRIVER, OF_MLFLOW, is_mlflow
+from daskprs.azure.deployments.form import Code, Compute, Model, ModelDeployment, Settings
+from daskprs.azure.deployments.model_folder import DRIVER, OF_MLFLOW, is_mlflow
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.document import dotted

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MODEL_DIR = "AZUREML_MODEL_DIR"
 """Where scripts find the folder that contains the model."""
 OF_MLFLOW = "MLmodel"
-DRIVER = Path(__file__).parent / "mlflow_driver" / "mlflow_score.py"
+DRIVER = Path(__file__).parents[1] / "mlflow_driver" / "mlflow_score.py"
 """What scores for MLflow models that come without a script."""
 TABLES = (".csv", ".parquet", ".pqt")
 IMAGES = (".png", ".jpg", ".jpeg", ".tiff", ".bmp", ".gif")

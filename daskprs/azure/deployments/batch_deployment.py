@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import Assets
-from daskprs.azure.deployment import deployment_of
-from daskprs.azure.deployment_changes import changed
-from daskprs.azure.pipeline_deployment import is_of_pipeline, refuse_pipeline_itself
-from daskprs.azure.scoring import Places, scored
+from daskprs.azure.deployments.changes import changed
+from daskprs.azure.deployments.deployment import deployment_of
+from daskprs.azure.deployments.pipeline_deployment import is_of_pipeline, refuse_pipeline_itself
+from daskprs.azure.deployments.scoring import Places, scored
 from daskprs.errors import OptionError
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.mistakes import Mistake, refuse
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.azure.deployment import Deployment
+    from daskprs.azure.deployments.deployment import Deployment
     from daskprs.result import ParallelRunResult
     from daskprs.surface import Surface
 

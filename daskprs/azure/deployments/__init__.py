@@ -1,0 +1,1 @@
+"""Batch deployments: their files, what they run, and how they are invoked."""

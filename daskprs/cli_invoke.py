@@ -144,7 +144,7 @@ def _invoke_pipeline(
     values: dict[str, Any],
 ) -> None:
     from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
-    from daskprs.azure.pipeline import run_with
+    from daskprs.azure.pipelines.pipeline import run_with
 
     unfit = [f"--{name.replace('_', '-')}" for name in OF_A_MODEL if values.pop(name) is not None]
     if unfit:

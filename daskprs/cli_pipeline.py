@@ -104,7 +104,7 @@ def run_pipeline_file(
     Paths in the file are relative to it; those that are given here, to the working directory.
     """
     with every_end():
-        from daskprs.azure.pipeline import run_with
+        from daskprs.azure.pipelines.pipeline import run_with
 
         show(
             run_with(

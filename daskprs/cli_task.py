@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.azure.parallel_step import read_task
+from daskprs.azure.pipelines.parallel_step import read_task
 from daskprs.cli_ends import every_end, show
 from daskprs.cli_options import flagged
 from daskprs.surface import accepting

@@ -10,8 +10,6 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.command_step import Command
-from daskprs.azure.parallel_step import written
 from daskprs.azure.pipeline_result import (
     CANCELED,
     COMPLETED,
@@ -20,6 +18,8 @@ from daskprs.azure.pipeline_result import (
     PipelineResult,
     StepResult,
 )
+from daskprs.azure.pipelines.command_step import Command
+from daskprs.azure.pipelines.parallel_step import written
 from daskprs.azure.step_leftovers import clear
 from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.step_process import StepProcess
@@ -34,8 +34,8 @@ from daskprs.system.file_lock import held
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from daskprs.azure.pipeline_file import Pipeline
-    from daskprs.azure.pipeline_step import Step
+    from daskprs.azure.pipelines.file import Pipeline
+    from daskprs.azure.pipelines.step import Step
     from daskprs.pipeline_folder import PipelineFolder
     from daskprs.surface import Surface
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.azure.pipeline_step import Step
+    from daskprs.azure.pipelines.step import Step
     from daskprs.pipeline_folder import PipelineFolder
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.linux import descendants
 from daskprs.azure import bound_process, command_process
-from daskprs.azure.command_step import Command
-from daskprs.azure.parallel_step import written
+from daskprs.azure.pipelines.command_step import Command
+from daskprs.azure.pipelines.parallel_step import written
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.job_folder import JobFolder
 from daskprs.system.atomic_file import whole_file
@@ -21,7 +21,7 @@ from daskprs.system.atomic_file import whole_file
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.azure.pipeline_step import Step
+    from daskprs.azure.pipelines.step import Step
     from daskprs.pipeline_folder import PipelineFolder
 
 DRIVER = "daskprs.cli_task"

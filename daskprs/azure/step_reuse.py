@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from daskprs.agent.node.environment import ASSETS
 from daskprs.agent.script.side_inputs import version_of
 from daskprs.agent.script.snapshot import digests_of, source_files
-from daskprs.azure.command_step import ROOT_RUN_ID, Command
+from daskprs.azure.pipelines.command_step import ROOT_RUN_ID, Command
 from daskprs.azure.reuse import FORM, Results, digest_of, files_named, key_of
 from daskprs.azure.step_leftovers import clear
 from daskprs.errors import DaskprsError
@@ -18,7 +18,7 @@ from daskprs.job_folder import JobFolder
 from daskprs.job_lock import has_begun
 
 if TYPE_CHECKING:
-    from daskprs.azure.pipeline_step import Step
+    from daskprs.azure.pipelines.step import Step
     from daskprs.pipeline_folder import PipelineFolder
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.script.checked_script import check_script
-from daskprs.azure.component import Source, declared
 from daskprs.azure.deployments.deployment import SCRIPT, deployment_of
 from daskprs.azure.deployments.model_folder import missing_packages
 from daskprs.azure.deployments.pipeline_deployment import (
@@ -15,14 +14,15 @@ from daskprs.azure.deployments.pipeline_deployment import (
     pipeline_deployment_of,
 )
 from daskprs.azure.missing_modules import missing_modules
-from daskprs.azure.pipeline_file import read_pipeline
 from daskprs.azure.pipeline_form import JobForm
-from daskprs.azure.pipeline_ports import PipelinePorts
-from daskprs.azure.pipeline_step import StepMaker
 from daskprs.azure.pipelines.caller_inputs import Given
+from daskprs.azure.pipelines.component import Source, declared
+from daskprs.azure.pipelines.file import read_pipeline
+from daskprs.azure.pipelines.ports import PipelinePorts
+from daskprs.azure.pipelines.step import StepMaker
+from daskprs.azure.pipelines.values import Values
+from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.azure.v1.config_yaml import FileForm
-from daskprs.azure.values import Values
-from daskprs.azure.wiring import Wiring
 from daskprs.errors import UsageError, YamlError
 from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.pipeline_folder import PipelineFolder

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.azure.assets import Assets
-from daskprs.azure.command_step import Command
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
-from daskprs.azure.pipeline_file import Pipeline, read_pipeline
 from daskprs.azure.pipelines.caller_inputs import Given
+from daskprs.azure.pipelines.command_step import Command
+from daskprs.azure.pipelines.file import Pipeline, read_pipeline
 from daskprs.azure.task import Task
 from daskprs.errors import YamlError
 from daskprs.pipeline_folder import PipelineFolder

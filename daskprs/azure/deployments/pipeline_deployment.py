@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.deployments.form import PipelineDeployment
 from daskprs.azure.file_kinds import way_to_run
 from daskprs.azure.pipeline_form import as_overrides
-from daskprs.azure.pipeline_job import is_of_component
+from daskprs.azure.pipelines.component_job import is_of_component
 from daskprs.errors import UsageError
 from daskprs.yaml_files.form import filled, ineffective
 from daskprs.yaml_files.mistakes import Mistake, refuse

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daskprs.azure.command_form import CommandForm
-    from daskprs.azure.component import Declared
-    from daskprs.azure.wiring import Wiring
+    from daskprs.azure.pipelines.component import Declared
+    from daskprs.azure.pipelines.wiring import Wiring
     from daskprs.pipeline_folder import PipelineFolder
     from daskprs.yaml_files.mistakes import Mistake
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.expressions import ExpressionError, filled_in, only_reference, parsed
 
 if TYPE_CHECKING:
-    from daskprs.azure.component import Source
-    from daskprs.azure.pipeline_ports import PipelinePorts
+    from daskprs.azure.pipelines.component import Source
+    from daskprs.azure.pipelines.ports import PipelinePorts
     from daskprs.yaml_files.document import Loc
     from daskprs.yaml_files.mistakes import Mistake
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.azure.bound import Bound, as_type, takes_path, unknown
 from daskprs.azure.expressions import (
     ExpressionError,
     Reference,
@@ -14,20 +13,43 @@ from daskprs.azure.expressions import (
     parsed,
     references,
 )
+from daskprs.azure.pipelines.bound import Bound, as_type, takes_path, unknown
+from daskprs.azure.pipelines.step_outputs import StepOutputs
 from daskprs.azure.port_form import InputForm
-from daskprs.azure.step_outputs import StepOutputs
-from daskprs.azure.step_places import is_shared, makers_of
 from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
+    from pathlib import Path
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.component import Declared
-    from daskprs.azure.pipeline_ports import PipelinePorts
-    from daskprs.azure.values import Values
+    from daskprs.azure.pipelines.component import Declared
+    from daskprs.azure.pipelines.ports import PipelinePorts
+    from daskprs.azure.pipelines.values import Values
     from daskprs.pipeline_folder import PipelineFolder
+
+
+def makers_of(place: Path, outputs: Mapping[str, Mapping[str, Bound]]) -> list[str]:
+    """Return the steps in whose outputs a place lies."""
+    return [
+        step
+        for step, made in outputs.items()
+        if any(place.is_relative_to(one.path) for one in made.values())
+    ]
+
+
+def is_shared(
+    step: str, inputs: Iterable[Bound], outputs: Mapping[str, Mapping[str, Bound]]
+) -> bool:
+    """Say whether others write where a step writes, or it reads there."""
+    others = [one for name, made in outputs.items() if name != step for one in made.values()]
+    others += [one for one in inputs if one.is_path]
+    return any(
+        one.path.is_relative_to(own.path) or own.path.is_relative_to(one.path)
+        for one in others
+        for own in outputs[step].values()
+    )
 
 
 class Wiring:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskprs.agent.node.environment import ASSETS
-from daskprs.azure.bound import Bound, takes_path
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed
+from daskprs.azure.pipelines.bound import Bound, takes_path
 from daskprs.azure.step_form import ALL
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
@@ -18,10 +18,10 @@ from daskprs.yaml_files.mistakes import Mistake, nearest_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daskprs.azure.component import Declared
     from daskprs.azure.expressions import Reference
     from daskprs.azure.parallel_form import ParallelForm, TaskForm
-    from daskprs.azure.wiring import Wiring
+    from daskprs.azure.pipelines.component import Declared
+    from daskprs.azure.pipelines.wiring import Wiring
 
 TRIES, RUN_SECONDS, NODES, FILES = 3, 60, 1, 1
 """Defaults of a parallel job."""

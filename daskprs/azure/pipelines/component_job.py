@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.overrides import overridden
 from daskprs.azure.pipeline_form import ComponentJobForm, as_overrides
-from daskprs.azure.pipeline_ports import texts_of
+from daskprs.azure.pipelines.overrides import overridden
+from daskprs.azure.pipelines.ports import texts_of
 from daskprs.errors import UsageError
 from daskprs.yaml_files.form import filled
 from daskprs.yaml_files.mistakes import Mistake, refuse

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.command_form import CommandForm
-from daskprs.azure.command_step import CommandStep
-from daskprs.azure.parallel_step import ParallelStep
+from daskprs.azure.pipelines.command_step import CommandStep
+from daskprs.azure.pipelines.parallel_step import ParallelStep
 from daskprs.errors import ScriptError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.bound import Bound
-    from daskprs.azure.command_step import Command
-    from daskprs.azure.component import Declared
     from daskprs.azure.parallel_form import ParallelForm
+    from daskprs.azure.pipelines.bound import Bound
     from daskprs.azure.pipelines.caller_inputs import Given
+    from daskprs.azure.pipelines.command_step import Command
+    from daskprs.azure.pipelines.component import Declared
+    from daskprs.azure.pipelines.wiring import Wiring
     from daskprs.azure.task import Task
-    from daskprs.azure.wiring import Wiring
     from daskprs.yaml_files.mistakes import Mistake
 
 SCRIPT = ("task", "entry_script")

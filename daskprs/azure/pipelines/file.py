@@ -7,17 +7,17 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.azure.component import Declared, Source, declared
 from daskprs.azure.expressions import NAME
 from daskprs.azure.file_kinds import way_to_run
-from daskprs.azure.overrides import overridden
 from daskprs.azure.pipeline_form import PipelineForm, SettingsForm
-from daskprs.azure.pipeline_job import is_of_component, of_component
-from daskprs.azure.pipeline_ports import PipelinePorts
-from daskprs.azure.pipeline_step import StepMaker
-from daskprs.azure.run_settings import RunSettings
-from daskprs.azure.values import Values
-from daskprs.azure.wiring import Wiring
+from daskprs.azure.pipelines.component import Declared, Source, declared
+from daskprs.azure.pipelines.component_job import is_of_component, of_component
+from daskprs.azure.pipelines.overrides import overridden
+from daskprs.azure.pipelines.ports import PipelinePorts
+from daskprs.azure.pipelines.run_settings import RunSettings
+from daskprs.azure.pipelines.step import StepMaker
+from daskprs.azure.pipelines.values import Values
+from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake, nearest_of, refuse
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
-    from daskprs.azure.bound import Bound
-    from daskprs.azure.pipeline_step import Step
+    from daskprs.azure.pipelines.bound import Bound
     from daskprs.azure.pipelines.caller_inputs import Given
+    from daskprs.azure.pipelines.step import Step
     from daskprs.pipeline_folder import PipelineFolder
 
 

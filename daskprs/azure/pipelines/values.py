@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.azure.bound import Bound, unknown, wrong_value
+from daskprs.azure.pipelines.bound import Bound, unknown, wrong_value
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.mistakes import nearest_of
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.component import Declared, Source
+    from daskprs.azure.pipelines.component import Declared, Source
     from daskprs.azure.port_form import InputForm
     from daskprs.pipeline_folder import PipelineFolder
     from daskprs.yaml_files.mistakes import Mistake

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.azure.bound import Bound, as_type, unknown
 from daskprs.azure.expressions import (
     ExpressionError,
     Reference,
@@ -14,14 +13,15 @@ from daskprs.azure.expressions import (
     only_reference,
     parsed,
 )
+from daskprs.azure.pipelines.bound import Bound, as_type, unknown
 from daskprs.azure.port_form import OutputForm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.component import Declared
-    from daskprs.azure.pipeline_ports import PipelinePorts
-    from daskprs.azure.values import Values
+    from daskprs.azure.pipelines.component import Declared
+    from daskprs.azure.pipelines.ports import PipelinePorts
+    from daskprs.azure.pipelines.values import Values
     from daskprs.pipeline_folder import PipelineFolder
 
 ARTIFACTS = "artifacts"

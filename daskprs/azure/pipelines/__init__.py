@@ -1,0 +1,1 @@
+"""Pipeline files, read, checked and wired before anything runs."""

@@ -14,10 +14,10 @@ from daskprs.azure.deployments.pipeline_deployment import (
     pipeline_deployment_of,
 )
 from daskprs.azure.missing_modules import missing_modules
-from daskprs.azure.pipeline_form import JobForm
 from daskprs.azure.pipelines.caller_inputs import Given
 from daskprs.azure.pipelines.component import Source, declared
 from daskprs.azure.pipelines.file import read_pipeline
+from daskprs.azure.pipelines.forms.pipeline import JobForm
 from daskprs.azure.pipelines.ports import PipelinePorts
 from daskprs.azure.pipelines.step import StepMaker
 from daskprs.azure.pipelines.values import Values

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.port_form import Inputs, Outputs
+    from daskprs.azure.pipelines.forms.port import Inputs, Outputs
 
 
 class InvocationForm(Form):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from daskprs.azure.port_form import FILE_TYPES, PATH_TYPES, InputForm
+from daskprs.azure.pipelines.forms.port import FILE_TYPES, PATH_TYPES, InputForm
 
 KINDS: dict[str, tuple[type, ...]] = {
     "integer": (int,),

@@ -19,8 +19,8 @@ from daskprs.errors import YamlError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.command_form import CommandForm
     from daskprs.azure.pipelines.component import Declared
+    from daskprs.azure.pipelines.forms.command import CommandForm
     from daskprs.azure.pipelines.wiring import Wiring
     from daskprs.pipeline_folder import PipelineFolder
     from daskprs.yaml_files.mistakes import Mistake

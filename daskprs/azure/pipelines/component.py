@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.command_form import CommandForm
-from daskprs.azure.parallel_form import ParallelForm
-from daskprs.azure.step_form import OldCode, StepForm
+from daskprs.azure.pipelines.forms.command import CommandForm
+from daskprs.azure.pipelines.forms.parallel import ParallelForm
+from daskprs.azure.pipelines.forms.step import OldCode, StepForm
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.document import Document, Loc, dotted
@@ -17,7 +17,7 @@ from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
-    from daskprs.azure.port_form import InputForm, OutputForm
+    from daskprs.azure.pipelines.forms.port import InputForm, OutputForm
     from daskprs.yaml_files.mistakes import Place
 
 FORMS: dict[str, type[ParallelForm | CommandForm]] = {

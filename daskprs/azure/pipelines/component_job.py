@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.pipeline_form import ComponentJobForm, as_overrides
+from daskprs.azure.pipelines.forms.pipeline import ComponentJobForm, as_overrides
 from daskprs.azure.pipelines.overrides import overridden
 from daskprs.azure.pipelines.ports import texts_of
 from daskprs.errors import UsageError

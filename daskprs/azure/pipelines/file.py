@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from daskprs.azure.expressions import NAME
 from daskprs.azure.file_kinds import way_to_run
-from daskprs.azure.pipeline_form import PipelineForm, SettingsForm
 from daskprs.azure.pipelines.component import Declared, Source, declared
 from daskprs.azure.pipelines.component_job import is_of_component, of_component
+from daskprs.azure.pipelines.forms.pipeline import PipelineForm, SettingsForm
 from daskprs.azure.pipelines.overrides import overridden
 from daskprs.azure.pipelines.ports import PipelinePorts
 from daskprs.azure.pipelines.run_settings import RunSettings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from daskprs.agent.node.environment import ASSETS
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed
 from daskprs.azure.pipelines.bound import Bound, takes_path
-from daskprs.azure.step_form import ALL
+from daskprs.azure.pipelines.forms.step import ALL
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
 from daskprs.azure.templates import words
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from daskprs.azure.expressions import Reference
-    from daskprs.azure.parallel_form import ParallelForm, TaskForm
     from daskprs.azure.pipelines.component import Declared
+    from daskprs.azure.pipelines.forms.parallel import ParallelForm, TaskForm
     from daskprs.azure.pipelines.wiring import Wiring
 
 TRIES, RUN_SECONDS, NODES, FILES = 3, 60, 1, 1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.expressions import ExpressionError, Reference, filled_in, parsed
 from daskprs.azure.pipelines.bound import Bound, as_type, takes_path, unknown
-from daskprs.azure.port_form import InputForm, OutputForm
+from daskprs.azure.pipelines.forms.port import InputForm, OutputForm
 from daskprs.inputs.input_file import is_url
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.pipeline_form import JobForm
     from daskprs.azure.pipelines.component import Source
+    from daskprs.azure.pipelines.forms.pipeline import JobForm
     from daskprs.azure.pipelines.values import Values
     from daskprs.pipeline_folder import PipelineFolder
 

@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.script.checked_script import check_script
-from daskprs.azure.command_form import CommandForm
 from daskprs.azure.pipelines.command_step import CommandStep
+from daskprs.azure.pipelines.forms.command import CommandForm
 from daskprs.azure.pipelines.parallel_step import ParallelStep
 from daskprs.errors import ScriptError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.parallel_form import ParallelForm
     from daskprs.azure.pipelines.bound import Bound
     from daskprs.azure.pipelines.caller_inputs import Given
     from daskprs.azure.pipelines.command_step import Command
     from daskprs.azure.pipelines.component import Declared
+    from daskprs.azure.pipelines.forms.parallel import ParallelForm
     from daskprs.azure.pipelines.wiring import Wiring
     from daskprs.azure.task import Task
     from daskprs.yaml_files.mistakes import Mistake

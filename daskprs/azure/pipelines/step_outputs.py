@@ -14,7 +14,7 @@ from daskprs.azure.expressions import (
     parsed,
 )
 from daskprs.azure.pipelines.bound import Bound, as_type, unknown
-from daskprs.azure.port_form import OutputForm
+from daskprs.azure.pipelines.forms.port import OutputForm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ from daskprs.azure.expressions import (
     references,
 )
 from daskprs.azure.pipelines.bound import Bound, as_type, takes_path, unknown
+from daskprs.azure.pipelines.forms.port import InputForm
 from daskprs.azure.pipelines.step_outputs import StepOutputs
-from daskprs.azure.port_form import InputForm
 from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from daskprs.azure.step_form import ENVIRONMENT, Code, ResourcesForm, StepForm
+from daskprs.azure.pipelines.forms.step import ENVIRONMENT, Code, ResourcesForm, StepForm
 from daskprs.yaml_files.form import Form, without_effect, works
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, field_validator
 
-from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
+from daskprs.azure.pipelines.forms.port import SHOWN_IN_THE_STUDIO, Inputs, Outputs
 from daskprs.yaml_files.form import Form, without_effect, works
 
 HERE = "everything runs on this machine, or on the Dask cluster that is given"

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from daskprs.azure.port_form import SHOWN_IN_THE_STUDIO, Inputs, Outputs
-from daskprs.azure.step_form import ENVIRONMENT, HERE
+from daskprs.azure.pipelines.forms.port import SHOWN_IN_THE_STUDIO, Inputs, Outputs
+from daskprs.azure.pipelines.forms.step import ENVIRONMENT, HERE
 from daskprs.yaml_files.form import Form, ineffective, without_effect, works
 
 RECORDED = "kept in the record of the run"

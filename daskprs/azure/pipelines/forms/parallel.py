@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import field_validator
 
-from daskprs.azure.step_form import ENVIRONMENT, Code, ResourcesForm, StepForm
+from daskprs.azure.pipelines.forms.step import ENVIRONMENT, Code, ResourcesForm, StepForm
 from daskprs.errors import OptionError
 from daskprs.inputs.sizes import parse_bytes
 from daskprs.option_rules import LEVELS, LONGEST_S

@@ -1,0 +1,1 @@
+"""The keys of pipeline files, step by step, and what becomes of each."""

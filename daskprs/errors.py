@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.azure.pipeline_result import PipelineResult
+    from daskprs.azure.pipelines.run.result import PipelineResult
     from daskprs.result import ParallelRunResult
 
 

@@ -11,14 +11,14 @@ from daskprs.lazy_exports import late_names
 
 if TYPE_CHECKING:
     from daskprs.azure.deployments.batch_deployment import BatchDeployment
-    from daskprs.azure.pipeline_result import PipelineResult, StepResult
     from daskprs.azure.pipelines.pipeline import run_pipeline
+    from daskprs.azure.pipelines.run.result import PipelineResult, StepResult
 
 # Imported when they are asked for: forms take pydantic, which is a fifth of a second.
 _HOMES = {
     "BatchDeployment": "daskprs.azure.deployments.batch_deployment",
-    "PipelineResult": "daskprs.azure.pipeline_result",
-    "StepResult": "daskprs.azure.pipeline_result",
+    "PipelineResult": "daskprs.azure.pipelines.run.result",
+    "StepResult": "daskprs.azure.pipelines.run.result",
     "run_pipeline": "daskprs.azure.pipelines.pipeline",
 }
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import Assets
-from daskprs.azure.pipeline_run import PipelineRun
 from daskprs.azure.pipelines.caller_inputs import Given
 from daskprs.azure.pipelines.command_step import Command, refuse_no_shell
 from daskprs.azure.pipelines.file import read_pipeline
+from daskprs.azure.pipelines.run.pipeline_run import PipelineRun
 from daskprs.errors import Option, OptionError
 from daskprs.job_folder import default_path
 from daskprs.option_rules import check_client
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.azure.pipeline_result import PipelineResult
+    from daskprs.azure.pipelines.run.result import PipelineResult
     from daskprs.surface import Surface
 
 

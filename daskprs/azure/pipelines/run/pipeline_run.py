@@ -10,7 +10,9 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.pipeline_result import (
+from daskprs.azure.pipelines.command_step import Command
+from daskprs.azure.pipelines.parallel_step import written
+from daskprs.azure.pipelines.run.result import (
     CANCELED,
     COMPLETED,
     FAILED,
@@ -18,12 +20,9 @@ from daskprs.azure.pipeline_result import (
     PipelineResult,
     StepResult,
 )
-from daskprs.azure.pipelines.command_step import Command
-from daskprs.azure.pipelines.parallel_step import written
-from daskprs.azure.step_leftovers import clear
+from daskprs.azure.pipelines.run.step_process import StepProcess
+from daskprs.azure.pipelines.run.step_reuse import StepReuse, clear
 from daskprs.azure.step_logs import tell_parent
-from daskprs.azure.step_process import StepProcess
-from daskprs.azure.step_reuse import StepReuse
 from daskprs.errors import JobFolderError, Option, ParallelRunCanceled, PipelineFailed
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import has_begun

@@ -1,0 +1,1 @@
+"""The run of a pipeline: its steps as processes, their reuse, its result."""

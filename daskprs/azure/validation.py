@@ -22,7 +22,7 @@ from daskprs.azure.pipelines.ports import PipelinePorts
 from daskprs.azure.pipelines.step import StepMaker
 from daskprs.azure.pipelines.values import Values
 from daskprs.azure.pipelines.wiring import Wiring
-from daskprs.azure.v1.config_yaml import FileForm
+from daskprs.azure.v1.config.config_yaml import FileForm
 from daskprs.errors import UsageError, YamlError
 from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.pipeline_folder import PipelineFolder

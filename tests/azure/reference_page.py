@@ -18,8 +18,8 @@ from daskprs.azure.pipelines.forms.pipeline import ComponentJobForm, PipelineFor
 from daskprs.azure.pipelines.forms.port import InputForm, OutputForm
 from daskprs.azure.system_flags import SYSTEM_FLAGS
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
-from daskprs.azure.v1.config_form import ConfigForm
-from daskprs.azure.v1.config_yaml import ConfigFileForm
+from daskprs.azure.v1.config.config_form import ConfigForm
+from daskprs.azure.v1.config.config_yaml import ConfigFileForm
 from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.yaml_files.form import Effect, Form, keys_of
 

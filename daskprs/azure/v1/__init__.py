@@ -13,8 +13,17 @@ from daskprs.lazy_exports import late_names
 
 if TYPE_CHECKING:
     from daskprs.azure.v1.column_types import DataType, PromoteHeadersBehavior
-    from daskprs.azure.v1.compute import AmlCompute, ComputeTarget, ComputeTargetException
-    from daskprs.azure.v1.config import ParallelRunConfig
+    from daskprs.azure.v1.config.compute import AmlCompute, ComputeTarget, ComputeTargetException
+    from daskprs.azure.v1.config.config import ParallelRunConfig
+    from daskprs.azure.v1.config.environment import (
+        DEFAULT_CPU_IMAGE,
+        DEFAULT_GPU_IMAGE,
+        CondaDependencies,
+        DockerConfiguration,
+        Environment,
+        RunConfiguration,
+    )
+    from daskprs.azure.v1.config.parameter import PipelineParameter
     from daskprs.azure.v1.consumption import DatasetConsumptionConfig
     from daskprs.azure.v1.data_reference import DataReference
     from daskprs.azure.v1.dataset import FileDataset, TabularDataset
@@ -24,19 +33,10 @@ if TYPE_CHECKING:
         TabularDatasetFactory,
     )
     from daskprs.azure.v1.datastore import DataPath, Datastore
-    from daskprs.azure.v1.environment import (
-        DEFAULT_CPU_IMAGE,
-        DEFAULT_GPU_IMAGE,
-        CondaDependencies,
-        DockerConfiguration,
-        Environment,
-        RunConfiguration,
-    )
     from daskprs.azure.v1.experiment import Experiment
     from daskprs.azure.v1.model import Model
     from daskprs.azure.v1.outputs import OutputFileDatasetConfig, PipelineData
     from daskprs.azure.v1.parallel_step import ParallelRunStep
-    from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.pipeline import Pipeline
     from daskprs.azure.v1.published import (
         InteractiveLoginAuthentication,

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
 from daskprs.azure.reuse import Results
-from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.config.parameter import refuse_unknown
 from daskprs.azure.v1.runs import PipelineRun, StepRun
 from daskprs.azure.v1.script_run import Run
 from daskprs.azure.v1.script_step import ScriptRunConfig

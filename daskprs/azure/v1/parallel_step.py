@@ -11,6 +11,7 @@ from daskprs.azure.reuse import Outcome, Results, run_or_reuse
 from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
+from daskprs.azure.v1.config.parameter import refuse_unknown
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.inputs import (
     dataset_of,
@@ -23,7 +24,6 @@ from daskprs.azure.v1.inputs import (
 )
 from daskprs.azure.v1.mounting import mounted
 from daskprs.azure.v1.outputs import as_output
-from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import Step
 from daskprs.azure.v1.step_rules import refuse_misfits
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.azure.v1.config import ParallelRunConfig
+    from daskprs.azure.v1.config.config import ParallelRunConfig
+    from daskprs.azure.v1.config.parameter import PipelineParameter
     from daskprs.azure.v1.outputs import Output
-    from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.workspace import Workspace
     from daskprs.result import ParallelRunResult
 

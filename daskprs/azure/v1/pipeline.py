@@ -13,7 +13,7 @@ from daskprs.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from daskprs.azure.v1.parameter import PipelineParameter
+    from daskprs.azure.v1.config.parameter import PipelineParameter
     from daskprs.azure.v1.runs import PipelineRun
     from daskprs.azure.v1.workspace import Workspace
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.stand_ins import stand_in_folder
+from daskprs.azure.v1.config.parameter import refuse_unknown
 from daskprs.azure.v1.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.dataset import AbstractDataset, TabularDataset
 from daskprs.azure.v1.inputs import (
@@ -22,7 +23,6 @@ from daskprs.azure.v1.inputs import (
     words_of,
 )
 from daskprs.azure.v1.outputs import Output, as_output
-from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import Step
 from daskprs.errors import DaskprsError, OptionError
@@ -33,7 +33,7 @@ from daskprs.suggest import nearest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from daskprs.azure.v1.parameter import PipelineParameter
+    from daskprs.azure.v1.config.parameter import PipelineParameter
     from daskprs.azure.v1.workspace import Workspace
 
 SHOWN_LINES = 20

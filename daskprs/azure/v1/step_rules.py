@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.v1.config import ParallelRunConfig
+from daskprs.azure.v1.config.config import ParallelRunConfig
 from daskprs.azure.v1.inputs import INPUTS, is_table, source_of
 from daskprs.azure.v1.outputs import Output
 from daskprs.errors import OptionError

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-    from daskprs.azure.v1.compute import AmlCompute
+    from daskprs.azure.v1.config.compute import AmlCompute
 
 DEFAULT_DATASTORE = "workspaceblobstore"
 CONFIG = ("config.json", ".azureml/config.json")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 import yaml
 from pydantic import AliasChoices, ConfigDict, model_validator
 
-from daskprs.azure.v1.compute import name_of_compute
-from daskprs.azure.v1.config_form import ConfigForm
-from daskprs.azure.v1.environment import Environment
+from daskprs.azure.v1.config.compute import name_of_compute
+from daskprs.azure.v1.config.config_form import ConfigForm
+from daskprs.azure.v1.config.environment import Environment
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Form, filled, without_effect, works
 from daskprs.yaml_files.mistakes import refuse

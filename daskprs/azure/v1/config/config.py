@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from pydantic import ValidationError
 
-from daskprs.azure.v1.config_form import ConfigForm
-from daskprs.azure.v1.config_yaml import from_yaml, to_yaml
-from daskprs.azure.v1.parallel_job import parallel_job
-from daskprs.azure.v1.parameter import PipelineParameter, settled
+from daskprs.azure.v1.config.config_form import ConfigForm
+from daskprs.azure.v1.config.config_yaml import from_yaml, to_yaml
+from daskprs.azure.v1.config.parallel_job import parallel_job
+from daskprs.azure.v1.config.parameter import PipelineParameter, settled
 from daskprs.errors import OptionError
 from daskprs.yaml_files.mistakes import nearest_of
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from daskprs.azure.v1.compute import AmlCompute
-    from daskprs.azure.v1.environment import Environment
+    from daskprs.azure.v1.config.compute import AmlCompute
+    from daskprs.azure.v1.config.environment import Environment
     from daskprs.azure.v1.workspace import Workspace
     from daskprs.options import NoOtherOptions
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.v1.compute import name_of_compute
-from daskprs.azure.v1.environment import Environment
+from daskprs.azure.v1.config.compute import name_of_compute
+from daskprs.azure.v1.config.environment import Environment
 from daskprs.inputs.sizes import DEFAULT_FILES
 
 if TYPE_CHECKING:
-    from daskprs.azure.v1.config_form import ConfigForm
+    from daskprs.azure.v1.config.config_form import ConfigForm
 
 INPUT, OUTPUT = "data", "output"
 

@@ -1,0 +1,1 @@
+"""`ParallelRunConfig`, compute targets, environments and pipeline parameters of SDK v1."""

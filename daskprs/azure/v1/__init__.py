@@ -12,7 +12,6 @@ from daskprs import __version__
 from daskprs.lazy_exports import late_names
 
 if TYPE_CHECKING:
-    from daskprs.azure.v1.column_types import DataType, PromoteHeadersBehavior
     from daskprs.azure.v1.config.compute import AmlCompute, ComputeTarget, ComputeTargetException
     from daskprs.azure.v1.config.config import ParallelRunConfig
     from daskprs.azure.v1.config.environment import (
@@ -24,18 +23,19 @@ if TYPE_CHECKING:
         RunConfiguration,
     )
     from daskprs.azure.v1.config.parameter import PipelineParameter
-    from daskprs.azure.v1.consumption import DatasetConsumptionConfig
-    from daskprs.azure.v1.data_reference import DataReference
-    from daskprs.azure.v1.dataset import FileDataset, TabularDataset
-    from daskprs.azure.v1.dataset_factory import (
+    from daskprs.azure.v1.data.column_types import DataType, PromoteHeadersBehavior
+    from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
+    from daskprs.azure.v1.data.data_reference import DataReference
+    from daskprs.azure.v1.data.dataset import FileDataset, TabularDataset
+    from daskprs.azure.v1.data.dataset_factory import (
         Dataset,
         FileDatasetFactory,
         TabularDatasetFactory,
     )
-    from daskprs.azure.v1.datastore import DataPath, Datastore
+    from daskprs.azure.v1.data.datastore import DataPath, Datastore
+    from daskprs.azure.v1.data.outputs import OutputFileDatasetConfig, PipelineData
     from daskprs.azure.v1.experiment import Experiment
     from daskprs.azure.v1.model import Model
-    from daskprs.azure.v1.outputs import OutputFileDatasetConfig, PipelineData
     from daskprs.azure.v1.parallel_step import ParallelRunStep
     from daskprs.azure.v1.pipeline import Pipeline
     from daskprs.azure.v1.published import (

@@ -12,8 +12,8 @@ from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
 from daskprs.azure.v1.config.parameter import refuse_unknown
-from daskprs.azure.v1.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.inputs import (
+from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.data.inputs import (
     dataset_of,
     joined,
     name_of,
@@ -22,8 +22,8 @@ from daskprs.azure.v1.inputs import (
     root_of,
     words_of,
 )
-from daskprs.azure.v1.mounting import mounted
-from daskprs.azure.v1.outputs import as_output
+from daskprs.azure.v1.data.mounting import mounted
+from daskprs.azure.v1.data.outputs import as_output
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import Step
 from daskprs.azure.v1.step_rules import refuse_misfits
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.v1.config.config import ParallelRunConfig
     from daskprs.azure.v1.config.parameter import PipelineParameter
-    from daskprs.azure.v1.outputs import Output
+    from daskprs.azure.v1.data.outputs import Output
     from daskprs.azure.v1.workspace import Workspace
     from daskprs.result import ParallelRunResult
 

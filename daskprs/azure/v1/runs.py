@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from daskprs.azure.v1.dataset import FileDataset
+from daskprs.azure.v1.data.dataset import FileDataset
 from daskprs.azure.v1.published import refuse_publishing
 from daskprs.azure.v1.script_run import metrics_in
 from daskprs.errors import UsageError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
 
-    from daskprs.azure.v1.outputs import Output
+    from daskprs.azure.v1.data.outputs import Output
     from daskprs.result import ParallelRunResult
 
 COMPLETED = "Finished"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from daskprs.agent.child.public import EntryScript
-from daskprs.azure.v1.dataset import dataset_of_record
+from daskprs.azure.v1.data.dataset import dataset_of_record
 from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.workspace import Workspace

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.azure.v1.config.parameter import refuse_unknown
-from daskprs.azure.v1.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.dataset import AbstractDataset, TabularDataset
-from daskprs.azure.v1.inputs import (
+from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.data.dataset import AbstractDataset, TabularDataset
+from daskprs.azure.v1.data.inputs import (
     dataset_of,
     name_of,
     outputs_in,
@@ -22,7 +22,7 @@ from daskprs.azure.v1.inputs import (
     source_of,
     words_of,
 )
-from daskprs.azure.v1.outputs import Output, as_output
+from daskprs.azure.v1.data.outputs import Output, as_output
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import Step
 from daskprs.errors import DaskprsError, OptionError

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.v1.config.config import ParallelRunConfig
-from daskprs.azure.v1.inputs import INPUTS, is_table, source_of
-from daskprs.azure.v1.outputs import Output
+from daskprs.azure.v1.data.inputs import INPUTS, is_table, source_of
+from daskprs.azure.v1.data.outputs import Output
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
-from daskprs.azure.v1.datastore import Datastore
+from daskprs.azure.v1.data.dataset import AbstractDataset, dataset_of_record
+from daskprs.azure.v1.data.datastore import Datastore
 from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.registry import FOLDER, Registry
 from daskprs.azure.v1.run_place import RunPlace

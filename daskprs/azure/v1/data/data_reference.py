@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.v1.dataset import FileDataset
+from daskprs.azure.v1.data.dataset import FileDataset
 
 if TYPE_CHECKING:
-    from daskprs.azure.v1.datastore import Datastore
+    from daskprs.azure.v1.data.datastore import Datastore
 
 
 class DataReference:

@@ -6,12 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.v1.config.parameter import PipelineParameter, settled
-from daskprs.azure.v1.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.data_reference import DataReference
-from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
-from daskprs.azure.v1.datastore import DataPath
-from daskprs.azure.v1.output_dataset import OutputDataset
-from daskprs.azure.v1.outputs import Output
+from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.data.data_reference import DataReference
+from daskprs.azure.v1.data.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
+from daskprs.azure.v1.data.datastore import DataPath
+from daskprs.azure.v1.data.outputs import Output, OutputDataset
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from daskprs.azure.v1.column_types import (
+from daskprs.azure.v1.data.column_types import (
     delimited_reading,
     dtypes_of,
     encoding_of,
     refuse_types_of_parquet,
 )
-from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
-from daskprs.azure.v1.datastore import DataPath, Datastore
+from daskprs.azure.v1.data.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
+from daskprs.azure.v1.data.datastore import DataPath, Datastore
 from daskprs.errors import UsageError
 from daskprs.inputs.discover import discover
 from daskprs.inputs.partition_format import PartitionFormat

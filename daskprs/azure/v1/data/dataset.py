@@ -11,8 +11,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from daskprs.azure.v1.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.datastore import DataPath, Datastore
+from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
+from daskprs.azure.v1.data.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover

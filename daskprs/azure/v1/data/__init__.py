@@ -1,0 +1,1 @@
+"""Datasets, datastores and outputs of SDK v1."""

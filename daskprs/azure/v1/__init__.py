@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     )
     from daskprs.azure.v1.data.datastore import DataPath, Datastore
     from daskprs.azure.v1.data.outputs import OutputFileDatasetConfig, PipelineData
-    from daskprs.azure.v1.experiment import Experiment
     from daskprs.azure.v1.model import Model
-    from daskprs.azure.v1.parallel_step import ParallelRunStep
-    from daskprs.azure.v1.pipeline import Pipeline
-    from daskprs.azure.v1.published import (
+    from daskprs.azure.v1.runs.experiment import Experiment
+    from daskprs.azure.v1.runs.parallel_step import ParallelRunStep
+    from daskprs.azure.v1.runs.pipeline import Pipeline
+    from daskprs.azure.v1.runs.published import (
         InteractiveLoginAuthentication,
         MsiAuthentication,
         PipelineEndpoint,
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
         ScheduleRecurrence,
         ServicePrincipalAuthentication,
     )
-    from daskprs.azure.v1.runs import PipelineRun, RunDetails, StepRun
-    from daskprs.azure.v1.script_run import Run
-    from daskprs.azure.v1.script_step import PythonScriptStep, ScriptRunConfig
-    from daskprs.azure.v1.step import StepSequence
+    from daskprs.azure.v1.runs.runs import PipelineRun, RunDetails, StepRun
+    from daskprs.azure.v1.runs.script_run import Run
+    from daskprs.azure.v1.runs.script_step import PythonScriptStep, ScriptRunConfig
+    from daskprs.azure.v1.runs.step import StepSequence
     from daskprs.azure.v1.workspace import Workspace
 
 VERSION = __version__

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from daskprs.azure.v1.data.dataset import FileDataset
-from daskprs.azure.v1.published import refuse_publishing
-from daskprs.azure.v1.script_run import metrics_in
+from daskprs.azure.v1.runs.published import refuse_publishing
+from daskprs.azure.v1.runs.script_run import metrics_in
 from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
 

@@ -24,7 +24,7 @@ from daskprs.azure.v1.data.inputs import (
 )
 from daskprs.azure.v1.data.outputs import Output, as_output
 from daskprs.azure.v1.run_place import RunPlace
-from daskprs.azure.v1.step import Step
+from daskprs.azure.v1.runs.step import Step
 from daskprs.errors import DaskprsError, OptionError
 from daskprs.job_folder import JobFolder, default_path
 from daskprs.pipeline_folder import PipelineFolder

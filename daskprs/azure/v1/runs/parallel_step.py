@@ -25,8 +25,8 @@ from daskprs.azure.v1.data.inputs import (
 from daskprs.azure.v1.data.mounting import mounted
 from daskprs.azure.v1.data.outputs import as_output
 from daskprs.azure.v1.run_place import RunPlace
-from daskprs.azure.v1.step import Step
-from daskprs.azure.v1.step_rules import refuse_misfits
+from daskprs.azure.v1.runs.step import Step
+from daskprs.azure.v1.runs.step_rules import refuse_misfits
 from daskprs.errors import OptionError
 from daskprs.job_folder import JobFolder, default_path
 from daskprs.pipeline_folder import PipelineFolder

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from daskprs.azure.reuse import Results
 from daskprs.azure.v1.config.parameter import refuse_unknown
-from daskprs.azure.v1.runs import PipelineRun, StepRun
-from daskprs.azure.v1.script_run import Run
-from daskprs.azure.v1.script_step import ScriptRunConfig
+from daskprs.azure.v1.runs.runs import PipelineRun, StepRun
+from daskprs.azure.v1.runs.script_run import Run
+from daskprs.azure.v1.runs.script_step import ScriptRunConfig
 from daskprs.job_folder import default_path
 from daskprs.pipeline_folder import PipelineFolder
 from daskprs.pipeline_record import write_record
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.azure.v1.pipeline import Pipeline
+    from daskprs.azure.v1.runs.pipeline import Pipeline
     from daskprs.azure.v1.workspace import Workspace
 
 

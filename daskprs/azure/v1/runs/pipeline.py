@@ -5,16 +5,16 @@ from __future__ import annotations
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from daskprs.azure.v1.experiment import Experiment
-from daskprs.azure.v1.published import refuse_publishing
-from daskprs.azure.v1.step import flat
+from daskprs.azure.v1.runs.experiment import Experiment
+from daskprs.azure.v1.runs.published import refuse_publishing
+from daskprs.azure.v1.runs.step import flat
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from daskprs.azure.v1.config.parameter import PipelineParameter
-    from daskprs.azure.v1.runs import PipelineRun
+    from daskprs.azure.v1.runs.runs import PipelineRun
     from daskprs.azure.v1.workspace import Workspace
 
 

@@ -1,0 +1,1 @@
+"""Steps, pipelines, experiments and runs of SDK v1."""

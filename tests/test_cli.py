@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from daskprs.cli import main
-from daskprs.cli_help import GROUPS
+from daskprs.cli.help import GROUPS
 from daskprs.options import RunOptions
 
 SCRIPT = """

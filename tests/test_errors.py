@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.cli_options import flagged
+from daskprs.cli.options import flagged
 from daskprs.core.events import Counts
 from daskprs.errors import DaskprsError, Option, OutputError, ParallelRunFailed
 from daskprs.result import ParallelRunResult

@@ -89,7 +89,7 @@ def _drive(folder: JobFolder, worker: Worker, task: str) -> int:
     with append_regular(folder.driver_output) as output:
         # It asks the kernel to be killed with the thread that started it: this one, which stays.
         driver = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "daskprs.carried", str(folder), str(os.getpid())],
+            [sys.executable, "-m", "daskprs.cli.detached_driver", str(folder), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

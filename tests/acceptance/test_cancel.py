@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-CLI = [sys.executable, "-m", "daskprs.cli"]
+CLI = [sys.executable, "-m", "daskprs"]
 MARK = "DASKPRS_TEST_MARK"
 LONGEST_S = 25
 """On a quiet machine it takes one; less than the half minute that shutdown() might have."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.step import Step
     from daskprs.pipeline_folder import PipelineFolder
 
-DRIVER = "daskprs.cli_task"
+DRIVER = "daskprs.cli.step_driver"
 """The module that runs a task from a file."""
 COMMAND_GRACE_S, JOB_GRACE_S = 10.0, 120.0
 """What was told to end may take so long."""

@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.cli_ends import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE, every_end, show
-from daskprs.cli_help import AFTER_RESULT, AFTER_RESUME, AFTER_RETRY, AFTER_STATUS, EXTEND, Grouped
-from daskprs.cli_options import CONTEXT, given, options
-from daskprs.cli_surface import CommandLine
+from daskprs.cli.exit_codes import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE, every_end, show
+from daskprs.cli.frontend import CommandLine
+from daskprs.cli.help import AFTER_RESULT, AFTER_RESUME, AFTER_RETRY, AFTER_STATUS, EXTEND, Grouped
+from daskprs.cli.options import CONTEXT, given, options
 from daskprs.errors import JobFolderError
 from daskprs.job_folder import JobFolder
 from daskprs.options import NEVER_IN_RESULTS
 from daskprs.pipeline_folder import PipelineFolder
 from daskprs.pipeline_record import read_record
+from daskprs.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daskprs.status import JobState
+
 
 EXIT_CODES = {"Completed": 0, "Failed": EXIT_FAILED, "Canceled": EXIT_CANCELED}
 OF_A_LATER_RUN = sorted(NEVER_IN_RESULTS - {"overwrite", "resume", "accept_changes", "progress"})
@@ -164,3 +166,54 @@ def _lines(state: JobState, folder: JobFolder, surface: CommandLine) -> list[str
     if state.may_go_on:
         lines.append(f"  to go on      {surface.resume(folder.path)}")
     return lines
+
+
+PIECE_BYTES = 64 << 20
+"""Bytes of the driver's output that are shown at a time."""
+
+
+@click.command("attach", context_settings=CONTEXT)
+@click.argument("folder")
+def attach(folder: str) -> None:
+    """Show what the detached job in FOLDER shows, until its end, and end with its exit code.
+
+    Ctrl-C ends only this command.
+    """
+    with every_end():
+        from daskprs import detached
+
+        shown = Tail(JobFolder(folder))
+        show(detached.attach(folder, meanwhile=shown.go_on))
+
+
+@click.command("cancel", context_settings=CONTEXT)
+@click.argument("folder")
+def cancel(folder: str) -> None:
+    """Ask the detached job in FOLDER to end; what it has done is kept for a resume."""
+    with every_end():
+        from daskprs import detached
+
+        detached.cancel(folder)
+        click.echo(f"The job in {JobFolder(folder)} was asked to end.")
+
+
+DETACHED_COMMANDS = (attach, cancel)
+
+
+class Tail:
+    """Shows what the driver of a job writes, as it comes."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._path = folder.driver_output
+        self._at = 0
+
+    def go_on(self) -> None:
+        """Show what is new."""
+        try:
+            with open_regular(self._path) as file:
+                file.seek(self._at)
+                while new := file.read(PIECE_BYTES):
+                    self._at += len(new)
+                    click.echo(new.decode(errors="replace"), nl=False, err=True)
+        except FileNotFoundError:
+            return

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.cli_assets import assets_of, with_assets
-from daskprs.cli_ends import every_end
-from daskprs.cli_help import AFTER_SERVE
-from daskprs.cli_options import CONTEXT, pairs
+from daskprs.cli.assets import assets_of, with_assets
+from daskprs.cli.exit_codes import every_end
+from daskprs.cli.help import AFTER_SERVE
+from daskprs.cli.options import CONTEXT, pairs
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskprs.cli_options import flagged
+from daskprs.cli.options import flagged
 from daskprs.surface import accepting, command_to_resume
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from daskprs.cli_assets import assets_of, with_assets
-from daskprs.cli_ends import every_end, show
-from daskprs.cli_options import CONTEXT, pairs
-from daskprs.cli_surface import PipelineCommand, lines
+from daskprs.cli.assets import assets_of, with_assets
+from daskprs.cli.exit_codes import every_end, show
+from daskprs.cli.frontend import PipelineCommand, lines
+from daskprs.cli.options import CONTEXT, pairs
 
 SUFFIXES = (".yml", ".yaml")
 AFTER_PIPELINE = """\b

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.cli_assets import assets_of, with_assets
-from daskprs.cli_ends import every_end, show
-from daskprs.cli_help import AFTER_INVOKE
-from daskprs.cli_options import CONTEXT, flagged, pairs
-from daskprs.cli_surface import CommandLine, PipelineCommand, lines, to_stderr
+from daskprs.cli.assets import assets_of, with_assets
+from daskprs.cli.exit_codes import every_end, show
+from daskprs.cli.frontend import CommandLine, PipelineCommand, lines, to_stderr
+from daskprs.cli.help import AFTER_INVOKE
+from daskprs.cli.options import CONTEXT, flagged, pairs
 from daskprs.option_help import HELP
 
 if TYPE_CHECKING:

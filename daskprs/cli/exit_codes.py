@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from daskprs.cli_options import flagged
+from daskprs.cli.options import flagged
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,

@@ -1,4 +1,4 @@
-"""The driver of a parallel step, in a process of its own: ``python -m daskprs.cli_task FILE``."""
+"""The driver of a parallel step, as a process: ``python -m daskprs.cli.step_driver FILE``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.azure.pipelines.parallel_step import read_task
-from daskprs.cli_ends import every_end, show
-from daskprs.cli_options import flagged
+from daskprs.cli.exit_codes import every_end, show
+from daskprs.cli.options import flagged
 from daskprs.surface import accepting
 
 if TYPE_CHECKING:

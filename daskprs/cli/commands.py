@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskprs import __version__
-from daskprs.cli_detached import DETACHED_COMMANDS
-from daskprs.cli_ends import every_end, show
-from daskprs.cli_folder import FOLDER_COMMANDS
-from daskprs.cli_help import AFTER_PLAN, AFTER_RUN, AFTER_SUBMIT, EXTEND, Grouped
-from daskprs.cli_invoke import invoke
-from daskprs.cli_options import CONTEXT, OF_A_RUN, OF_READING, given, options, pairs
-from daskprs.cli_pipeline import is_pipeline, run_pipeline_file
-from daskprs.cli_serve import serve
-from daskprs.cli_surface import CommandLine
-from daskprs.cli_validate import validate
+from daskprs.cli.exit_codes import every_end, show
+from daskprs.cli.frontend import CommandLine
+from daskprs.cli.help import AFTER_PLAN, AFTER_RUN, AFTER_SUBMIT, EXTEND, Grouped
+from daskprs.cli.invoke import invoke
+from daskprs.cli.job_commands import DETACHED_COMMANDS, FOLDER_COMMANDS
+from daskprs.cli.options import CONTEXT, OF_A_RUN, OF_READING, given, options, pairs
+from daskprs.cli.pipeline import is_pipeline, run_pipeline_file
+from daskprs.cli.serve import serve
+from daskprs.cli.validate import validate
 from daskprs.option_help import HELP
 from daskprs.options import RunOptions
 

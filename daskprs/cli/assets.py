@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.cli_options import pairs
+from daskprs.cli.options import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,6 @@
-"""The driver of a detached job, as a process: ``python -m daskprs.carried FOLDER PARENT``.
+"""The driver of a detached job, as a process.
+
+Run as ``python -m daskprs.cli.detached_driver FOLDER PARENT``.
 
 It goes on with the job in the folder, however far that is, and ends with the exit code of the
 command line.
@@ -12,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.linux import die_with_parent
 from daskprs.checked_call import check_kept_call
-from daskprs.cli_ends import every_end, show
-from daskprs.cli_options import flagged
+from daskprs.cli.exit_codes import every_end, show
+from daskprs.cli.options import flagged
 from daskprs.detachment import Detachment
 from daskprs.errors import JobFolderLocked
 from daskprs.job import Job

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from daskprs.cli_assets import assets_of, with_assets
-from daskprs.cli_ends import EXIT_USAGE, every_end
-from daskprs.cli_options import CONTEXT, pairs
+from daskprs.cli.assets import assets_of, with_assets
+from daskprs.cli.exit_codes import EXIT_USAGE, every_end
+from daskprs.cli.options import CONTEXT, pairs
 
 AFTER_VALIDATE = """\b
 Examples:

@@ -1,0 +1,15 @@
+"""The command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from daskprs.lazy_exports import late_names
+
+if TYPE_CHECKING:
+    from daskprs.cli.commands import main
+
+__all__ = ["main"]
+
+# Imported when it is asked for: drivers that are started as processes need none of the commands.
+__getattr__, __dir__ = late_names(__name__, {"main": "daskprs.cli.commands"}, globals())

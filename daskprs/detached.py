@@ -69,7 +69,7 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
             detachment = _detachment(call, client)
             detachment.write(call.folder)
         _check_seen(client, call.folder, survive=survive)
-        from daskprs.cluster.carrier import submit_driver
+        from daskprs.cluster.driver_task import submit_driver
 
         submit_driver(client, call.folder, detachment.task)
     return _running(call)
@@ -165,7 +165,7 @@ def _cluster(given: Client | str | None) -> Iterator[Client]:
 
 
 def _check_seen(client: Client, folder: JobFolder, *, survive: bool) -> None:
-    from daskprs.cluster.carrier import who_sees
+    from daskprs.cluster.driver_task import who_sees
 
     seen = who_sees(client, folder)
     if len(seen) >= (2 if survive else 1):
@@ -193,8 +193,8 @@ def _ended(folder: JobFolder, detachment: Detachment) -> ParallelRunResult | Non
 
 def _check_carried(folder: JobFolder, detachment: Detachment) -> None:
     """Refuse to wait for a driver that nobody will start any more."""
-    from daskprs.cluster.carrier import carries
     from daskprs.cluster.connect import connected
+    from daskprs.cluster.driver_task import carries
 
     try:
         with connected(detachment.address, threads=0) as client:

@@ -206,7 +206,7 @@ class Job:
         # thread of our own: Dask takes the one that imports it for the main thread.
         from daskprs.cluster.connect import connected, outside_pool
         from daskprs.cluster.dispatch import Dispatcher
-        from daskprs.cluster.slots import Nodes
+        from daskprs.cluster.slot_allocator import Nodes
 
         options = self._options
         nodes = Nodes(options.node_count, options.process_count_per_node, options.gpus_per_process)

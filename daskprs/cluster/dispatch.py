@@ -8,10 +8,9 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
 
-from daskprs.cluster.crew import Crew
 from daskprs.cluster.far_results import Brought
 from daskprs.cluster.lease import failure_of_lease, fetched
-from daskprs.cluster.stopping import stopped
+from daskprs.cluster.slot_manager import Crew
 from daskprs.core.actions import (
     Abort,
     Commit,
@@ -35,16 +34,61 @@ from daskprs.core.events import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
     from distributed import Client, Future
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.slots import Nodes
+    from daskprs.cluster.slot_allocator import Nodes
+    from daskprs.cluster.worker_events import AgentsStopped
     from daskprs.core.actions import Action, LedgerEvent
     from daskprs.core.ledger import Ledger
     from daskprs.core.limits import Limits
     from daskprs.core.outcomes import Failure
     from daskprs.output.store import ResultStore
     from daskprs.report.listeners import Listeners
+
+
+LOOK_EVERY_S = 0.25
+STOP_GRACE_S = 30.0
+"""Beyond the timeout of `shutdown` itself: kills, stack dumps and a busy cluster take time."""
+
+
+def stopped(
+    nodes: Mapping[str, int],
+    answers: SimpleQueue[AgentsStopped],
+    timeout_s: float,
+    is_there: Callable[[str], bool],
+) -> Iterator[AgentChanged | None]:
+    """Yield the events of agents that shut down, and None while that takes its time.
+
+    A worker that goes meanwhile takes its agents along; its answer is not awaited.
+
+    Parameters
+    ----------
+    nodes
+        The workers, by address, and the number of the node that each is on.
+    answers
+        Gets an entry for each worker whose agents have shut down.
+    timeout_s
+        For `shutdown`.
+    is_there
+        Says of a worker whether it is to be waited for.
+
+    """
+    until = time.monotonic() + timeout_s + STOP_GRACE_S
+    left = dict(nodes)
+    while left and time.monotonic() < until:
+        try:
+            worker, events = answers.get(timeout=LOOK_EVERY_S)
+        except Empty:
+            left = {worker: node for worker, node in left.items() if is_there(worker)}
+            yield None
+            continue
+        left.pop(worker, None)
+        for event in events:
+            yield AgentChanged(Place(nodes[worker], event.process), event)
+
 
 TICK_S = 0.25
 """How often the loop turns when nothing comes in."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.news import WorkerTold
+    from daskprs.cluster.worker_events import WorkerTold
     from daskprs.core.lease import Lease
 
 IN_PROCESS = "inproc://"

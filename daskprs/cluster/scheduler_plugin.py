@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import SchedulerPlugin
 
-from daskprs.cluster.news import (
+from daskprs.cluster.worker_events import (
     WorkerLeaving,
     WorkerLost,
     WorkerRefused,

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from distributed.protocol.pickle import dumps
 
 from daskprs.cluster.lease import lease_key, logs_topic, plugin_name, run_lease
-from daskprs.cluster.news import unpacked
+from daskprs.cluster.scaling_demand import Wishes
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.topics import forget
-from daskprs.cluster.wishes import Wishes
+from daskprs.cluster.worker_events import unpacked
 from daskprs.cluster.worker_plugin import GPU, AgentsPlugin
 from daskprs.errors import DaskprsError
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from daskprs.agent.node.site import Origin
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.news import News
+    from daskprs.cluster.worker_events import News
     from daskprs.core.lease import Lease
     from daskprs.core.limits import Limits
 

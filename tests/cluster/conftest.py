@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
-from daskprs.cluster.news import WorkerTold
+from daskprs.cluster.worker_events import WorkerTold
 from daskprs.output.spec import OutputSpec
 
 sys.path.insert(0, str(Path(__file__).parent))

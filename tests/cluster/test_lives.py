@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.cluster import crew, far_nodes
+from daskprs.cluster import far_nodes
+from daskprs.cluster import slot_manager as crew
 from daskprs.cluster.far_nodes import FarNodes
-from daskprs.cluster.news import WorkerLost, unpacked
 from daskprs.cluster.node_service import NodeCalls, Unreachable
 from daskprs.cluster.parcel import PIECE_BYTES, send
 from daskprs.cluster.scheduler_plugin import JobPlugin
-from daskprs.cluster.slots import Nodes
+from daskprs.cluster.slot_allocator import Nodes
+from daskprs.cluster.worker_events import WorkerLost, unpacked
 from daskprs.core.actions import SlotAdded
 from daskprs.core.limits import Limits
 from daskprs.job_folder import JobFolder
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.news import WorkerTold
+    from daskprs.cluster.worker_events import WorkerTold
 
 
 class NoCluster:

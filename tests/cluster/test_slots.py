@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.cluster.slots import Nodes, without_device
+from daskprs.cluster.slot_allocator import Nodes, without_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.cluster.news import WorkerTold
+    from daskprs.cluster.worker_events import WorkerTold
 
     Dealt = Callable[..., dict[str, int]]
 

@@ -11,8 +11,8 @@ from daskprs.core.actions import ThreadsCounted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from daskprs.cluster.news import WorkerTold
-    from daskprs.cluster.slots import Nodes
+    from daskprs.cluster.slot_allocator import Nodes
+    from daskprs.cluster.worker_events import WorkerTold
     from daskprs.core.actions import Equipment, SlotId
     from daskprs.core.events import SlotState
     from daskprs.core.overdue import Overdue

@@ -14,7 +14,7 @@ from daskprs.report.words import counted
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from daskprs.cluster.news import WorkerTold
+    from daskprs.cluster.worker_events import WorkerTold
 
 
 class Nodes:

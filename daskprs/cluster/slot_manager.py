@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, assert_never
 
 from daskprs.agent.supervision.supervisor import deadlines_s
 from daskprs.cluster.far_nodes import FarNodes
-from daskprs.cluster.news import (
+from daskprs.cluster.node_service import NodeCalls
+from daskprs.cluster.session import Session
+from daskprs.cluster.slot_allocator import without_device
+from daskprs.cluster.worker_events import (
     AgentsStopped,
     LeaseAnswered,
     WorkerLeaving,
@@ -19,10 +22,7 @@ from daskprs.cluster.news import (
     WorkersFound,
     WorkerTold,
 )
-from daskprs.cluster.node_service import NodeCalls
-from daskprs.cluster.roster import Roster
-from daskprs.cluster.session import Session
-from daskprs.cluster.slots import without_device
+from daskprs.cluster.worker_registry import Roster
 from daskprs.core.actions import LeaseKept, LeaseWithdrawn, SlotAdded, SlotsLost, ThreadsCounted
 from daskprs.core.events import Remarked, SlotsChanged
 from daskprs.core.overdue import Overdue
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.news import News
-    from daskprs.cluster.slots import Nodes
+    from daskprs.cluster.slot_allocator import Nodes
+    from daskprs.cluster.worker_events import News
     from daskprs.core.actions import Event, SlotId
     from daskprs.core.events import SlotState
     from daskprs.core.lease import Lease

@@ -8,8 +8,8 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
 
-from daskprs.cluster.far_results import Brought
 from daskprs.cluster.lease import failure_of_lease, fetched
+from daskprs.cluster.remote.results import Brought
 from daskprs.cluster.slot_manager import Crew
 from daskprs.core.actions import (
     Abort,

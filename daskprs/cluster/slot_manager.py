@@ -9,8 +9,8 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
 
 from daskprs.agent.supervision.supervisor import deadlines_s
-from daskprs.cluster.far_nodes import FarNodes
-from daskprs.cluster.node_service import NodeCalls
+from daskprs.cluster.remote.node_service import NodeCalls
+from daskprs.cluster.remote.nodes import FarNodes
 from daskprs.cluster.session import Session
 from daskprs.cluster.slot_allocator import without_device
 from daskprs.cluster.worker_events import (

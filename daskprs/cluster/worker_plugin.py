@@ -18,7 +18,7 @@ from daskprs.agent.node.environment import usable_cores
 from daskprs.agent.node.site import Site
 from daskprs.agent.supervision.pool import AgentPool
 from daskprs.cluster.lease import drop_threads_that_never_began, logs_topic, plugin_name
-from daskprs.cluster.node_service import NodeService
+from daskprs.cluster.remote.node_service import NodeService
 from daskprs.cluster.worker_events import AgentsStopped, WorkerLeaving, WorkerTold, packed
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.cluster import far_nodes
 from daskprs.cluster import slot_manager as crew
-from daskprs.cluster.far_nodes import FarNodes
-from daskprs.cluster.node_service import NodeCalls, Unreachable
-from daskprs.cluster.parcel import PIECE_BYTES, send
+from daskprs.cluster.remote import nodes as far_nodes
+from daskprs.cluster.remote.node_service import NodeCalls, Unreachable
+from daskprs.cluster.remote.nodes import FarNodes
+from daskprs.cluster.remote.transfer import PIECE_BYTES, send
 from daskprs.cluster.scheduler_plugin import JobPlugin
 from daskprs.cluster.slot_allocator import Nodes
 from daskprs.cluster.worker_events import WorkerLost, unpacked

@@ -7,14 +7,14 @@ import zlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from daskprs.cluster.node_service import Unreachable
+from daskprs.cluster.remote.node_service import Unreachable
 from daskprs.job_folder import JobFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.node_service import NodeCalls
+    from daskprs.cluster.remote.node_service import NodeCalls
     from daskprs.core.lease import LeaseReturned, Results
 
 CHUNK_BYTES = 8 << 20

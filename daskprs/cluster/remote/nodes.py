@@ -1,7 +1,7 @@
 """Nodes that do not see the job folder: what they need travels to them, what they make comes back.
 
 Whether a worker sees the folder it finds out by itself, when the plugin of the job is set up (see
-`daskprs.agent.node.site`). The driver asks for that before it sends leases. To one that does not see it
+`agent.node.site`). The driver asks for that before it sends leases. To one that does not see it
 the script's snapshot is sent, once for all workers that share a disk; leases carry the data that
 only the driver has; logs and large results are fetched.
 """
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.node.site import THIS_PROCESS, Mark, Origin, snapshot_digest
 from daskprs.cluster.connect import Settings
-from daskprs.cluster.far_logs import FarLogs
-from daskprs.cluster.far_results import Brought, bring
 from daskprs.cluster.lease import fetched, logs_topic
-from daskprs.cluster.node_service import NodeCalls, Unreachable
-from daskprs.cluster.parcel import send
+from daskprs.cluster.remote.logs import FarLogs
+from daskprs.cluster.remote.node_service import NodeCalls, Unreachable
+from daskprs.cluster.remote.results import Brought, bring
+from daskprs.cluster.remote.transfer import send
 from daskprs.cluster.topics import forget
 from daskprs.core.packed import Packed
 from daskprs.errors import DaskprsError, Option, OutputError

@@ -6,12 +6,12 @@ import hashlib
 import tarfile
 from typing import TYPE_CHECKING, Any
 
-from daskprs.cluster.node_service import Unreachable
+from daskprs.cluster.remote.node_service import Unreachable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.cluster.node_service import NodeCalls
+    from daskprs.cluster.remote.node_service import NodeCalls
 
 PIECE_BYTES = 8 << 20
 UNPACK_S = 3600.0

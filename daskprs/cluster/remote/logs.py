@@ -8,7 +8,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from daskprs.cluster.node_service import Unreachable
+from daskprs.cluster.remote.node_service import Unreachable
 from daskprs.system.log_cap import cut, punch
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.agent.node.node_folder import Piece
-    from daskprs.cluster.node_service import NodeCalls
+    from daskprs.cluster.remote.node_service import NodeCalls
 
 ROUNDS = 8
 """So many times in a row a node is asked that has more to tell than goes into one answer."""

@@ -15,10 +15,10 @@ from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
+from daskprs.core.plan_entries import punctual
 from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.head_start import agent_count
 from daskprs.inputs.file_versions import refuse_changed_files
-from daskprs.inputs.punctual_plan import punctual
 from daskprs.interrupts import LateInterrupts, held_back
 from daskprs.job_end import JobEnd
 from daskprs.job_lock import has_begun, locked

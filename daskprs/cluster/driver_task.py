@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from distributed import Reschedule, fire_and_forget, get_worker, secede
 from distributed.core import Status
 
-from daskprs.core.return_code import signal_of
+from daskprs.core.outcomes import signal_of
 from daskprs.errors import DaskprsError, JobFolderError
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import holder

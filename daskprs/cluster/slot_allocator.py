@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Equipment, SlotId
-from daskprs.core.staff import Staff
+from daskprs.core.agent_allocation import Staff
 from daskprs.report.words import counted
 
 if TYPE_CHECKING:

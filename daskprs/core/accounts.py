@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Abort, Action, Commit, FailAttempt, Finish
-from daskprs.core.budgets import Budgets
 from daskprs.core.ending import INPUT_HAS_CHANGED, Errors, Kinds
+from daskprs.core.events import Counts, Standing
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.core.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -16,7 +17,136 @@ if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
     from daskprs.core.limits import Limits
-    from daskprs.core.patience import Patience
+    from daskprs.core.stall_timer import Patience
+
+
+IGNORED = -1
+
+
+@dataclass(slots=True)
+class Budgets:
+    """Counts final failures, and says on the very one that is too many what was exceeded."""
+
+    limits: Limits
+    failed_items: int = 0
+    failed_mini_batches: int = 0
+
+    def fail_items(self, count: int) -> str | None:
+        """Count items of a committed mini-batch that did not succeed."""
+        self.failed_items += count
+        return self._items_exceeded()
+
+    def fail_mini_batch(self, items: int) -> str | None:
+        """Count a mini-batch that was given up, and all its items."""
+        self.failed_mini_batches += 1
+        self.failed_items += items
+        return self._mini_batches_exceeded() or self._items_exceeded()
+
+    def judge_percent(self, total: int) -> str | None:
+        """Judge the share of failed mini-batches, once each of `total` has been tried."""
+        allowed = self.limits.allowed_failed_percent
+        if Fraction(100 * self.failed_mini_batches) <= Fraction(str(allowed)) * total:
+            return None
+        return (
+            f"{self.failed_mini_batches} of {total} mini-batches failed, more than "
+            f"allowed_failed_percent={allowed:g}"
+        )
+
+    def _mini_batches_exceeded(self) -> str | None:
+        allowed = self.limits.allowed_failed_count
+        if allowed == IGNORED or self.failed_mini_batches <= allowed:
+            return None
+        noun = "mini-batch" if self.failed_mini_batches == 1 else "mini-batches"
+        return f"{self.failed_mini_batches} {noun} failed, more than allowed_failed_count={allowed}"
+
+    def _items_exceeded(self) -> str | None:
+        allowed = self.limits.error_threshold
+        if allowed == IGNORED or self.failed_items <= allowed:
+            return None
+        noun = "item" if self.failed_items == 1 else "items"
+        return f"{self.failed_items} {noun} failed, more than error_threshold={allowed}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts mini-batches and items; empty ranges count nowhere."""
+
+    planned: int = 0
+    """Mini-batches drawn from the plan, without the empty ones that are known as such."""
+    plan_complete: bool = False
+    succeeded: int = 0
+    given_up: int = 0
+    items: int = 0
+    items_succeeded: int = 0
+    items_failed: int = 0
+    recovered: int = 0
+    drawn: int = 0
+    """All that were drawn from the plan."""
+
+    def plan(self) -> None:
+        """Count a new mini-batch."""
+        self.drawn += 1
+        self.planned += 1
+
+    def commit(self, total: int, succeeded: int, failed: int, *, empty: bool) -> None:
+        """Count a successful attempt, and the items in it that did not succeed."""
+        if empty:
+            self.planned -= 1
+            return
+        self.succeeded += 1
+        self.items += total
+        self.items_succeeded += succeeded
+        self.items_failed += failed
+
+    def commit_all(self, mini_batches: int, total: int, succeeded: int) -> None:
+        """Count successful attempts in which every item succeeded."""
+        self.succeeded += mini_batches
+        self.items += total
+        self.items_succeeded += succeeded
+
+    def take_back(self, total: int, succeeded: int, *, empty: bool) -> None:
+        """Count a successful attempt no more: what it made could not be kept."""
+        if empty:
+            self.planned += 1
+            return
+        self.succeeded -= 1
+        self.items -= total
+        self.items_succeeded -= succeeded
+        self.items_failed -= max(0, total - succeeded)
+
+    def give_up(self, items: int) -> None:
+        """Count a mini-batch whose tries are spent."""
+        self.given_up += 1
+        self.items += items
+        self.items_failed += items
+
+    def recover(self, total: int, succeeded: int, failed: int, *, empty: bool) -> None:
+        """Count a mini-batch that an earlier run has committed."""
+        self.drawn += 1
+        if not empty:
+            self.planned += 1
+            self.recovered += 1
+            self.succeeded += 1
+            self.items += total
+            self.items_succeeded += succeeded
+            self.items_failed += failed
+
+    def carry_failure(self, items: int) -> None:
+        """Count a mini-batch that an earlier run has given up."""
+        self.plan()
+        self.give_up(items)
+
+    def standing(self, *, expected: int | None, running: int, waiting: int) -> Standing:
+        """Return the counts together with what is under way."""
+        return Standing(
+            mini_batches=Counts(self.planned, self.succeeded, self.given_up),
+            items=Counts(self.items, self.items_succeeded, self.items_failed),
+            plan_complete=self.plan_complete,
+            expected=expected,
+            running=running,
+            waiting=waiting,
+            recovered=self.recovered,
+        )
 
 
 TIMEOUTS = (Status.RUN_TIMEOUT, Status.LOAD_TIMEOUT)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.core.mini_batch import Assigned
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daskprs.core.actions import SlotId
     from daskprs.core.mini_batch import MiniBatch
+
 
 SPLIT = 100
 """Of a lease that came to grief nobody knows the culprit: each part of so many runs again."""
@@ -94,3 +98,34 @@ class Entry(NamedTuple):
     def alone(self) -> Entry:
         """Return the entry, not begun, to be run by itself."""
         return self._replace(lease_at_most=1)
+
+
+class Flight(NamedTuple):
+    """What the ledger knows of a lease until it comes back."""
+
+    slot: SlotId
+    entries: dict[int, Entry]
+    """By index; what comes back is taken out."""
+    continues: bool = False
+    """The agent of the slot has some of these mini-batches already."""
+
+    @property
+    def of_suspects(self) -> bool:
+        """True where what it carries is to run by itself."""
+        return any(entry.lease_at_most is not None for entry in self.entries.values())
+
+    @property
+    def of_lost_worker(self) -> bool:
+        """True where what it carries was at work on a worker that was lost: all of it, or none."""
+        return any(entry.of_lost_worker for entry in islice(self.entries.values(), 1))
+
+    def take(self, index: int, attempt: int) -> Entry | None:
+        """Take an entry out; None for the late answer of an attempt that was taken back."""
+        entry = self.entries.get(index)
+        if entry is None or entry.attempt != attempt:
+            return None
+        return self.entries.pop(index)
+
+    def keep(self, indexes: Iterable[int]) -> dict[int, Entry]:
+        """Take out those of some indexes that are there."""
+        return {index: self.entries.pop(index) for index in indexes if index in self.entries}

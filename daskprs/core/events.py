@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from daskprs.core.columnar import Packed
     from daskprs.core.ending import Ending
     from daskprs.core.lease import AgentEvent
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
-    from daskprs.core.packed import Packed
 
 
 class Counts(NamedTuple):

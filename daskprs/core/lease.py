@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.core.packed import Packed
+from daskprs.core.columnar import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

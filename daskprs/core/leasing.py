@@ -7,24 +7,24 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.core.actions import Submit, Withdraw
-from daskprs.core.elsewhere import CHOICES, Elsewhere
-from daskprs.core.flight import Flight
+from daskprs.core.columnar import Packed
+from daskprs.core.entry import Flight
 from daskprs.core.lease import Lease
 from daskprs.core.lease_sizes import UNKNOWN
-from daskprs.core.packed import Packed
+from daskprs.core.retry_placement import CHOICES, Elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daskprs.core.accounts import Accounts
     from daskprs.core.actions import SlotId, ThreadsCounted
+    from daskprs.core.agent_allocation import Staff
     from daskprs.core.backlog import Backlog
     from daskprs.core.entry import Entry
-    from daskprs.core.init_rules import InitRules
     from daskprs.core.lease import LeaseReturned
     from daskprs.core.lease_sizes import LeaseSizes
-    from daskprs.core.staff import Staff
-    from daskprs.core.usable import Usable
+    from daskprs.core.placement import Usable
+    from daskprs.core.startup_failures import InitRules
 
 
 REST_S = 1.0

@@ -21,16 +21,16 @@ from daskprs.core.actions import (
     ThreadsCounted,
     Ticked,
 )
+from daskprs.core.agent_allocation import Staff
 from daskprs.core.backlog import Backlog
-from daskprs.core.fresh import Borne, Recovered, fresh
-from daskprs.core.init_rules import InitRules
 from daskprs.core.lease import LeaseReturned
 from daskprs.core.lease_sizes import LeaseSizes
 from daskprs.core.leasing import Leasing
-from daskprs.core.patience import Patience
-from daskprs.core.settling import NOT_BEGUN, Settling
-from daskprs.core.staff import Staff
-from daskprs.core.usable import Usable
+from daskprs.core.outcome_handling import NOT_BEGUN, Settling
+from daskprs.core.placement import Usable
+from daskprs.core.plan_entries import Borne, Recovered, fresh
+from daskprs.core.stall_timer import Patience
+from daskprs.core.startup_failures import InitRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -14,9 +14,9 @@ from daskprs.output.regions import NO_REGION, Region, Regions
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from daskprs.core.columnar import Packed
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
-    from daskprs.core.packed import Packed
     from daskprs.output.number_column import Numbers
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from daskprs.output.regions import Regions
 
 if TYPE_CHECKING:
+    from daskprs.core.columnar import Packed
     from daskprs.core.outcomes import Outcome
-    from daskprs.core.packed import Packed
 
 
 class Extents(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.fresh import Borne
+from daskprs.core.plan_entries import Borne
 from daskprs.output.attempt_record import Attempt, Item
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import numpy as np
 from daskprs.errors import OutputError
 
 if TYPE_CHECKING:
+    from daskprs.core.columnar import Packed
     from daskprs.core.outcomes import Outcome
-    from daskprs.core.packed import Packed
     from daskprs.output.commits import CommitTable
 
 

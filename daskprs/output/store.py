@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.events import Place
-    from daskprs.core.fresh import Borne
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
+    from daskprs.core.plan_entries import Borne
     from daskprs.job_folder import JobFolder
     from daskprs.output.commits import Commit
     from daskprs.output.recovery import Found

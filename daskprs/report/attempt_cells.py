@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daskprs.core.columnar import Packed
 from daskprs.core.outcomes import Status, failed_items
-from daskprs.core.packed import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

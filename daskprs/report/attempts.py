@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from daskprs.core.columnar import Packed
 from daskprs.core.events import AttemptFailed, JobStarted, MiniBatchesDone
-from daskprs.core.packed import Packed
 from daskprs.job_lock import begun_epochs
 from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS, evidence

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, assert_never
 
+from daskprs.core.columnar import Packed
 from daskprs.core.events import AgentChanged, AttemptFailed, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
-from daskprs.core.packed import Packed
-from daskprs.core.return_code import signal_of
+from daskprs.core.outcomes import signal_of
 from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS
 from daskprs.report.stamps import Stamps

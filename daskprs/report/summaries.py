@@ -7,9 +7,9 @@ import io
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from daskprs.core.columnar import Packed
 from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady
-from daskprs.core.packed import Packed
 from daskprs.report.evidence import NO_PROCESS
 from daskprs.system.atomic_file import whole_file
 

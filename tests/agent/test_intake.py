@@ -15,8 +15,8 @@ from daskprs.agent.child.loader import Loader
 from daskprs.agent.child.outbox import Outbox
 from daskprs.agent.protocol.messages import Keep, More, RunLease, Stop
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
+from daskprs.core.columnar import Packed
 from daskprs.core.mini_batch import Assigned, MiniBatch
-from daskprs.core.packed import Packed
 from tests.polling import poll_for
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from daskprs.agent.child.work_queue import Order
 from daskprs.agent.protocol.messages import Outcomes
 from daskprs.agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs.agent.supervision.lease_run import LeaseRun, blame_death, blame_timeout
+from daskprs.core.columnar import Packed
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.core.outcomes import Extent, Failure, Outcome, Status
-from daskprs.core.packed import Packed
 
 WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")
 

@@ -15,10 +15,10 @@ from polling import poll_for
 
 import daskprs
 from daskprs.agent.supervision.pool import AgentPool
+from daskprs.core.columnar import Packed
 from daskprs.core.lease import Lease
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import Assigned, MiniBatch
-from daskprs.core.packed import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

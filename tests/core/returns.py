@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from daskprs.core.columnar import Packed
 from daskprs.core.lease import LeaseReturned, Results
-from daskprs.core.packed import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from daskprs.core.actions import Equipment, Remark, SlotAdded, SlotId
-from daskprs.core.bad_places import TRY_AGAIN_S
-from daskprs.core.elsewhere import ELSEWHERE_S
 from daskprs.core.lease import AgentExited, AgentStarted
 from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.quarantine import TRY_AGAIN_S
+from daskprs.core.retry_placement import ELSEWHERE_S
 
 BOOM = Failure("ValueError", "boom", "Traceback …")
 

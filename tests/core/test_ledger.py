@@ -10,9 +10,9 @@ import pytest
 from returns import returned
 
 from daskprs.core.actions import Abort, SlotAdded, SlotId, Submit
-from daskprs.core.elsewhere import ELSEWHERE_S
+from daskprs.core.columnar import Packed
 from daskprs.core.outcomes import Failure, Status
-from daskprs.core.packed import Packed
+from daskprs.core.retry_placement import ELSEWHERE_S
 from daskprs.errors import InputError
 
 

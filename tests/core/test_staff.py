@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from daskprs.core.actions import Equipment, SlotId
+from daskprs.core.agent_allocation import Staff
 from daskprs.core.lease import AgentExited, AgentStarted, LeaseReturned
-from daskprs.core.staff import Staff
 
 DEVICES = ("0", "1")
 

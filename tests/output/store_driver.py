@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from daskprs.core.columnar import Packed
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.core.packed import Packed
 from daskprs.job_folder import JobFolder
 from daskprs.job_lock import locked
 from daskprs.output.formats import Rows, format_result

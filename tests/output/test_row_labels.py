@@ -21,9 +21,9 @@ from pandas.testing import assert_frame_equal, assert_index_equal, assert_series
 from store_driver import TYPED, driving, mini_batch, outcome_of
 
 import daskprs
+from daskprs.core.columnar import Packed
 from daskprs.core.lease import Results
 from daskprs.core.outcomes import Extent
-from daskprs.core.packed import Packed
 from daskprs.errors import JobChanged
 from daskprs.job_folder import JobFolder
 from daskprs.output.formats import Rows, format_result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from daskprs.core.columnar import Packed
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import (
     AttemptFailed,
@@ -19,7 +20,6 @@ from daskprs.core.events import (
 )
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.core.packed import Packed
 from daskprs.surface import Python
 
 HERE = Place(0, "process000", "host", 41)

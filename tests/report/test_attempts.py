@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from job_events import HERE, attempt
 from job_runs import new_run
 
+from daskprs.core.columnar import Packed
 from daskprs.core.events import MiniBatchesDone, Place
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.core.packed import Packed
 from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.attempts import AttemptTable
 from daskprs.report.log_files import LogFiles

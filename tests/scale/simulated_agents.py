@@ -15,10 +15,10 @@ from distributed import get_worker
 
 from daskprs.agent.protocol.messages import Outcomes
 from daskprs.agent.supervision.lease_run import LeaseRun
+from daskprs.core.columnar import Packed
 from daskprs.core.events import Place, SlotState
 from daskprs.core.lease import AgentReady, AgentStarted, LeaseReturned, Results
 from daskprs.core.outcomes import Extent, Outcome, Status
-from daskprs.core.packed import Packed
 
 if TYPE_CHECKING:
     from daskprs.core.lease import Lease, Post

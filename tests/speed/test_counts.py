@@ -18,12 +18,12 @@ import pytest
 import daskprs
 from daskprs.agent.child.outbox import Outbox
 from daskprs.core.actions import Commit, SlotAdded, SlotId, Submit
+from daskprs.core.columnar import Packed
 from daskprs.core.events import MiniBatchesDone, Place
 from daskprs.core.lease import LeaseReturned, Results
 from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.outcomes import Extent, Outcome, Status
-from daskprs.core.packed import Packed
 from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource

@@ -8,9 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from daskprs.agent.protocol.messages import Outcomes
+from daskprs.core.columnar import Packed
 from daskprs.core.lease import Results
 from daskprs.core.outcomes import Failure, Status
-from daskprs.core.packed import Packed
 from daskprs.output.own_spool import UnwritableError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import ctypes
 import os
 from typing import TYPE_CHECKING
 
-from daskprs.core.staff import COUNT_VARIABLE, DEVICES_VARIABLE, HIDDEN
+from daskprs.core.agent_allocation import COUNT_VARIABLE, DEVICES_VARIABLE, HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

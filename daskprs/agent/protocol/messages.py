@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from daskprs.core.columnar import Packed
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure
-    from daskprs.core.packed import Packed
     from daskprs.output.spec import OutputSpec, SpoolSpec
 
 

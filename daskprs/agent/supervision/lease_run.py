@@ -12,9 +12,9 @@ from daskprs.core.outcomes import Failure, Outcome, Status
 
 if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import Outcomes
+    from daskprs.core.columnar import Packed
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import Assigned
-    from daskprs.core.packed import Packed
 
 RETURN_BYTES = 8 << 20
 """So many bytes of results are handed back at once."""

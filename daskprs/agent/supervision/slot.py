@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from daskprs.agent.protocol.messages import Keep, More, Outcomes, RunLease
 from daskprs.agent.supervision.lease_run import Blame, LeaseRun, blame_death, blame_timeout
 from daskprs.agent.supervision.supervisor import EXIT_GRACE_S, LOOK_EVERY_S, Overdue, Supervisor
+from daskprs.core.columnar import Packed
 from daskprs.core.events import Place, SlotState
 from daskprs.core.lease import (
     AgentEvent,
@@ -25,7 +26,6 @@ from daskprs.core.lease import (
     Post,
     Results,
 )
-from daskprs.core.packed import Packed
 from daskprs.system.log_cap import cut
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from daskprs.agent.protocol.messages import (
 from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage, new_page
 from daskprs.agent.supervision.zygote import no_agent
 from daskprs.core.lease import AgentExited
-from daskprs.core.outcomes import Failure
-from daskprs.core.return_code import meaning_of, signal_of
+from daskprs.core.outcomes import Failure, meaning_of, signal_of
 from daskprs.errors import AgentError
 from daskprs.system.log_cap import punch
 

@@ -26,7 +26,7 @@ from daskprs.cluster.remote.node_service import NodeCalls, Unreachable
 from daskprs.cluster.remote.results import Brought, bring
 from daskprs.cluster.remote.transfer import send
 from daskprs.cluster.topics import forget
-from daskprs.core.packed import Packed
+from daskprs.core.columnar import Packed
 from daskprs.errors import DaskprsError, Option, OutputError
 from daskprs.inputs.carried import CarryingReader, FarReader, carried
 from daskprs.inputs.input_file import is_url

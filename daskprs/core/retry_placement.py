@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from daskprs.core.actions import SlotId
-    from daskprs.core.entry import Entry
-    from daskprs.core.flight import Flight
+    from daskprs.core.entry import Entry, Flight
 
 ELSEWHERE_S = 30.0
 """So long it waits for a slot on another node, then for none: where all of them are at something

@@ -6,8 +6,8 @@ from operator import gt
 from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Commit
-from daskprs.core.elsewhere import ELSEWHERE_S
 from daskprs.core.outcomes import Failure, Status
+from daskprs.core.retry_placement import ELSEWHERE_S
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from daskprs.core.accounts import Accounts
     from daskprs.core.actions import SlotId
     from daskprs.core.backlog import Backlog
-    from daskprs.core.bad_places import Place
-    from daskprs.core.entry import Entry
-    from daskprs.core.flight import Flight
+    from daskprs.core.entry import Entry, Flight
     from daskprs.core.lease import Death, LeaseReturned, Results
     from daskprs.core.lease_sizes import LeaseSizes
     from daskprs.core.outcomes import Outcome
-    from daskprs.core.usable import Usable
+    from daskprs.core.placement import Usable
+    from daskprs.core.quarantine import Place
 
 REFUSALS_BORNE = 5
 """So many times the slots, no agent may take a lease of one mini-batch before the job fails."""

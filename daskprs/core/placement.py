@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.core.bad_places import BadPlaces, Device, Node, Process
 from daskprs.core.lease import AgentExited
+from daskprs.core.quarantine import BadPlaces, Device, Node, Process
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.core.actions import SlotId
-    from daskprs.core.bad_places import Place
-    from daskprs.core.init_rules import InitRules
+    from daskprs.core.agent_allocation import Staff
     from daskprs.core.lease import LeaseReturned, Post
-    from daskprs.core.staff import Staff
+    from daskprs.core.quarantine import Place
+    from daskprs.core.startup_failures import InitRules
 
 
 class Usable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.accounts import Accounts
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.core.patience import Patience
+    from daskprs.core.stall_timer import Patience
 
 
 class Recovered(Protocol):
@@ -86,3 +87,18 @@ def _abort(accounts: Accounts, error: Exception) -> None:
         text = "".join(traceback.format_exception(error))
         failure = Failure(type(error).__name__, str(error), text)
         accounts.abort("the next mini-batch could not be made", failure)
+
+
+def punctual(plan: Iterator[MiniBatch], timeout_s: float) -> Iterator[MiniBatch]:
+    """Pass a plan on, unless its first mini-batch took too long to make."""
+    begun = time.monotonic()
+    for first in plan:
+        took_s = time.monotonic() - begun
+        if took_s > timeout_s:
+            msg = (
+                f"the first mini-batch took {took_s:.0f} s to make, more than "
+                f"first_task_creation_timeout={timeout_s:g} s."
+            )
+            raise DaskprsError(msg)
+        yield first
+        yield from plan

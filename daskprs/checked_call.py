@@ -12,10 +12,10 @@ from daskprs import forks
 from daskprs.agent.script.checked_script import CheckedScript, check_script_of
 from daskprs.agent.script.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
+from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.folders.job_lock import has_begun
 from daskprs.inputs.discover import places_below
 from daskprs.inputs.open import open_source
-from daskprs.job_folder import JobFolder, default_path
-from daskprs.job_lock import has_begun
 from daskprs.kept_call import kept_call, read_call, refuse_objects
 from daskprs.option_rules import check_client, check_job_dir, working_directory
 from daskprs.options import RunOptions

@@ -19,8 +19,8 @@ from daskprs.errors import (
     ParallelRunCanceled,
     ParallelRunFailed,
 )
-from daskprs.job_folder import JobFolder
-from daskprs.job_lock import has_begun, holder, latest_epoch
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.kept_call import keep_call, refuse_objects
 from daskprs.regular_files import read_regular
 from daskprs.result import RUNNING, ParallelRunResult

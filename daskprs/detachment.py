@@ -10,7 +10,7 @@ from daskprs.regular_files import read_json
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 
 class Detachment(NamedTuple):

@@ -17,11 +17,12 @@ from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
 from daskprs.core.plan_entries import punctual
 from daskprs.errors import AgentError, DaskprsError, InputChanged
+from daskprs.folders.job_lock import has_begun, locked
+from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.head_start import agent_count
 from daskprs.inputs.file_versions import refuse_changed_files
 from daskprs.interrupts import LateInterrupts, held_back
 from daskprs.job_end import JobEnd
-from daskprs.job_lock import has_begun, locked
 from daskprs.job_spec import agent_spec
 from daskprs.kept_call import keep_call
 from daskprs.output.output_file import make_output_dir
@@ -32,7 +33,6 @@ from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 from daskprs.report.preparation import told_of
 from daskprs.result import ParallelRunResult
-from daskprs.row_labels import drop_labels, prepared_labels
 from daskprs.surface import Python
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs.agent.script.checked_script import CheckedScript
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.options import RunOptions
 
 FORM = 1

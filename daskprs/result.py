@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.core.events import Counts
 from daskprs.errors import Option, OptionError
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,14 +9,14 @@ import numpy as np
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
 from daskprs.errors import JobFolderError, JournalError
-from daskprs.job_lock import has_begun, holder, latest_epoch
+from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.output.history import History
 from daskprs.result import RUNNING, ParallelRunResult
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 DIED = "Died"
 

@@ -15,10 +15,10 @@ from distributed import LocalCluster
 import daskprs
 from daskprs.cli import main
 from daskprs.cluster.connect import IN_PROCESS
-from daskprs.job_folder import JobFolder
-from daskprs.job_lock import locked
-from daskprs.pipeline_folder import PipelineFolder
-from daskprs.pipeline_record import write_record
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import locked
+from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.folders.pipeline_record import write_record
 
 SCRIPT = """
 from pathlib import Path

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daskprs.errors import JobFolderError, JobFolderLocked
-from daskprs.job_folder import JobFolder, default_path
-from daskprs.job_lock import MOST_EPOCHS, begun_epochs, has_begun, latest_epoch, locked
+from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.folders.job_lock import MOST_EPOCHS, begun_epochs, has_begun, latest_epoch, locked
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import claimed, held
 
@@ -99,8 +99,8 @@ def test_numbers_of_processes_go_on_after_those_of_an_earlier_run(tmp_path: Path
 
 HOLD = """
 import sys
-from daskprs.job_folder import JobFolder
-from daskprs.job_lock import locked
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import locked
 with locked(JobFolder(sys.argv[1])) as epoch:
     print(epoch, flush=True)
     sys.stdin.read()

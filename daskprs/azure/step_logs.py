@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from daskprs.job_folder import JobFolder
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.job_folder import JobFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
 
 METRICS = ("Total Tasks", "Scheduled Tasks", "Completed Tasks", "Failed Tasks", "Elapsed Time")
 """Of the last line of a step's table of progress."""

@@ -24,8 +24,8 @@ from daskprs.azure.pipelines.values import Values
 from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.azure.v1.config.config_yaml import FileForm
 from daskprs.errors import UsageError, YamlError
+from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.inputs.mltable.form import MLTableForm
-from daskprs.pipeline_folder import PipelineFolder
 from daskprs.yaml_files.document import Document, dotted
 from daskprs.yaml_files.form import filled, ineffective
 from daskprs.yaml_files.mistakes import Mistake, Place, refuse

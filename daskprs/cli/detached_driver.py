@@ -18,8 +18,8 @@ from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.options import flagged
 from daskprs.detachment import Detachment
 from daskprs.errors import JobFolderLocked
+from daskprs.folders.job_folder import JobFolder
 from daskprs.job import Job
-from daskprs.job_folder import JobFolder
 from daskprs.surface import command_to_resume
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from daskprs.cli.frontend import CommandLine
 from daskprs.cli.help import AFTER_RESULT, AFTER_RESUME, AFTER_RETRY, AFTER_STATUS, EXTEND, Grouped
 from daskprs.cli.options import CONTEXT, given, options
 from daskprs.errors import JobFolderError
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.folders.pipeline_record import read_record
 from daskprs.options import NEVER_IN_RESULTS
-from daskprs.pipeline_folder import PipelineFolder
-from daskprs.pipeline_record import read_record
 from daskprs.regular_files import open_regular
 
 if TYPE_CHECKING:

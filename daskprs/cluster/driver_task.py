@@ -19,8 +19,8 @@ from distributed.core import Status
 
 from daskprs.core.outcomes import signal_of
 from daskprs.errors import DaskprsError, JobFolderError
-from daskprs.job_folder import JobFolder
-from daskprs.job_lock import holder
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import holder
 from daskprs.regular_files import append_regular, read_regular
 
 if TYPE_CHECKING:

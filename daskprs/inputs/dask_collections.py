@@ -11,6 +11,7 @@ import pandas as pd
 from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
 from daskprs.errors import InputError, LoadError, OptionError, class_name
+from daskprs.folders.row_labels import LabelWriter
 from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
@@ -21,7 +22,6 @@ from daskprs.inputs.input_options import check_options
 from daskprs.inputs.object_frames import ObjectFrameReader, ObjectFrameSource
 from daskprs.inputs.partition_keys import by_keys
 from daskprs.inputs.sizes import files_per_mini_batch, parse_bytes
-from daskprs.row_labels import LabelWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.errors import DaskprsError
+    from daskprs.folders.row_labels import Numbers
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.reading import Reading
     from daskprs.inputs.source import Source, Unit
-    from daskprs.row_labels import Numbers
 
 WHOLE = 1 << 62
 """The size of a mini-batch that takes a whole partition."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError, LoadError, class_name
+from daskprs.folders.row_labels import row_bounds
 from daskprs.inputs.frames import keep_labels, row_slices, rows_of
-from daskprs.row_labels import row_bounds
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch, Where
+    from daskprs.folders.row_labels import Numbers
     from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.source import Unit
-    from daskprs.row_labels import Numbers
 
 SAMPLE_ROWS = 1_000
 

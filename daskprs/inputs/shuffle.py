@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from daskprs.errors import LoadError, Option, class_name
-from daskprs.row_labels import prepared_labels, reorder_labels
+from daskprs.folders.row_labels import prepared_labels, reorder_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprs.job_lock import begun_epochs
+from daskprs.folders.job_lock import begun_epochs
 from daskprs.output.attempt_record import Attempt, Item
 from daskprs.output.journal import lines, whole_line
 from daskprs.regular_files import open_regular
@@ -24,7 +24,7 @@ from daskprs.system.atomic_file import whole_file
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 AT_A_TIME = 500
 ATTEMPT = pa.struct(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Place
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.core.outcomes import Outcome
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.output.history import GivenUp
 
 

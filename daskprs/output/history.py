@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from daskprs.errors import JournalError
-from daskprs.job_lock import begun_epochs
+from daskprs.folders.job_lock import begun_epochs
 from daskprs.output.commits import Commits, CommitTable
 from daskprs.output.journal import VERSION, no_record, records
 from daskprs.output.regions import Regions
 from daskprs.output.renumbering import Renumbering
 
 if TYPE_CHECKING:
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.output.number_column import Numbers
 
 

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from daskprs.errors import JournalError, ReturnTypeError
-from daskprs.job_lock import epochs_of, latest_epoch
+from daskprs.folders.job_lock import epochs_of, latest_epoch
+from daskprs.folders.row_labels import RowLabels
 from daskprs.output.commits import each
 from daskprs.output.history import History
 from daskprs.output.regions import OpenFiles, Region, holds
 from daskprs.output.row_matching import RowMatcher
 from daskprs.output.typed_rows import column_of, decode
-from daskprs.row_labels import RowLabels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.output.typed_rows import Piece
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.output.commits import CommitTable
     from daskprs.output.history import GivenUp, Publication
     from daskprs.output.number_column import Numbers

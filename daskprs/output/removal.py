@@ -6,13 +6,13 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from daskprs.job_lock import epochs_of
+from daskprs.folders.job_lock import epochs_of
 from daskprs.system.atomic_file import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 
 def drop_spools(folder: JobFolder, target: Path, last: int) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.output.commits import CommitTable
     from daskprs.output.history import GivenUp
     from daskprs.output.renumbering import Renumbering

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from daskprs.core.events import NOWHERE
 from daskprs.core.mini_batch import Where
 from daskprs.errors import JournalError, OutputError
+from daskprs.folders.job_lock import latest_epoch
+from daskprs.folders.row_labels import adopt_labels, drop_labels
 from daskprs.interrupts import held_back
-from daskprs.job_lock import latest_epoch
 from daskprs.output.append_row import PUBLISHED, OrderedText
 from daskprs.output.commits import Commits, CommitTable
 from daskprs.output.failed_work import FailedWork
@@ -27,7 +28,6 @@ from daskprs.output.removal import drop_spools
 from daskprs.output.room import no_room, what_to_do
 from daskprs.output.spools import DRIVER, Spools
 from daskprs.output.syncing import Syncer
-from daskprs.row_labels import adopt_labels, drop_labels
 from daskprs.system.atomic_file import sync_folder, whole_file
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
     from daskprs.core.plan_entries import Borne
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.output.commits import Commit
     from daskprs.output.recovery import Found
     from daskprs.output.resumption import Resumption

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.core.columnar import Packed
 from daskprs.core.events import AttemptFailed, JobStarted, MiniBatchesDone
-from daskprs.job_lock import begun_epochs
+from daskprs.folders.job_lock import begun_epochs
 from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.stamps import Stamps
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Failure, Outcome
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.report.log_files import LogFiles
 
 COLUMNS = (

@@ -13,7 +13,7 @@ from daskprs.report.words import counted
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.report.log_files import LogFiles
 
 NAMES_ONLY = "environment_variables"

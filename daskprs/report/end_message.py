@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from daskprs.core.ending import Ending, Errors
     from daskprs.core.events import Counts, JobEnded, Standing
     from daskprs.core.outcomes import Failure
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 
 def end_message(ended: JobEnded, folder: JobFolder) -> str:

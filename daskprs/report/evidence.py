@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.events import Place
     from daskprs.core.outcomes import Failure
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 SAID_ON_STDERR = {"PROCESS_DIED", "TimeoutError", "MemoryError"}
 """What ends a process, so that it has no traceback; an exception of that name has one."""

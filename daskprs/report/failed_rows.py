@@ -11,7 +11,7 @@ from daskprs.report.evidence import evidence
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 COLUMNS = ["mini_batch", "label", "items", "error", "attempts"]
 

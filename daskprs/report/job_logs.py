@@ -10,7 +10,7 @@ from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 README = """\
 What is where in this job folder. Nodes are numbered 0, 1, …; on each of them its agent processes

@@ -17,7 +17,7 @@ from daskprs.report.script_errors import ScriptErrors
 from daskprs.report.summaries import Summaries
 
 if TYPE_CHECKING:
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.report.listeners import Listener
 
 

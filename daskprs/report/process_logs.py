@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
     from daskprs.core.lease import AgentEvent
     from daskprs.core.outcomes import Outcome
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.report.log_files import LogFile, LogFiles
 
 

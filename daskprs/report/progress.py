@@ -24,7 +24,7 @@ from daskprs.report.progress_text import View, progress_text
 if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
     from daskprs.core.outcomes import Failure
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 FIRST_DRAWN_S = 0.5
 """A job that is shorter is not worth the time that it takes to import what draws."""

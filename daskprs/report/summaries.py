@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.events import Event, Place
     from daskprs.core.outcomes import Outcome
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 WORK_COLUMNS = (
     "Mini-batches Succeeded",

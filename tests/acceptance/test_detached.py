@@ -19,7 +19,7 @@ from polling import poll_for
 import daskprs
 from daskprs import OptionError, ParallelRunCanceled, ParallelRunFailed
 from daskprs.errors import JobFolderError
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.status import state_of
 
 if TYPE_CHECKING:

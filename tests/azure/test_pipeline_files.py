@@ -20,7 +20,7 @@ from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.file import Pipeline, read_pipeline
 from daskprs.azure.task import Task
 from daskprs.errors import YamlError
-from daskprs.pipeline_folder import PipelineFolder
+from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.yaml_files.document import Document
 
 SCORE = """\

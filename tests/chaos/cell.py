@@ -20,7 +20,7 @@ from caller import COMPLETED, serial_lines
 from polling import poll_for
 from strikes import ACTIONS, BALLAST, MOMENTS, STRIKES, Scene
 
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.output.history import History
 from daskprs.output.read_rows import read_rows
 

@@ -19,7 +19,7 @@ from daskprs.cluster.slot_allocator import Nodes
 from daskprs.cluster.worker_events import WorkerLost, unpacked
 from daskprs.core.actions import SlotAdded
 from daskprs.core.limits import Limits
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.report.listeners import Listeners
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from growth import drive, serial, target_of
 from kill_at_every_step import COMPLETED, NOT_COMPLETED, in_a_child
 
 from daskprs.errors import DaskprsError
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from store_driver import BOTH, driving, failed_outcome, frame_of
 
 from daskprs.core.mini_batch import MiniBatch
-from daskprs.job_folder import JobFolder
-from daskprs.job_lock import has_begun
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import has_begun
 from daskprs.output.resumption import Resumption
 
 if TYPE_CHECKING:

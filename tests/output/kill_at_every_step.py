@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from store_driver import BOTH, Driver, driving, failed_outcome, frame_of, mini_batch, serial
 
 from daskprs.errors import DaskprsError
+from daskprs.folders.job_folder import JobFolder
 from daskprs.interrupts import LateInterrupts
-from daskprs.job_folder import JobFolder
 from daskprs.output import own_spool
 from daskprs.output.read_rows import read_rows
 

@@ -18,7 +18,7 @@ from store_driver import BOTH, TEXT, Driver, driving
 
 import daskprs
 from daskprs.errors import OutputError
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.output.formats import format_result
 from daskprs.output.history import History
 from daskprs.output.own_spool import OwnSpool, UnwritableError

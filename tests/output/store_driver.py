@@ -11,8 +11,8 @@ from daskprs.core.columnar import Packed
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.job_folder import JobFolder
-from daskprs.job_lock import locked
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import locked
 from daskprs.output.formats import Rows, format_result
 from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.output.resumption import Resumption

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from store_driver import BOTH, TEXT, driving, frame_of, mini_batch
 
 from daskprs.errors import JobFolderError
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
 from daskprs.output.resumption import Resumption
 

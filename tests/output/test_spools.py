@@ -17,7 +17,7 @@ from store_driver import BOTH, TEXT, driving, frame_of, serial
 import daskprs
 from daskprs.agent.child.outbox import Outbox
 from daskprs.core.outcomes import Outcome, Status
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.output.formats import format_result
 from daskprs.output.own_spool import WRITE_BYTES, OwnSpool, SpoolFile, UnwritableError
 from daskprs.output.read_rows import read_rows

@@ -24,7 +24,7 @@ from store_driver import (
 )
 
 from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
 from daskprs.output.resumption import Resumption
 from daskprs.output.room import check_room, no_room

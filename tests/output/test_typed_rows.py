@@ -16,7 +16,7 @@ from pandas.testing import assert_frame_equal
 from store_driver import TYPED, driving
 
 from daskprs.errors import JournalError, ReturnTypeError
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.output.formats import format_result
 from daskprs.output.read_rows import read_rows
 from daskprs.output.typed_rows import column_of, decode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -23,7 +23,7 @@ from daskprs.report.process_logs import ProcessLogs
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 CONTRACT = (
     "Mini-batch Id,Picked Count,Node Id,Process,Process Start Time,Total,Succeeded,Failed,"

@@ -13,7 +13,7 @@ from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 
 if TYPE_CHECKING:
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 ATTEMPTS = 2_000
 

@@ -11,7 +11,7 @@ from daskprs.report.listeners import Listeners
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 
 class Hearing:

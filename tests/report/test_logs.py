@@ -24,7 +24,7 @@ from daskprs.report.process_logs import told
 if TYPE_CHECKING:
     from daskprs.core.events import Event
     from daskprs.core.lease import AgentEvent
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 BAD = Failure("ValueError", "bad", "Traceback (most recent call last):\nValueError: bad\n")
 

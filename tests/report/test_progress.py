@@ -23,7 +23,7 @@ from daskprs.report.progress import Progress, progress_for
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 BAD = Failure("ValueError", "bad\nand more", "Traceback")
 

@@ -15,7 +15,7 @@ from daskprs.report.script_errors import KINDS_KEPT, ScriptErrors, shape
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 
 def tell(folder: JobFolder, *events: Event) -> None:

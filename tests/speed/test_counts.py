@@ -24,12 +24,12 @@ from daskprs.core.lease import LeaseReturned, Results
 from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.outcomes import Extent, Outcome, Status
+from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.input_file import InputFile
 from daskprs.inputs.open import open_source
-from daskprs.job_folder import JobFolder
 from daskprs.options import RunOptions
 from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore

@@ -46,9 +46,9 @@ from daskprs.agent.protocol.messages import (
 from daskprs.agent.protocol.shared_page import Phase, SharedPage
 from daskprs.core.outcomes import Failure, Outcome, Status, input_changed
 from daskprs.errors import InputChanged, LoadError
+from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.file_versions import compare_with_times_seen
 from daskprs.inputs.source import PathsReader
-from daskprs.job_folder import JobFolder
 from daskprs.output.formats import format_result
 from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.system.file_lock import boot_id

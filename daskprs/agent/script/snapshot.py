@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.script.ignore_rules import IgnoreRules
 from daskprs.errors import ScriptError
-from daskprs.job_folder import JobFolder
-from daskprs.pipeline_folder import RESULTS, is_pipeline_folder
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.pipeline_folder import RESULTS, is_pipeline_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

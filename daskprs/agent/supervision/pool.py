@@ -15,7 +15,7 @@ from daskprs.agent.supervision.slot import Slot
 from daskprs.agent.supervision.supervisor import Supervisor
 from daskprs.core.lease import LeaseReturned
 from daskprs.errors import AgentError
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.output.spec import SpoolSpec
 from daskprs.system.file_lock import boot_id
 
@@ -170,6 +170,7 @@ def _stop(slot: Slot, events: list[AgentEvent]) -> None:
 
 
 _living: weakref.WeakValueDictionary[tuple[str, int], AgentPool] = weakref.WeakValueDictionary()
+"""The pools of this process, by job."""
 """The pools of this process, by job."""
 """The pools of this process, by job."""
 """The pools of this process, by job."""

@@ -14,7 +14,7 @@ from daskprs.errors import JobFolderError, ScriptError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 MODEL_DIR = "AZUREML_MODEL_DIR"
 """Where scripts find the folder that contains the model."""

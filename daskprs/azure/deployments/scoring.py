@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.azure.deployments.model_folder import MODEL_DIR, contained, refuse_unservable
 from daskprs.azure.task import Task
 from daskprs.errors import InputError, Option, OptionError
+from daskprs.folders.job_folder import JobFolder, default_path
 from daskprs.inputs.discover import discover
 from daskprs.inputs.input_file import is_url
-from daskprs.job_folder import JobFolder, default_path
 
 if TYPE_CHECKING:
     from os import PathLike

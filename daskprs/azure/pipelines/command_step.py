@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.forms.command import CommandForm
     from daskprs.azure.pipelines.wiring import Wiring
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
     from daskprs.yaml_files.mistakes import Mistake
 
 SHELL = "bash"

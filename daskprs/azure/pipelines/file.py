@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.bound import Bound
     from daskprs.azure.pipelines.caller_inputs import Given
     from daskprs.azure.pipelines.step import Step
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
 
 
 PORTS = ("inputs", "outputs", "jobs")

@@ -15,9 +15,9 @@ from daskprs.azure.pipelines.command_step import Command, refuse_no_shell
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.run.pipeline_run import PipelineRun
 from daskprs.errors import Option, OptionError
-from daskprs.job_folder import default_path
+from daskprs.folders.job_folder import default_path
+from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.option_rules import check_client
-from daskprs.pipeline_folder import PipelineFolder
 from daskprs.surface import Python
 
 if TYPE_CHECKING:

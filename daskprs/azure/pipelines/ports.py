@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.component import Source
     from daskprs.azure.pipelines.forms.pipeline import JobForm
     from daskprs.azure.pipelines.values import Values
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
 
 
 STORE = "workspaceblobstore"

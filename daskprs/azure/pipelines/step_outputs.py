@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.ports import PipelinePorts
     from daskprs.azure.pipelines.values import Values
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
 
 ARTIFACTS = "artifacts"
 """All that a command leaves: Azure takes an output of this name for it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.component import Declared, Source
     from daskprs.azure.pipelines.forms.port import InputForm
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
     from daskprs.yaml_files.mistakes import Mistake
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.ports import PipelinePorts
     from daskprs.azure.pipelines.values import Values
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
 
 
 def makers_of(place: Path, outputs: Mapping[str, Mapping[str, Bound]]) -> list[str]:

@@ -27,8 +27,8 @@ from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import JobFolderError
-from daskprs.job_folder import JobFolder
-from daskprs.job_lock import has_begun
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import has_begun
 from daskprs.regular_files import open_regular, opened, read_json, read_regular
 from daskprs.system.atomic_file import whole_file
 

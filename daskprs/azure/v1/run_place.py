@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from daskprs.errors import UsageError
-from daskprs.pipeline_folder import ScriptFolder
+from daskprs.folders.pipeline_folder import ScriptFolder
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:

@@ -28,9 +28,9 @@ from daskprs.cluster.remote.transfer import send
 from daskprs.cluster.topics import forget
 from daskprs.core.columnar import Packed
 from daskprs.errors import DaskprsError, Option, OutputError
+from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.carried import CarryingReader, FarReader, carried
 from daskprs.inputs.input_file import is_url
-from daskprs.job_folder import JobFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from daskprs.cluster.remote.node_service import Unreachable
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
     from daskprs.status import JobState
 
 

@@ -18,7 +18,7 @@ from services import LIVE, TOKEN, body
 
 from daskprs.azure.serve.tokens import VARIABLE
 from daskprs.cli import main
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.status import state_of
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from daskprs.azure.assets import Assets
 from daskprs.azure.pipelines.caller_inputs import Given
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.v1 import Dataset, Environment, ParallelRunConfig, ParallelRunStep
-from daskprs.pipeline_folder import PipelineFolder
+from daskprs.folders.pipeline_folder import PipelineFolder
 
 
 @pytest.fixture(scope="module")

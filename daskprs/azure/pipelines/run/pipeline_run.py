@@ -24,9 +24,9 @@ from daskprs.azure.pipelines.run.step_process import StepProcess
 from daskprs.azure.pipelines.run.step_reuse import StepReuse, clear
 from daskprs.azure.step_logs import tell_parent
 from daskprs.errors import JobFolderError, Option, ParallelRunCanceled, PipelineFailed
-from daskprs.job_folder import JobFolder
-from daskprs.job_lock import has_begun
-from daskprs.pipeline_record import read_record, write_record
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import has_begun
+from daskprs.folders.pipeline_record import read_record, write_record
 from daskprs.surface import Python
 from daskprs.system.file_lock import held
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.pipelines.file import Pipeline
     from daskprs.azure.pipelines.step import Step
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
     from daskprs.surface import Surface
 
 LOOK_EVERY_S = 0.05

@@ -15,14 +15,14 @@ from daskprs.azure import bound_process, command_process
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.parallel_step import written
 from daskprs.azure.step_logs import link_driver_log
-from daskprs.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs.azure.pipelines.step import Step
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
 
 DRIVER = "daskprs.cli.step_driver"
 """The module that runs a task from a file."""

@@ -14,14 +14,14 @@ from daskprs.agent.script.snapshot import digests_of, source_files
 from daskprs.azure.pipelines.command_step import ROOT_RUN_ID, Command
 from daskprs.azure.reuse import FORM, Results, digest_of, files_named, key_of
 from daskprs.errors import DaskprsError
-from daskprs.job_folder import JobFolder
-from daskprs.job_lock import has_begun
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import has_begun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs.azure.pipelines.step import Step
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
 
 
 def clear(step: Step, folder: PipelineFolder) -> None:

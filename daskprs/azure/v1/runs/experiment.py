@@ -12,9 +12,9 @@ from daskprs.azure.v1.config.parameter import refuse_unknown
 from daskprs.azure.v1.runs.runs import PipelineRun, StepRun
 from daskprs.azure.v1.runs.script_run import Run
 from daskprs.azure.v1.runs.script_step import ScriptRunConfig
-from daskprs.job_folder import default_path
-from daskprs.pipeline_folder import PipelineFolder
-from daskprs.pipeline_record import write_record
+from daskprs.folders.job_folder import default_path
+from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.folders.pipeline_record import write_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

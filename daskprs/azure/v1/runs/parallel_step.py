@@ -28,8 +28,8 @@ from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.runs.step import Step
 from daskprs.azure.v1.runs.step_rules import refuse_misfits
 from daskprs.errors import OptionError
-from daskprs.job_folder import JobFolder, default_path
-from daskprs.pipeline_folder import PipelineFolder
+from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.folders.pipeline_folder import PipelineFolder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

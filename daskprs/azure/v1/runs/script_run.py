@@ -15,7 +15,7 @@ from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.workspace import Workspace
 from daskprs.errors import UsageError
-from daskprs.pipeline_folder import PipelineFolder, ScriptFolder, is_pipeline_folder
+from daskprs.folders.pipeline_folder import PipelineFolder, ScriptFolder, is_pipeline_folder
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -26,8 +26,8 @@ from daskprs.azure.v1.data.outputs import Output, as_output
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.runs.step import Step
 from daskprs.errors import DaskprsError, OptionError
-from daskprs.job_folder import JobFolder, default_path
-from daskprs.pipeline_folder import PipelineFolder
+from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from daskprs.system.atomic_file import whole_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.pipeline_folder import PipelineFolder
+    from daskprs.folders.pipeline_folder import PipelineFolder
 
 Steps = dict[str, dict[str, Any]]
 """By name: a ``status``, and a ``definition`` where a resume needs to know what was changed."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError
 from daskprs.regular_files import opened
-from daskprs.system.file_lock import HOLDER_BYTES, _described, held
+from daskprs.system.file_lock import HOLDER_BYTES, described, held
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from daskprs.job_folder import JobFolder
+    from daskprs.folders.job_folder import JobFolder
 
 MOST_EPOCHS = 999_999
 """The highest number of an epoch; the name of a file with a higher one is none of ours."""
@@ -101,7 +101,7 @@ def holder(folder: JobFolder) -> str | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _described(os.pread(fd, HOLDER_BYTES, 0))
+        return described(os.pread(fd, HOLDER_BYTES, 0))
     finally:
         os.close(fd)
     return None

@@ -1,0 +1,1 @@
+"""The folders of jobs and pipelines: the only modules that spell their paths."""

@@ -15,7 +15,7 @@ from daskprs.errors import JobFolderError, Option, OptionError
 from daskprs.folders.job_folder import JobFolder, default_path
 from daskprs.folders.job_lock import has_begun
 from daskprs.inputs.discover import places_below
-from daskprs.inputs.open import open_source
+from daskprs.inputs.open_source import open_source
 from daskprs.kept_call import kept_call, read_call, refuse_objects
 from daskprs.option_rules import check_client, check_job_dir, working_directory
 from daskprs.options import RunOptions
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.inputs.source import Source
+    from daskprs.inputs.source.source import Source
 
 
 @dataclass(frozen=True)

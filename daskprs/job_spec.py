@@ -13,7 +13,7 @@ from daskprs.system.file_lock import boot_id
 if TYPE_CHECKING:
     from daskprs.agent.script.checked_script import CheckedScript
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.inputs.source import Source
+    from daskprs.inputs.source.source import Source
     from daskprs.options import RunOptions
     from daskprs.output.spec import OutputSpec
 

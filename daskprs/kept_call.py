@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError, Option
-from daskprs.inputs.input_file import is_url
+from daskprs.inputs.source.input_file import is_url
 from daskprs.regular_files import read_json
 from daskprs.system.atomic_file import whole_file
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError, Option, OptionError, UsageError
-from daskprs.inputs.sizes import parse_bytes
+from daskprs.inputs.source.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

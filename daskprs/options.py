@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from daskprs.core.limits import Limits
 from daskprs.errors import Option, OptionError
-from daskprs.inputs.reading import Reading
-from daskprs.inputs.sizes import parse_bytes
+from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.option_rules import RULES
 
 if TYPE_CHECKING:

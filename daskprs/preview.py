@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from daskprs.inputs.open import open_source
+from daskprs.inputs.open_source import open_source
 from daskprs.option_rules import working_directory
 from daskprs.options import NoOtherOptions, RunOptions
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.source import Source
+    from daskprs.inputs.source.source import Source
 
 SHOWN = 10
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from put_together import together
 
-from daskprs.inputs.open import open_source
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 
 if TYPE_CHECKING:
     from pathlib import Path

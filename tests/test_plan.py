@@ -86,8 +86,8 @@ def test_a_plan_of_files_is_no_dataframe(tmp_path: Path) -> None:
 SHUFFLE = """
 import resource, sys
 from pathlib import Path
-from daskprs.inputs.open import open_source
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 
 source = open_source(sys.argv[1], Reading(partition_keys=("key",)))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -164,7 +164,7 @@ def _has(*keys: str, **values: str) -> Callable[[Check], bool]:
 
 def _check_mltable(check: Check) -> None:
     from daskprs.inputs.mltable.opening import open_mltable
-    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source.read_options import Reading
 
     open_mltable(str(check.path.absolute()), Reading())
     form, _ = filled(MLTableForm, check.document.content, check.document)

@@ -12,13 +12,13 @@ import socket
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from daskprs.errors import LoadError
-from daskprs.inputs.source import PathsReader
+from daskprs.inputs.source.source import PathsReader
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.source import Reader
+    from daskprs.inputs.source.source import Reader
 
 GONE = (FileNotFoundError, NotADirectoryError)
 

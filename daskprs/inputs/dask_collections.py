@@ -12,16 +12,16 @@ from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
 from daskprs.errors import InputError, LoadError, OptionError, class_name
 from daskprs.folders.row_labels import LabelWriter
-from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
 from daskprs.inputs.frames import FrameReader, FrameSource, rows_of, source_of_frame
-from daskprs.inputs.given_types import converted, given_type
-from daskprs.inputs.input_options import check_options
 from daskprs.inputs.object_frames import ObjectFrameReader, ObjectFrameSource
 from daskprs.inputs.partition_keys import by_keys
-from daskprs.inputs.sizes import files_per_mini_batch, parse_bytes
+from daskprs.inputs.source.columns import check_columns
+from daskprs.inputs.source.given_types import converted, given_type
+from daskprs.inputs.source.read_options import check_options
+from daskprs.inputs.source.sizes import files_per_mini_batch, parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.errors import DaskprsError
     from daskprs.folders.row_labels import Numbers
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.reading import Reading
-    from daskprs.inputs.source import Source, Unit
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.source import Source, Unit
 
 WHOLE = 1 << 62
 """The size of a mini-batch that takes a whole partition."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import LoadError, Option, OptionError
-from daskprs.inputs.columns import check_columns
 from daskprs.inputs.delimited_header import headers_of
 from daskprs.inputs.delimited_misfit import Misfit
 from daskprs.inputs.delimited_parse import REFUSALS, DelimitedParser, Dialect
 from daskprs.inputs.delimited_sample import Sampler
 from daskprs.inputs.record_scan import RecordScan
+from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.text_column import TEXT
 from daskprs.inputs.text_file import encoding_of_bytes
 from daskprs.inputs.text_records import Records
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.path_columns import PathValues
-    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Reading
 
 
 class DelimitedSource(TextSource):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daskprs.inputs.delimited_parse import Dialect
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.reading import Header
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Header
 
 HEAD_BYTES = 1 << 14
 SHOWN = 200

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from daskprs.inputs.delimited_header import HeaderOfFile
-    from daskprs.inputs.input_file import InputFile
+    from daskprs.inputs.source.input_file import InputFile
 
 WHOLE_BYTES = 4 << 20
 """An input up to this size is its own sample."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.errors import InputError
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.file_versions import version_of
-from daskprs.inputs.input_file import InputFile, is_url
+from daskprs.inputs.source.input_file import InputFile, is_url
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:

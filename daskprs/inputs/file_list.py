@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, overload
 
-from daskprs.inputs.input_file import InputFile
+from daskprs.inputs.source.input_file import InputFile
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from daskprs.errors import InputChanged, InputError
 from daskprs.inputs.file_list import FileList
-from daskprs.inputs.input_file import InputFile, is_url, open_binary
+from daskprs.inputs.source.input_file import InputFile, is_url, open_binary
 from daskprs.inputs.times_seen import TimesSeen
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputError
 from daskprs.folders.row_labels import LabelWriter, row_bounds
-from daskprs.inputs.arrow_pandas import (
+from daskprs.inputs.digested_file import DigestedFile
+from daskprs.inputs.source.arrow_pandas import (
     ToPandas,
     cast,
     one_type,
@@ -21,16 +22,15 @@ from daskprs.inputs.arrow_pandas import (
     without_index,
     without_rows,
 )
-from daskprs.inputs.columns import check_different
-from daskprs.inputs.digested_file import DigestedFile
+from daskprs.inputs.source.columns import check_different
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from daskprs.folders.row_labels import Numbers
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.source import Unit
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.source import Unit
 
 ROWS_IN_A_BATCH = 65_536
 """Rows of a record batch of the file: it is written in pieces, never as a second copy."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from daskprs.errors import InputError, LoadError
-from daskprs.inputs.columns import check_columns
+from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.text_file import EndsEarly, TextFile, encoding_of_bytes, size_of
 from daskprs.inputs.text_records import LineScan, TextRecords
 from daskprs.inputs.text_source import OpenText, TextFiles, TextSource
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.path_columns import PathValues
-    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Reading
     from daskprs.inputs.text_records import Records
 
 MISFITS = (ValueError, TypeError, OverflowError)

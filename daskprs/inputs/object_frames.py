@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.folders.row_labels import Numbers
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.source import Unit
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.source import Unit
 
 SAMPLE_ROWS = 1_000
 

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 
 from daskprs.core.mini_batch import Where
 from daskprs.errors import LoadError
-from daskprs.inputs.arrow_pandas import cast
 from daskprs.inputs.file_versions import opened_unchanged
-from daskprs.inputs.input_file import files_fingerprint
 from daskprs.inputs.parquet_schema import SchemaOfAll, footer
 from daskprs.inputs.path_columns import PathColumns, PathValues
 from daskprs.inputs.row_groups import Named, RowGroupReader, RowGroups
+from daskprs.inputs.source.arrow_pandas import cast
+from daskprs.inputs.source.input_file import files_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.arrow_pandas import OneType, ToPandas
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.reading import Reading
-    from daskprs.inputs.source import Unit
+    from daskprs.inputs.source.arrow_pandas import OneType, ToPandas
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.source import Unit
 
 
 class ParquetSource:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprs.errors import InputError, Option
-from daskprs.inputs.arrow_pandas import (
+from daskprs.inputs.source.arrow_pandas import (
     OneType,
     noted_by,
     one_type,
@@ -17,13 +17,13 @@ from daskprs.inputs.arrow_pandas import (
     without_categories,
     without_index,
 )
-from daskprs.inputs.columns import check_columns
-from daskprs.inputs.input_file import open_binary
+from daskprs.inputs.source.columns import check_columns
+from daskprs.inputs.source.input_file import open_binary
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from daskprs.inputs.input_file import InputFile
+    from daskprs.inputs.source.input_file import InputFile
 
 
 def footer(file: InputFile) -> pq.FileMetaData:

@@ -12,7 +12,7 @@ from daskprs.errors import InputError, Option, OptionError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.input_file import InputFile
+    from daskprs.inputs.source.input_file import InputFile
 
 Values = tuple[tuple[str, Any], ...]
 _FIELD = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")

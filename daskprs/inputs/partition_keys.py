@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.source import TableReader, TableSource, Unit
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.source import TableReader, TableSource, Unit
 
 
 def by_keys(source: TableSource, keys: Sequence[str]) -> FolderKeySource | ShuffledKeySource:

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from daskprs.errors import InputError
-from daskprs.inputs.arrow_pandas import OneType, ToPandas
 from daskprs.inputs.partition_format import PartitionFormat, Values, hive_values
+from daskprs.inputs.source.arrow_pandas import OneType, ToPandas
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
 
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Reading
 
 PATH = "Path"
 """The name that MLTable gives to the column of paths."""

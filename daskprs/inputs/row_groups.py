@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from daskprs.core.mini_batch import MiniBatch
-from daskprs.inputs.sizes import bytes_per_mini_batch
+from daskprs.inputs.source.sizes import bytes_per_mini_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source.read_options import Reading
 
 MOST_ROWS_OF_GROUP = 1 << 40
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.source import TableSource
+    from daskprs.inputs.source.source import TableSource
 
 PART_BYTES = 16 << 20
 SCATTER_BYTES = 16 << 20

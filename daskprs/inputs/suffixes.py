@@ -6,7 +6,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from daskprs.errors import InputError, Option
-from daskprs.inputs.input_file import name_of
+from daskprs.inputs.source.input_file import name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

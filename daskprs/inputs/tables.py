@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daskprs.inputs.delimited import DelimitedSource
-    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.json_lines import JsonLinesSource
     from daskprs.inputs.parquet import ParquetSource
-    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Reading
 
 
 def open_table(

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from daskprs.errors import LoadError
 from daskprs.inputs.file_versions import refuse_changed, refuse_changed_after_error
-from daskprs.inputs.input_file import open_binary
+from daskprs.inputs.source.input_file import open_binary
 from daskprs.inputs.suffixes import compression_of
 
 if TYPE_CHECKING:
-    from daskprs.inputs.input_file import InputFile
+    from daskprs.inputs.source.input_file import InputFile
 
 BYTEWISE = {"utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1250", "cp1251", "cp1252", "cp1254"}
 """Encodings in which a byte below 128 is always that very character."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pandas.tseries.api import guess_datetime_format
 
 from daskprs.errors import Option, OptionError
-from daskprs.inputs.columns import check_columns
+from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.text_column import ANY, BOOL_OR_NULL, INTO, LARGE_INTEGERS, TEXT, TextColumn
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputChanged, LoadError
-from daskprs.inputs.input_file import files_fingerprint
 from daskprs.inputs.path_columns import PathColumns
-from daskprs.inputs.sizes import bytes_per_mini_batch
+from daskprs.inputs.source.input_file import files_fingerprint
+from daskprs.inputs.source.sizes import bytes_per_mini_batch
 from daskprs.inputs.text_file import EndsEarly, TextFile, size_of
 from daskprs.inputs.text_records import NewScan, Records, TextRecords
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.reading import Reading
-    from daskprs.inputs.source import Unit
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.source import Unit
 
 CHUNK_BYTES = 1 << 20
 

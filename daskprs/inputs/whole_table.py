@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
-from daskprs.inputs.open import open_source
+from daskprs.inputs.open_source import open_source
 from daskprs.inputs.path_columns import PATH
 
 if TYPE_CHECKING:
-    from daskprs.inputs.reading import Reading
-    from daskprs.inputs.source import TableSource
+    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.source import TableSource
 
 
 def whole_table(data: Any, reading: Reading) -> pd.DataFrame:

@@ -10,8 +10,8 @@ import pytest
 
 from daskprs.errors import InputError, OptionError
 from daskprs.inputs.discover import discover, visible
-from daskprs.inputs.open import open_source
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
-from daskprs.inputs.input_file import InputFile
+from daskprs.inputs.source.input_file import InputFile
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,14 +17,14 @@ import pytest
 
 from daskprs.errors import InputChanged
 from daskprs.inputs.file_versions import refuse_changed_files
-from daskprs.inputs.open import open_source
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs import source as sources
+    from daskprs.inputs.source import source as sources
 
 FRAME = pd.DataFrame({"n": range(1000, 3000), "text": [f"t{n}" for n in range(1000, 3000)]})
 LINES = FRAME.to_json(orient="records", lines=True)

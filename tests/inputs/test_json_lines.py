@@ -13,8 +13,8 @@ from put_together import together
 
 from daskprs.errors import LoadError
 from daskprs.inputs.json_lines import clean_rows, parsed
-from daskprs.inputs.open import open_source
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,8 +22,8 @@ from daskprs.agent.child.stand_ins import StandIns
 from daskprs.errors import InputError, LoadError, OptionError, YamlError
 from daskprs.inputs.carried import FarReader
 from daskprs.inputs.mltable import form
-from daskprs.inputs.open import open_source
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 from daskprs.yaml_files.form import Effect, keys_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import yaml
 from mltables import mltable, rows_of
 
 from daskprs.errors import InputError, YamlError
-from daskprs.inputs.open import open_source
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 
 if TYPE_CHECKING:
     from pathlib import Path

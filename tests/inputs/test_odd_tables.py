@@ -19,8 +19,8 @@ from put_together import together
 
 import daskprs.inputs.shuffle
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.open import open_source
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,8 @@ from put_together import together
 
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.delimited_parse import DelimitedParser
-from daskprs.inputs.open import open_source
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -28,8 +28,8 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
-from daskprs.inputs.input_file import InputFile
-from daskprs.inputs.open import open_source
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.input_file import InputFile
 from daskprs.options import RunOptions
 from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from daskprs.inputs.source import Source
+    from daskprs.inputs.source.source import Source
 
 COUNT = 5_000
 PROCESSES = 2

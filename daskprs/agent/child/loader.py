@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from daskprs.agent.protocol.shared_page import SharedPage
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.source import Reader
+    from daskprs.inputs.source.source import Reader
 
 WORTH_A_THREAD_S = 0.001
 """Loads quicker than this are done on the spot: handing one over costs about a tenth of it."""

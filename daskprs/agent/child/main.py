@@ -48,7 +48,7 @@ from daskprs.core.outcomes import Failure, Outcome, Status, input_changed
 from daskprs.errors import InputChanged, LoadError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.file_versions import compare_with_times_seen
-from daskprs.inputs.source import PathsReader
+from daskprs.inputs.source.source import PathsReader
 from daskprs.output.formats import format_result
 from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.system.file_lock import boot_id
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.source import Reader
+    from daskprs.inputs.source.source import Reader
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41

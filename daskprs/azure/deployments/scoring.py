@@ -13,7 +13,7 @@ from daskprs.azure.task import Task
 from daskprs.errors import InputError, Option, OptionError
 from daskprs.folders.job_folder import JobFolder, default_path
 from daskprs.inputs.discover import discover
-from daskprs.inputs.input_file import is_url
+from daskprs.inputs.source.input_file import is_url
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.expressions import ExpressionError, Reference, filled_in, parsed
 from daskprs.azure.pipelines.bound import Bound, as_type, takes_path, unknown
 from daskprs.azure.pipelines.forms.port import InputForm, OutputForm
-from daskprs.inputs.input_file import is_url
+from daskprs.inputs.source.input_file import is_url
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
 

@@ -30,7 +30,7 @@ from daskprs.core.columnar import Packed
 from daskprs.errors import DaskprsError, Option, OutputError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.carried import CarryingReader, FarReader, carried
-from daskprs.inputs.input_file import is_url
+from daskprs.inputs.source.input_file import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from daskprs.inputs.input_file import is_url
 from daskprs.inputs.mltable.place import resolved
+from daskprs.inputs.source.input_file import is_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

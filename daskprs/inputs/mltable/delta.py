@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from daskprs.core.mini_batch import Where
 from daskprs.errors import InputError, LoadError
-from daskprs.inputs.arrow_pandas import OneType, ToPandas, cast, one_type
 from daskprs.inputs.parquet_schema import nulls_of
 from daskprs.inputs.row_groups import Named, RowGroupReader, RowGroups
+from daskprs.inputs.source.arrow_pandas import OneType, ToPandas, cast, one_type
 from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.mltable.read import Written
-    from daskprs.inputs.reading import Reading
-    from daskprs.inputs.source import Unit
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.source import Unit
 
 
 def open_delta(written: Written, reading: Reading) -> DeltaSource:

@@ -12,8 +12,8 @@ from daskprs.yaml_files.mistakes import refuse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.input_file import InputFile
     from daskprs.inputs.mltable.read import Written
+    from daskprs.inputs.source.input_file import InputFile
 
 
 def format_of(written: Written, files: Sequence[InputFile]) -> str | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError
 from daskprs.inputs.mltable.place import mltable_at
-from daskprs.inputs.reading import Reading
+from daskprs.inputs.source.read_options import Reading
 from daskprs.inputs.whole_table import whole_table
 
 if TYPE_CHECKING:

@@ -8,10 +8,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import InputError, Option, OptionError
-from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import visible
 from daskprs.inputs.file_list import FileList
-from daskprs.inputs.input_options import check_options
 from daskprs.inputs.mltable.building import Builder, as_written
 from daskprs.inputs.mltable.form import (
     ENCODINGS,
@@ -27,8 +25,9 @@ from daskprs.inputs.mltable.place import own_names
 from daskprs.inputs.mltable.read import Written, read_mltable
 from daskprs.inputs.mltable.source import MLTableSource, PlacedSource
 from daskprs.inputs.mltable.steps import Keep, Sample
-from daskprs.inputs.partitions import Partitions
 from daskprs.inputs.path_columns import PATH
+from daskprs.inputs.source.columns import check_columns
+from daskprs.inputs.source.read_options import Partitions, check_options
 from daskprs.inputs.suffixes import Kind
 from daskprs.inputs.tables import open_table
 from daskprs.yaml_files.mistakes import refuse
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.inputs.mltable.steps import Step
-    from daskprs.inputs.reading import Reading
-    from daskprs.inputs.source import Source
+    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.source import Source
 
 SAMPLE_BYTES = 256 << 10
 SAMPLES = 16

@@ -17,16 +17,16 @@ from daskprs.inputs.mltable.form import FORMAT
 from daskprs.inputs.mltable.formats import format_of
 from daskprs.inputs.mltable.place import own_names
 from daskprs.inputs.mltable.steps import Piece, run
-from daskprs.inputs.partitions import Partitions
 from daskprs.inputs.path_columns import PATH, PathColumns
-from daskprs.inputs.sizes import files_per_mini_batch
+from daskprs.inputs.source.read_options import Partitions
+from daskprs.inputs.source.sizes import files_per_mini_batch
 from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daskprs.inputs.mltable.read import Written
-    from daskprs.inputs.reading import Reading
+    from daskprs.inputs.source.read_options import Reading
 
 
 def open_paths(written: Written, reading: Reading) -> FilesSource:

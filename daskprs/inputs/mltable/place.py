@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from daskprs.inputs.input_file import is_url, name_of
+from daskprs.inputs.source.input_file import is_url, name_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from daskprs.inputs.input_file import InputFile
+    from daskprs.inputs.source.input_file import InputFile
 
 NAME = "MLTable"
 LOCAL_URL = "file://"

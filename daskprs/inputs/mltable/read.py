@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from daskprs.errors import InputError, YamlError
 from daskprs.inputs.discover import discover
 from daskprs.inputs.file_list import FileList
-from daskprs.inputs.input_file import is_url, open_binary
 from daskprs.inputs.mltable.form import FORMAT, MLTableForm
 from daskprs.inputs.mltable.place import folder_of, resolved
+from daskprs.inputs.source.input_file import is_url, open_binary
 from daskprs.yaml_files.document import Document, Loc, dotted
 from daskprs.yaml_files.form import filled
 from daskprs.yaml_files.mistakes import Mistake, refuse

@@ -21,7 +21,7 @@ from daskprs.inputs.mltable.steps import (
     run,
     slices,
 )
-from daskprs.inputs.source import TableReader, TableSource
+from daskprs.inputs.source.source import TableReader, TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch, Where
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.source import Unit
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.source import Unit
 
 
 class PlacedReader(TableReader, Protocol):

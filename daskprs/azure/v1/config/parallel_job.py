@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.v1.config.compute import name_of_compute
 from daskprs.azure.v1.config.environment import Environment
-from daskprs.inputs.sizes import DEFAULT_FILES
+from daskprs.inputs.source.sizes import DEFAULT_FILES
 
 if TYPE_CHECKING:
     from daskprs.azure.v1.config.config_form import ConfigForm

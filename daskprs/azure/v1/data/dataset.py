@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.data.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
-from daskprs.inputs.columns import check_columns
 from daskprs.inputs.discover import discover
-from daskprs.inputs.input_file import is_url
-from daskprs.inputs.open import open_source
+from daskprs.inputs.open_source import open_source
 from daskprs.inputs.path_columns import PATH
+from daskprs.inputs.source.columns import check_columns
+from daskprs.inputs.source.input_file import is_url
 from daskprs.options import RunOptions
 from daskprs.suggest import WILDCARDS
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.azure.v1.workspace import Workspace
-    from daskprs.inputs.source import Source, TableSource
+    from daskprs.inputs.source.source import Source, TableSource
 
 
 def places_of(path: Any) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from daskprs.inputs.columns import check_columns
+from daskprs.inputs.source.columns import check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -66,7 +66,7 @@ def with_dtypes(
     """
     if not dtypes:
         return schema
-    from daskprs.inputs.given_types import arrow_type_of, given_type
+    from daskprs.inputs.source.given_types import arrow_type_of, given_type
 
     check_columns(list(dtypes), schema.names, "dtypes")
     pandas = pandas_metadata(schema) or {"index_columns": [], "column_indexes": []}

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs.errors import InputError, Option, OptionError
-from daskprs.inputs.columns import check_columns, check_different
+from daskprs.inputs.source.columns import check_columns, check_different
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError, class_name, how_to_convert
-from daskprs.inputs.columns import check_columns, check_different
 from daskprs.inputs.discover import discover, visible
 from daskprs.inputs.file_list import FileList
 from daskprs.inputs.files import FilesSource
-from daskprs.inputs.input_options import check_options
 from daskprs.inputs.mltable.place import mltable_at
-from daskprs.inputs.sizes import bytes_per_mini_batch, files_per_mini_batch
+from daskprs.inputs.source.columns import check_columns, check_different
+from daskprs.inputs.source.read_options import check_options
+from daskprs.inputs.source.sizes import bytes_per_mini_batch, files_per_mini_batch
 from daskprs.inputs.suffixes import Kind, kind_of_all
 from daskprs.inputs.tables import open_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.inputs.input_file import InputFile
-    from daskprs.inputs.reading import Reading
-    from daskprs.inputs.source import Source, TableSource
+    from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.source import Source, TableSource
 
 
 def open_source(data: Any, reading: Reading) -> Source:
@@ -70,8 +70,8 @@ def _is_list_of_paths(data: Any) -> bool:
 
 def _open_frame(frame: Any, reading: Reading) -> Source:
     from daskprs.inputs.frames import source_of_frame
-    from daskprs.inputs.given_types import with_given_types
     from daskprs.inputs.object_frames import ObjectFrameSource
+    from daskprs.inputs.source.given_types import with_given_types
 
     check_options(reading, "frame")
     if reading.columns is not None:

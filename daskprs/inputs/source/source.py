@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch, Where
-    from daskprs.inputs.input_file import InputFile
+    from daskprs.inputs.source.input_file import InputFile
 
 Unit = Literal["row", "file"]
 

@@ -1,0 +1,130 @@
+"""How an input is read and cut: the checked options that every source understands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from daskprs.errors import InputError, Option, OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Partitions(NamedTuple):
+    """The partitions of an input that are wanted, by their numbers from 0."""
+
+    wanted: tuple[int, ...]
+    size_bytes: int
+    """Of each of text. Of Parquet a row group is one, and of a stream the whole file."""
+
+    def check(self, count: int) -> None:
+        """Refuse a number that there is not.
+
+        Raises
+        ------
+        InputError
+            With the numbers that there are.
+
+        """
+        beyond = [number for number in self.wanted if number >= count]
+        if beyond:
+            known = f"0 to {count - 1}" if count else "none"
+            msg = f"select_partitions: there is no partition {beyond[0]}; there are {known}."
+            raise InputError(msg)
+
+    def ranges(self, size: int, first: int) -> list[tuple[int, int]]:
+        """Return the wanted byte ranges of a file whose partitions are numbered from `first`."""
+        inside = range(first, first + self.count(size))
+        starts = [(number - first) * self.size_bytes for number in self.wanted if number in inside]
+        return [(start, min(start + self.size_bytes, size)) for start in starts]
+
+    def count(self, size: int | None) -> int:
+        """Return how many partitions a file of text has; None is the size of a stream."""
+        return 1 if size is None else -(-size // self.size_bytes)
+
+
+InputType = Literal["auto", "files", "table"]
+Header = Literal[
+    "no_header", "from_first_file", "all_files_different_headers", "all_files_same_headers"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Names and defaults are those of `daskprs.parallel_run`."""
+
+    input_type: InputType = "auto"
+    mini_batch_size: int | str | None = None
+    """Bytes for tables (None: 1 MB), files for file input (None: 10); `sizes` resolves it."""
+    partition_keys: tuple[str, ...] = ()
+    partition_format: str | None = None
+    columns: tuple[str, ...] | None = None
+    dtypes: Mapping[str, Any] = field(default_factory=dict)
+    include_path_column: bool = False
+    delimiter: str | None = None
+    """None: a comma, or a tab for ``.tsv``."""
+    header: Header | None = None
+    """None: ``all_files_same_headers``."""
+    encoding: str = "utf-8"
+    support_multi_line: bool = True
+
+    keep_labels: bool = False
+    """Whether the index of a frame is kept, for `to_pandas`."""
+
+    # What only an MLTable says.
+    path_values: Literal["typed", "text"] = "typed"
+    """What paths carry. In an MLTable it is text, and nothing but what a format names."""
+    as_written: frozenset[str] = frozenset()
+    """Columns of delimited text whose cells are kept as they are written."""
+    infer_types: bool = True
+    """Whether the types of delimited text come from samples; else all is text."""
+    empty_as_string: bool = False
+    """Whether no cell of a column of text is null."""
+    drop_invalid_lines: bool = False
+    """Whether lines that are no JSON are left out."""
+    partitions: Partitions | None = None
+
+
+_DELIMITED = ("delimiter", "header", "support_multi_line")
+_TEXT = (*_DELIMITED, "dtypes", "encoding")
+_WRITTEN = (*_DELIMITED, "encoding")
+"""What only text has."""
+_TABLE = ("columns", "include_path_column")
+UNFIT: Mapping[str, tuple[str, ...]] = {
+    "frame": (*_WRITTEN, "partition_format", "include_path_column"),
+    "bag": (*_TEXT, *_TABLE),
+    "files": (*_TEXT, *_TABLE),
+    "parquet": _WRITTEN,
+    "json_lines": _DELIMITED,
+    "delimited": (),
+    "mltable": (*_TEXT, "partition_format", "include_path_column"),
+    "mltable_files": (*_TEXT, *_TABLE, "partition_format"),
+}
+_CALLED = {
+    "frame": "a frame, which is a table with types of its own",
+    "bag": "a Bag of paths",
+    "files": "lists of files",
+    "parquet": "Parquet, which has types of its own",
+    "json_lines": "JSON lines",
+    "mltable": "an MLTable, which says it itself",
+    "mltable_files": "an MLTable that is a list of files",
+}
+
+
+def check_options(reading: Reading, kind: str) -> None:
+    """Refuse options that say nothing about a kind of input.
+
+    Raises
+    ------
+    OptionError
+        With the option and the kind.
+
+    """
+    untouched = Reading()
+    for option in UNFIT[kind]:
+        if getattr(reading, option) != getattr(untouched, option):
+            given = Option(option, getattr(reading, option))
+            raise OptionError(given, f": not for {_CALLED[kind]}.")
+    if kind == "frame" and reading.input_type == "files":
+        raise OptionError(Option("input_type", "files"), ": a frame is a table.")

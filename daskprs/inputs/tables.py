@@ -9,7 +9,7 @@ from daskprs.inputs.suffixes import Kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.delimited import DelimitedSource
+    from daskprs.inputs.delimited.source import DelimitedSource
     from daskprs.inputs.json_lines import JsonLinesSource
     from daskprs.inputs.parquet import ParquetSource
     from daskprs.inputs.source.input_file import InputFile
@@ -35,7 +35,7 @@ def open_table(
 
             return ParquetSource(files, reading)
         case Kind.DELIMITED:
-            from daskprs.inputs.delimited import DelimitedSource
+            from daskprs.inputs.delimited.source import DelimitedSource
 
             return DelimitedSource(files, reading)
         case Kind.JSON_LINES:

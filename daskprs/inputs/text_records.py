@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from daskprs.errors import LoadError
-from daskprs.inputs.record_scan import LF, Positions
+from daskprs.inputs.text.record_scan import LF, Positions
 from daskprs.inputs.text_file import EndsEarly
 
 if TYPE_CHECKING:

@@ -16,12 +16,17 @@ from hypothesis import strategies as st
 from put_together import together
 
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.delimited_arrow import EMPTY, HOLDS_ARROW_TEXT, ArrowParser, may_hold_nulls
-from daskprs.inputs.delimited_arrow import NULLS as WORDS_FOR_NULL
-from daskprs.inputs.delimited_parse import ROUND_TRIP, DelimitedParser, Dialect
+from daskprs.inputs.delimited.arrow_parser import (
+    EMPTY,
+    HOLDS_ARROW_TEXT,
+    ArrowParser,
+    may_hold_nulls,
+)
+from daskprs.inputs.delimited.arrow_parser import NULLS as WORDS_FOR_NULL
+from daskprs.inputs.delimited.column import BOOL_OR_NULL, TEXT, TextColumn
+from daskprs.inputs.delimited.parser import ROUND_TRIP, DelimitedParser, Dialect
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import Reading
-from daskprs.inputs.text_column import BOOL_OR_NULL, TEXT, TextColumn
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from put_together import together
 
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.delimited_parse import DelimitedParser
+from daskprs.inputs.delimited.parser import DelimitedParser
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import Reading
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs.inputs import text_records
-from daskprs.inputs.delimited_parse import Dialect
+from daskprs.inputs.delimited.parser import Dialect
 from daskprs.inputs.text_records import TextRecords
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from daskprs.inputs.text_records import TextRecords
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.delimited_parse import Dialect
+    from daskprs.inputs.delimited.parser import Dialect
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import Header
 

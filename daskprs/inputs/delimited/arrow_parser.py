@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from daskprs.inputs.text_column import TEXT
+from daskprs.inputs.delimited.column import TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.text_column import TextColumn
+    from daskprs.inputs.delimited.column import TextColumn
 
 NULLS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),

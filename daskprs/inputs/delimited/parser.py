@@ -11,15 +11,15 @@ import numpy as np
 import pandas as pd
 from pandas.errors import ParserError
 
-from daskprs.inputs.delimited_arrow import NULLS, ArrowParser
-from daskprs.inputs.record_scan import CR, LF, RecordScan
+from daskprs.inputs.delimited.arrow_parser import NULLS, ArrowParser
+from daskprs.inputs.text.record_scan import CR, LF, RecordScan
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from daskprs.inputs.record_scan import Positions
-    from daskprs.inputs.text_column import TextColumn
-    from daskprs.inputs.text_schema import Schema
+    from daskprs.inputs.delimited.column import TextColumn
+    from daskprs.inputs.delimited.schema import Schema
+    from daskprs.inputs.text.record_scan import Positions
 
 REFUSALS = (ValueError, TypeError, OverflowError)
 """What pandas raises when text is not what it was said to be (`ParserError` is a `ValueError`)."""

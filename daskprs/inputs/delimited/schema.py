@@ -12,8 +12,15 @@ import pyarrow as pa
 from pandas.tseries.api import guess_datetime_format
 
 from daskprs.errors import Option, OptionError
+from daskprs.inputs.delimited.column import (
+    ANY,
+    BOOL_OR_NULL,
+    INTO,
+    LARGE_INTEGERS,
+    TEXT,
+    TextColumn,
+)
 from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.text_column import ANY, BOOL_OR_NULL, INTO, LARGE_INTEGERS, TEXT, TextColumn
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping

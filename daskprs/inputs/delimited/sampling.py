@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from daskprs.errors import InputError, LoadError
-from daskprs.inputs.delimited_parse import REFUSALS, Dialect, read_csv, read_records
-from daskprs.inputs.record_scan import RecordScan
+from daskprs.inputs.delimited.parser import REFUSALS, Dialect, read_csv, read_records
+from daskprs.inputs.text.record_scan import RecordScan
 from daskprs.inputs.text_file import EndsEarly, TextFile, size_of
 from daskprs.inputs.text_records import TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from daskprs.inputs.delimited_header import HeaderOfFile
+    from daskprs.inputs.delimited.header import HeaderOfFile
     from daskprs.inputs.source.input_file import InputFile
 
 WHOLE_BYTES = 4 << 20

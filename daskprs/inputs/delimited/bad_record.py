@@ -6,8 +6,8 @@ import csv
 import io
 from typing import TYPE_CHECKING
 
-from daskprs.inputs.delimited_parse import REFUSALS, DelimitedParser
-from daskprs.inputs.record_scan import RecordScan
+from daskprs.inputs.delimited.parser import REFUSALS, DelimitedParser
+from daskprs.inputs.text.record_scan import RecordScan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import LoadError, Option, OptionError
-from daskprs.inputs.delimited_header import headers_of
-from daskprs.inputs.delimited_misfit import Misfit
-from daskprs.inputs.delimited_parse import REFUSALS, DelimitedParser, Dialect
-from daskprs.inputs.delimited_sample import Sampler
-from daskprs.inputs.record_scan import RecordScan
+from daskprs.inputs.delimited.bad_record import Misfit
+from daskprs.inputs.delimited.column import TEXT
+from daskprs.inputs.delimited.header import headers_of
+from daskprs.inputs.delimited.parser import REFUSALS, DelimitedParser, Dialect
+from daskprs.inputs.delimited.sampling import Sampler
+from daskprs.inputs.delimited.schema import Schema, kept_as_text, schema_of
 from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.text_column import TEXT
+from daskprs.inputs.text.record_scan import RecordScan
 from daskprs.inputs.text_file import encoding_of_bytes
 from daskprs.inputs.text_records import Records
-from daskprs.inputs.text_schema import Schema, kept_as_text, schema_of
 from daskprs.inputs.text_source import OpenText, TextFiles, TextSource
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Text files cut into byte ranges, and JSON lines."""

@@ -14,7 +14,7 @@ from daskprs.agent.script.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
 from daskprs.folders.job_folder import JobFolder, default_path
 from daskprs.folders.job_lock import has_begun
-from daskprs.inputs.discover import places_below
+from daskprs.inputs.files.discover import places_below
 from daskprs.inputs.open_source import open_source
 from daskprs.kept_call import kept_call, read_call, refuse_objects
 from daskprs.option_rules import check_client, check_job_dir, working_directory

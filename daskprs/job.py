@@ -20,7 +20,7 @@ from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.head_start import agent_count
-from daskprs.inputs.file_versions import refuse_changed_files
+from daskprs.inputs.files.file_versions import refuse_changed_files
 from daskprs.interrupts import LateInterrupts, held_back
 from daskprs.job_end import JobEnd
 from daskprs.job_spec import agent_spec

@@ -12,9 +12,9 @@ from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
 from daskprs.errors import InputError, LoadError, OptionError, class_name
 from daskprs.folders.row_labels import LabelWriter
-from daskprs.inputs.discover import discover
-from daskprs.inputs.file_list import FileList
-from daskprs.inputs.files import FilesSource
+from daskprs.inputs.files.discover import discover
+from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.frames import FrameReader, FrameSource, rows_of, source_of_frame
 from daskprs.inputs.object_frames import ObjectFrameReader, ObjectFrameSource
 from daskprs.inputs.partition_keys import by_keys

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.path_columns import PathValues
+    from daskprs.inputs.files.path_columns import PathValues
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import Reading
     from daskprs.inputs.text_records import Records

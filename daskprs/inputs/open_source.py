@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError, class_name, how_to_convert
-from daskprs.inputs.discover import discover, visible
-from daskprs.inputs.file_list import FileList
-from daskprs.inputs.files import FilesSource
+from daskprs.inputs.files.discover import discover, visible
+from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.source import FilesSource
+from daskprs.inputs.files.suffixes import Kind, kind_of_all
 from daskprs.inputs.mltable.place import mltable_at
 from daskprs.inputs.source.columns import check_columns, check_different
 from daskprs.inputs.source.read_options import check_options
 from daskprs.inputs.source.sizes import bytes_per_mini_batch, files_per_mini_batch
-from daskprs.inputs.suffixes import Kind, kind_of_all
 from daskprs.inputs.tables import open_table
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.inputs.suffixes import Kind
+from daskprs.inputs.files.suffixes import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

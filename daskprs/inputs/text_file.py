@@ -8,9 +8,9 @@ from typing import IO, TYPE_CHECKING, cast
 import pyarrow as pa
 
 from daskprs.errors import LoadError
-from daskprs.inputs.file_versions import refuse_changed, refuse_changed_after_error
+from daskprs.inputs.files.file_versions import refuse_changed, refuse_changed_after_error
+from daskprs.inputs.files.suffixes import compression_of
 from daskprs.inputs.source.input_file import open_binary
-from daskprs.inputs.suffixes import compression_of
 
 if TYPE_CHECKING:
     from daskprs.inputs.source.input_file import InputFile

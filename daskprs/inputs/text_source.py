@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputChanged, LoadError
-from daskprs.inputs.path_columns import PathColumns
+from daskprs.inputs.files.path_columns import PathColumns
 from daskprs.inputs.source.input_file import files_fingerprint
 from daskprs.inputs.source.sizes import bytes_per_mini_batch
 from daskprs.inputs.text_file import EndsEarly, TextFile, size_of

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from daskprs.inputs.files.path_columns import PATH
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.path_columns import PATH
 
 if TYPE_CHECKING:
     from daskprs.inputs.source.read_options import Reading

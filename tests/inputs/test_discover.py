@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from daskprs.errors import InputError, OptionError
-from daskprs.inputs.discover import discover, visible
+from daskprs.inputs.files.discover import discover, visible
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import Reading
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.inputs.discover import discover
-from daskprs.inputs.file_list import FileList
+from daskprs.inputs.files.discover import discover
+from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.source.input_file import InputFile
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 from daskprs.errors import InputChanged
-from daskprs.inputs.file_versions import refuse_changed_files
+from daskprs.inputs.files.file_versions import refuse_changed_files
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import Reading
 
@@ -216,7 +216,7 @@ def test_files_that_are_gone_or_new_are_no_change(tmp_path: Path) -> None:
 ANOTHER_PROCESS = """
 import sys
 from pathlib import Path
-from daskprs.inputs.times_seen import TimesSeen
+from daskprs.inputs.files.times_seen import TimesSeen
 
 table = TimesSeen(Path(sys.argv[1]))
 print(*(table.first(path, int(time)) for path, time in (one.split("=") for one in sys.argv[2:])))
@@ -245,7 +245,7 @@ import pickle
 import sys
 from pathlib import Path
 from daskprs.errors import InputChanged
-from daskprs.inputs.file_versions import compare_with_times_seen
+from daskprs.inputs.files.file_versions import compare_with_times_seen
 
 compare_with_times_seen(Path(sys.argv[1]))
 reader, plan = pickle.load(sys.stdin.buffer)

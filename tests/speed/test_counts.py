@@ -25,9 +25,9 @@ from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.outcomes import Extent, Outcome, Status
 from daskprs.folders.job_folder import JobFolder
-from daskprs.inputs.discover import discover
-from daskprs.inputs.file_list import FileList
-from daskprs.inputs.files import FilesSource
+from daskprs.inputs.files.discover import discover
+from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.input_file import InputFile
 from daskprs.options import RunOptions

@@ -47,7 +47,7 @@ from daskprs.agent.protocol.shared_page import Phase, SharedPage
 from daskprs.core.outcomes import Failure, Outcome, Status, input_changed
 from daskprs.errors import InputChanged, LoadError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.inputs.file_versions import compare_with_times_seen
+from daskprs.inputs.files.file_versions import compare_with_times_seen
 from daskprs.inputs.source.source import PathsReader
 from daskprs.output.formats import format_result
 from daskprs.output.own_spool import OwnSpool, UnwritableError

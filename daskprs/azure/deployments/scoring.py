@@ -12,7 +12,7 @@ from daskprs.azure.deployments.model_folder import MODEL_DIR, contained, refuse_
 from daskprs.azure.task import Task
 from daskprs.errors import InputError, Option, OptionError
 from daskprs.folders.job_folder import JobFolder, default_path
-from daskprs.inputs.discover import discover
+from daskprs.inputs.files.discover import discover
 from daskprs.inputs.source.input_file import is_url
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.path_columns import PathValues
+    from daskprs.inputs.files.path_columns import PathValues
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import Reading
 

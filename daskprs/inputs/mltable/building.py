@@ -6,6 +6,7 @@ import difflib
 import re
 from typing import TYPE_CHECKING, Any
 
+from daskprs.inputs.files.path_columns import PATH
 from daskprs.inputs.mltable.conversions import Conversion
 from daskprs.inputs.mltable.expression import BadExpression, Expression
 from daskprs.inputs.mltable.form import ColumnType
@@ -22,7 +23,6 @@ from daskprs.inputs.mltable.steps import (
     Take,
     Unconverted,
 )
-from daskprs.inputs.path_columns import PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

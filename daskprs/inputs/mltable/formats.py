@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.errors import DaskprsError, InputError
+from daskprs.inputs.files.partition_format import PartitionFormat
 from daskprs.inputs.mltable.form import FORMAT
-from daskprs.inputs.partition_format import PartitionFormat
 from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:

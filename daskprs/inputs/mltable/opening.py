@@ -8,8 +8,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import InputError, Option, OptionError
-from daskprs.inputs.discover import visible
-from daskprs.inputs.file_list import FileList
+from daskprs.inputs.files.discover import visible
+from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.path_columns import PATH
+from daskprs.inputs.files.suffixes import Kind
 from daskprs.inputs.mltable.building import Builder, as_written
 from daskprs.inputs.mltable.form import (
     ENCODINGS,
@@ -25,10 +27,8 @@ from daskprs.inputs.mltable.place import own_names
 from daskprs.inputs.mltable.read import Written, read_mltable
 from daskprs.inputs.mltable.source import MLTableSource, PlacedSource
 from daskprs.inputs.mltable.steps import Keep, Sample
-from daskprs.inputs.path_columns import PATH
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.read_options import Partitions, check_options
-from daskprs.inputs.suffixes import Kind
 from daskprs.inputs.tables import open_table
 from daskprs.yaml_files.mistakes import refuse
 

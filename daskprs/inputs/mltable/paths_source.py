@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from daskprs.errors import InputError
-from daskprs.inputs.discover import discover
-from daskprs.inputs.file_list import FileList
-from daskprs.inputs.files import FilesSource
+from daskprs.inputs.files.discover import discover
+from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.path_columns import PATH, PathColumns
+from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.mltable.building import Builder
 from daskprs.inputs.mltable.form import FORMAT
 from daskprs.inputs.mltable.formats import format_of
 from daskprs.inputs.mltable.place import own_names
 from daskprs.inputs.mltable.steps import Piece, run
-from daskprs.inputs.path_columns import PATH, PathColumns
 from daskprs.inputs.source.read_options import Partitions
 from daskprs.inputs.source.sizes import files_per_mini_batch
 from daskprs.yaml_files.mistakes import refuse

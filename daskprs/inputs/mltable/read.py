@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.errors import InputError, YamlError
-from daskprs.inputs.discover import discover
-from daskprs.inputs.file_list import FileList
+from daskprs.inputs.files.discover import discover
+from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.mltable.form import FORMAT, MLTableForm
 from daskprs.inputs.mltable.place import folder_of, resolved
 from daskprs.inputs.source.input_file import is_url, open_binary

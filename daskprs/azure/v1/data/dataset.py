@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.data.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
-from daskprs.inputs.discover import discover
+from daskprs.inputs.files.discover import discover
+from daskprs.inputs.files.path_columns import PATH
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.path_columns import PATH
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.input_file import is_url
 from daskprs.options import RunOptions

@@ -15,8 +15,8 @@ from daskprs.azure.v1.data.column_types import (
 from daskprs.azure.v1.data.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
 from daskprs.azure.v1.data.datastore import DataPath, Datastore
 from daskprs.errors import UsageError
-from daskprs.inputs.discover import discover
-from daskprs.inputs.partition_format import PartitionFormat
+from daskprs.inputs.files.discover import discover
+from daskprs.inputs.files.partition_format import PartitionFormat
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:

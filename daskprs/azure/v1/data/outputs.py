@@ -11,7 +11,7 @@ from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
 from daskprs.azure.v1.data.dataset import AbstractDataset, FileDataset, TabularDataset
 from daskprs.azure.v1.data.datastore import Datastore
 from daskprs.errors import UsageError
-from daskprs.inputs.partition_format import PartitionFormat
+from daskprs.inputs.files.partition_format import PartitionFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

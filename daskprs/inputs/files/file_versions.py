@@ -13,9 +13,9 @@ from datetime import UTC, datetime
 from typing import IO, TYPE_CHECKING, Any
 
 from daskprs.errors import InputChanged, InputError
-from daskprs.inputs.file_list import FileList
+from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.times_seen import TimesSeen
 from daskprs.inputs.source.input_file import InputFile, is_url, open_binary
-from daskprs.inputs.times_seen import TimesSeen
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from daskprs.errors import InputError
-from daskprs.inputs.partition_format import PartitionFormat, Values, hive_values
+from daskprs.inputs.files.partition_format import PartitionFormat, Values, hive_values
 from daskprs.inputs.source.arrow_pandas import OneType, ToPandas
 
 if TYPE_CHECKING:

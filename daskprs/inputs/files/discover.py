@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import InputError
-from daskprs.inputs.file_list import FileList
-from daskprs.inputs.file_versions import version_of
+from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.file_versions import version_of
 from daskprs.inputs.source.input_file import InputFile, is_url
 from daskprs.suggest import nearest
 

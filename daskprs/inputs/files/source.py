@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError, Option, OptionError
-from daskprs.inputs.file_list import FileList
-from daskprs.inputs.file_versions import refuse_changed_after_error, refuse_changed_at
-from daskprs.inputs.partition_format import PartitionFormat, Values, check_keys
+from daskprs.inputs.files.file_list import FileList
+from daskprs.inputs.files.file_versions import refuse_changed_after_error, refuse_changed_at
+from daskprs.inputs.files.partition_format import PartitionFormat, Values, check_keys
 from daskprs.inputs.source.input_file import InputFile, files_fingerprint, is_url
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Lists of files, and the columns that their paths carry."""

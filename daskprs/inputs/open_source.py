@@ -45,7 +45,7 @@ def open_source(data: Any, reading: Reading) -> Source:
             case "pyarrow", "Table" | "RecordBatch":
                 return _open_arrow(data, reading)
             case (("dask" | "dask_expr"), _):
-                from daskprs.inputs.dask_collections import open_collection
+                from daskprs.inputs.frames.dask_collections import open_collection
 
                 return open_collection(data, reading)
     msg = (
@@ -69,8 +69,8 @@ def _is_list_of_paths(data: Any) -> bool:
 
 
 def _open_frame(frame: Any, reading: Reading) -> Source:
-    from daskprs.inputs.frames import source_of_frame
-    from daskprs.inputs.object_frames import ObjectFrameSource
+    from daskprs.inputs.frames.arrow_frame import source_of_frame
+    from daskprs.inputs.frames.pickled_frame import ObjectFrameSource
     from daskprs.inputs.source.given_types import with_given_types
 
     check_options(reading, "frame")
@@ -87,7 +87,7 @@ def _open_frame(frame: Any, reading: Reading) -> Source:
 def _open_arrow(table: Any, reading: Reading) -> Source:
     import pyarrow as pa
 
-    from daskprs.inputs.frames import source_of_table
+    from daskprs.inputs.frames.arrow_frame import source_of_table
 
     check_options(reading, "frame")
     if isinstance(table, pa.RecordBatch):

@@ -20,7 +20,7 @@ from mltables import mltable, rows_of
 import daskprs
 from daskprs.agent.child.stand_ins import StandIns
 from daskprs.errors import InputError, LoadError, OptionError, YamlError
-from daskprs.inputs.carried import FarReader
+from daskprs.inputs.frames.inline_data import FarReader
 from daskprs.inputs.mltable import form
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import Reading

@@ -29,7 +29,7 @@ from daskprs.cluster.topics import forget
 from daskprs.core.columnar import Packed
 from daskprs.errors import DaskprsError, Option, OutputError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.inputs.carried import CarryingReader, FarReader, carried
+from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
 from daskprs.inputs.source.input_file import is_url
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError, LoadError, class_name
 from daskprs.folders.row_labels import row_bounds
-from daskprs.inputs.frames import keep_labels, row_slices, rows_of
+from daskprs.inputs.frames.arrow_frame import keep_labels, row_slices, rows_of
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputError
 from daskprs.folders.row_labels import LabelWriter, row_bounds
-from daskprs.inputs.digested_file import DigestedFile
+from daskprs.inputs.frames.hashing_writer import DigestedFile
 from daskprs.inputs.source.arrow_pandas import (
     ToPandas,
     cast,

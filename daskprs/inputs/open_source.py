@@ -106,7 +106,7 @@ def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Sou
         return source
     check_columns(reading.partition_keys, columns, "partition_keys")
     check_different(reading.partition_keys, columns)
-    from daskprs.inputs.partition_keys import by_keys
+    from daskprs.inputs.keys.partition_keys import by_keys
 
     return by_keys(source, reading.partition_keys)
 

@@ -17,7 +17,7 @@ import pytest
 from dask import delayed
 from put_together import together
 
-import daskprs.inputs.shuffle
+import daskprs.inputs.keys.shuffle
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import Reading
@@ -219,7 +219,7 @@ def test_keys_that_are_equal_are_one(
     tmp_path: Path, kind: str, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In however many parts the rows are brought together."""
-    monkeypatch.setattr(daskprs.inputs.shuffle, "PART_BYTES", part_bytes)
+    monkeypatch.setattr(daskprs.inputs.keys.shuffle, "PART_BYTES", part_bytes)
     frame = pd.DataFrame({"key": KEYS[kind], "row": range(9)})
     source = open_source(frame, Reading(partition_keys=("key",)))
     source.prepare(tmp_path)

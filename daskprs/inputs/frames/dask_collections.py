@@ -17,7 +17,7 @@ from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.frames.arrow_frame import FrameReader, FrameSource, rows_of, source_of_frame
 from daskprs.inputs.frames.pickled_frame import ObjectFrameReader, ObjectFrameSource
-from daskprs.inputs.partition_keys import by_keys
+from daskprs.inputs.keys.partition_keys import by_keys
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.given_types import converted, given_type
 from daskprs.inputs.source.read_options import check_options

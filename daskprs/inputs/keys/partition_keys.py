@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from daskprs.core.mini_batch import MiniBatch, Where
-from daskprs.inputs.shuffle import KeyIndex, ShuffledReader, shuffle
+from daskprs.inputs.keys.shuffle import KeyIndex, ShuffledReader, shuffle
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,0 +1,1 @@
+"""Partition keys: the rows of each combination of values, brought together."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pandas as pd
 
+from daskprs.errors import InputError
 from daskprs.inputs.files.path_columns import PATH
+from daskprs.inputs.mltable.place import mltable_at
 from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import Reading
 
 if TYPE_CHECKING:
-    from daskprs.inputs.source.read_options import Reading
     from daskprs.inputs.source.source import TableSource
 
 
@@ -36,3 +39,37 @@ def whole_table(data: Any, reading: Reading) -> pd.DataFrame:
     filled = (one for one in loaded if len(one))
     frames = [pd.DataFrame({PATH: one}) if isinstance(one, list) else one for one in filled]
     return pd.concat(frames or [none], ignore_index=True)
+
+
+class LoadedTable:
+    """An MLTable, read when its rows are asked for."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def to_pandas_dataframe(self) -> pd.DataFrame:
+        """Return all rows; of an MLTable that reads nothing, the paths of its files."""
+        return whole_table(self.path, Reading())
+
+    def show(self, count: int = 20) -> pd.DataFrame:
+        """Return the first rows."""
+        return self.to_pandas_dataframe().head(count)
+
+
+def load(uri: str | os.PathLike[str], **_: Any) -> LoadedTable:
+    """Return the MLTable in a folder.
+
+    Raises
+    ------
+    InputError
+        When there is none.
+
+    """
+    path = os.fspath(uri)
+    if mltable_at(path) is None:
+        msg = (
+            f"mltable.load: there is no MLTable in {path!r}. Give the path of the folder that it "
+            "lies in, such as a script gets for an input."
+        )
+        raise InputError(msg)
+    return LoadedTable(path)

@@ -26,7 +26,7 @@ SDK = "daskprs.azure.v1"
 
 def _of_mltable(name: str) -> Any:
     if name == "load":
-        from daskprs.inputs.mltable.load import load  # with pandas: most scripts only import us
+        from daskprs.inputs.whole_table import load  # with pandas: most scripts only import us
 
         return load
     msg = (

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from daskprs.inputs.delimited.source import DelimitedSource
     from daskprs.inputs.json_lines import JsonLinesSource
-    from daskprs.inputs.parquet import ParquetSource
+    from daskprs.inputs.parquet.source import ParquetSource
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import Reading
 
@@ -31,7 +31,7 @@ def open_table(
     """
     match kind:
         case Kind.PARQUET:
-            from daskprs.inputs.parquet import ParquetSource
+            from daskprs.inputs.parquet.source import ParquetSource
 
             return ParquetSource(files, reading)
         case Kind.DELIMITED:

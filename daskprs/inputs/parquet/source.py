@@ -12,8 +12,8 @@ from daskprs.core.mini_batch import Where
 from daskprs.errors import LoadError
 from daskprs.inputs.files.file_versions import opened_unchanged
 from daskprs.inputs.files.path_columns import PathColumns, PathValues
-from daskprs.inputs.parquet_schema import SchemaOfAll, footer
-from daskprs.inputs.row_groups import Named, RowGroupReader, RowGroups
+from daskprs.inputs.parquet.row_groups import Named, RowGroupReader, RowGroups
+from daskprs.inputs.parquet.schema import SchemaOfAll, footer
 from daskprs.inputs.source.arrow_pandas import cast
 from daskprs.inputs.source.input_file import files_fingerprint
 

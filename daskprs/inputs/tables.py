@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daskprs.inputs.delimited.source import DelimitedSource
-    from daskprs.inputs.json_lines import JsonLinesSource
     from daskprs.inputs.parquet.source import ParquetSource
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.text.json_lines import JsonLinesSource
 
 
 def open_table(
@@ -39,6 +39,6 @@ def open_table(
 
             return DelimitedSource(files, reading)
         case Kind.JSON_LINES:
-            from daskprs.inputs.json_lines import JsonLinesSource
+            from daskprs.inputs.text.json_lines import JsonLinesSource
 
             return JsonLinesSource(files, reading)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from put_together import together
 
 from daskprs.errors import LoadError
-from daskprs.inputs.json_lines import clean_rows, parsed
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.text.json_lines import clean_rows, parsed
 
 if TYPE_CHECKING:
     from pathlib import Path

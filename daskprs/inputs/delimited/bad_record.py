@@ -12,7 +12,7 @@ from daskprs.inputs.text.record_scan import RecordScan
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.text_records import Records
+    from daskprs.inputs.text.records import Records
 
 SHOWN = 200
 

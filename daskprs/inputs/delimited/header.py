@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pandas as pd
 
 from daskprs.errors import InputError, LoadError, Option
-from daskprs.inputs.text_file import EndsEarly, TextFile
-from daskprs.inputs.text_records import TextRecords
+from daskprs.inputs.text.file import EndsEarly, TextFile
+from daskprs.inputs.text.records import TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

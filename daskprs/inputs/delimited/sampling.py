@@ -9,9 +9,9 @@ import pandas as pd
 
 from daskprs.errors import InputError, LoadError
 from daskprs.inputs.delimited.parser import REFUSALS, Dialect, read_csv, read_records
+from daskprs.inputs.text.file import EndsEarly, TextFile, size_of
 from daskprs.inputs.text.record_scan import RecordScan
-from daskprs.inputs.text_file import EndsEarly, TextFile, size_of
-from daskprs.inputs.text_records import TextRecords
+from daskprs.inputs.text.records import TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

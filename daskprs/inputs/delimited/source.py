@@ -12,10 +12,10 @@ from daskprs.inputs.delimited.parser import REFUSALS, DelimitedParser, Dialect
 from daskprs.inputs.delimited.sampling import Sampler
 from daskprs.inputs.delimited.schema import Schema, kept_as_text, schema_of
 from daskprs.inputs.source.columns import check_columns
+from daskprs.inputs.text.file import encoding_of_bytes
 from daskprs.inputs.text.record_scan import RecordScan
-from daskprs.inputs.text_file import encoding_of_bytes
-from daskprs.inputs.text_records import Records
-from daskprs.inputs.text_source import OpenText, TextFiles, TextSource
+from daskprs.inputs.text.records import Records
+from daskprs.inputs.text.source import OpenText, TextFiles, TextSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

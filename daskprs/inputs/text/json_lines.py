@@ -11,9 +11,9 @@ import pandas as pd
 
 from daskprs.errors import InputError, LoadError
 from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.text_file import EndsEarly, TextFile, encoding_of_bytes, size_of
-from daskprs.inputs.text_records import LineScan, TextRecords
-from daskprs.inputs.text_source import OpenText, TextFiles, TextSource
+from daskprs.inputs.text.file import EndsEarly, TextFile, encoding_of_bytes, size_of
+from daskprs.inputs.text.records import LineScan, TextRecords
+from daskprs.inputs.text.source import OpenText, TextFiles, TextSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daskprs.inputs.files.path_columns import PathValues
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import Reading
-    from daskprs.inputs.text_records import Records
+    from daskprs.inputs.text.records import Records
 
 MISFITS = (ValueError, TypeError, OverflowError)
 WHOLE_BYTES = 4 << 20

@@ -9,8 +9,8 @@ from daskprs.errors import InputChanged, LoadError
 from daskprs.inputs.files.path_columns import PathColumns
 from daskprs.inputs.source.input_file import files_fingerprint
 from daskprs.inputs.source.sizes import bytes_per_mini_batch
-from daskprs.inputs.text_file import EndsEarly, TextFile, size_of
-from daskprs.inputs.text_records import NewScan, Records, TextRecords
+from daskprs.inputs.text.file import EndsEarly, TextFile, size_of
+from daskprs.inputs.text.records import NewScan, Records, TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

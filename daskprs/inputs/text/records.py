@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from daskprs.errors import LoadError
+from daskprs.inputs.text.file import EndsEarly
 from daskprs.inputs.text.record_scan import LF, Positions
-from daskprs.inputs.text_file import EndsEarly
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

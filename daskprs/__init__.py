@@ -14,7 +14,6 @@ from daskprs.lazy_exports import late_names
 if TYPE_CHECKING:
     from daskprs.agent.child.public import EntryScript
     from daskprs.api import parallel_run
-    from daskprs.detached import attach, cancel
     from daskprs.errors import (
         DaskprsError,
         OptionError,
@@ -22,9 +21,10 @@ if TYPE_CHECKING:
         ParallelRunFailed,
         UsageError,
     )
+    from daskprs.job.detached import attach, cancel
+    from daskprs.job.plan import Plan, plan
+    from daskprs.job.result import ParallelRunResult
     from daskprs.options import RunOptions
-    from daskprs.preview import Plan, plan
-    from daskprs.result import ParallelRunResult
 
 __version__ = "0.1.0"
 
@@ -35,14 +35,14 @@ _HOMES = {
     "OptionError": "daskprs.errors",
     "ParallelRunCanceled": "daskprs.errors",
     "ParallelRunFailed": "daskprs.errors",
-    "ParallelRunResult": "daskprs.result",
-    "Plan": "daskprs.preview",
+    "ParallelRunResult": "daskprs.job.result",
+    "Plan": "daskprs.job.plan",
     "RunOptions": "daskprs.options",
     "UsageError": "daskprs.errors",
-    "attach": "daskprs.detached",
-    "cancel": "daskprs.detached",
+    "attach": "daskprs.job.detached",
+    "cancel": "daskprs.job.detached",
     "parallel_run": "daskprs.api",
-    "plan": "daskprs.preview",
+    "plan": "daskprs.job.plan",
 }
 
 __all__ = [

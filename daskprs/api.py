@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.result import ParallelRunResult
+    from daskprs.job.result import ParallelRunResult
 
 OWN_PARAMETERS = (
     *("data", "script", "client", "job_dir", "output_dir"),
@@ -252,14 +252,14 @@ def parallel_run(
     options = RunOptions.from_names(**given, **unknown)
     places: dict[str, Any] = {"client": client, "job_dir": job_dir, "output_dir": output_dir}
     if detach:
-        from daskprs.checked_call import check_call
-        from daskprs.detached import submit
+        from daskprs.job.detached import submit
+        from daskprs.job.request import check_call
 
         return submit(check_call(data, script, options, **places), survive=survive)
-    from daskprs.head_start import head_start
+    from daskprs.job.prestart import head_start
 
     with head_start(options, client):
-        from daskprs.checked_call import check_call
-        from daskprs.job import Job
+        from daskprs.job.job import Job
+        from daskprs.job.request import check_call
 
         return Job(check_call(data, script, options, **places)).run()

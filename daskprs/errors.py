@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daskprs.azure.pipelines.run.result import PipelineResult
-    from daskprs.result import ParallelRunResult
+    from daskprs.job.result import ParallelRunResult
 
 
 class Option(NamedTuple):

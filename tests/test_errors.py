@@ -10,7 +10,7 @@ import pytest
 from daskprs.cli.options import flagged
 from daskprs.core.events import Counts
 from daskprs.errors import DaskprsError, Option, OutputError, ParallelRunFailed
-from daskprs.result import ParallelRunResult
+from daskprs.job.result import ParallelRunResult
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from daskprs.agent.node.environment import agent_environment, usable_cores
 from daskprs.agent.supervision import prestart as warm
 from daskprs.cluster.connect import IN_PROCESS
 from daskprs.errors import AgentError, OptionError
-from daskprs.head_start import head_start
+from daskprs.job.prestart import head_start
 from daskprs.options import RunOptions
 
 if TYPE_CHECKING:

@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs import __version__
 from daskprs.agent.script.side_inputs import side_inputs_of, version_of
 from daskprs.errors import JobFolderError
+from daskprs.job.result import ParallelRunResult
 from daskprs.output.remote import is_remote
 from daskprs.regular_files import read_json
-from daskprs.result import ParallelRunResult
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from daskprs.azure.task import Task
-    from daskprs.checked_call import CheckedCall
-    from daskprs.surface import Surface
+    from daskprs.job.frontend import Surface
+    from daskprs.job.request import CheckedCall
 
 FORM = 1
 OUTPUT = "output"

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.agent.script.checked_script import CheckedScript
-    from daskprs.checked_call import CheckedCall
-    from daskprs.result import ParallelRunResult
-    from daskprs.surface import Surface
+    from daskprs.job.frontend import Surface
+    from daskprs.job.request import CheckedCall
+    from daskprs.job.result import ParallelRunResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +66,7 @@ class Task:
             When the folder holds a job already, and this is no resume.
 
         """
-        from daskprs.checked_call import check_call
+        from daskprs.job.request import check_call
 
         call = check_call(
             self.data,
@@ -142,11 +142,11 @@ class Task:
             As by `daskprs.parallel_run`.
 
         """
-        from daskprs.head_start import head_start
+        from daskprs.job.prestart import head_start
 
         changes["progress"] = progress
         with head_start(self.run_options(**changes), self.client):
-            from daskprs.job import Job
+            from daskprs.job.job import Job
 
             call = self.checked(**changes)
             link_driver_log(call.folder)

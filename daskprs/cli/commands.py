@@ -22,7 +22,7 @@ from daskprs.options import RunOptions
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.checked_call import CheckedCall
+    from daskprs.job.request import CheckedCall
 
 
 class WithArguments(Grouped):
@@ -124,11 +124,11 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
     values["progress"] = False if values.pop("quiet") else None
     found = _named(ctx, values)
     with every_end():
-        from daskprs.head_start import head_start
+        from daskprs.job.prestart import head_start
 
         chosen, places = _of_job(found)
         with head_start(chosen, places["client"]):
-            from daskprs.job import Job
+            from daskprs.job.job import Job
 
             call = _checked(script, inputs, chosen, places)
             show(Job(call, CommandLine(ctx)).run())
@@ -149,7 +149,7 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
     survive = not values.pop("no_survive")
     found = _named(ctx, values)
     with every_end():
-        from daskprs import detached
+        from daskprs.job import detached
 
         call = _checked(script, inputs, *_of_job(found))
         show(detached.submit(call, survive=survive))
@@ -164,7 +164,7 @@ def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
     found = given(values)
     found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
     with every_end():
-        from daskprs.preview import plan
+        from daskprs.job.plan import plan
 
         click.echo(repr(plan(_data(inputs), **found)))
 
@@ -192,7 +192,7 @@ def _of_job(found: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
 def _checked(
     script: str, inputs: tuple[str, ...], chosen: RunOptions, places: dict[str, Any]
 ) -> CheckedCall:
-    from daskprs.checked_call import check_call
+    from daskprs.job.request import check_call
 
     return check_call(_data(inputs), script, chosen, **places, text=True)
 

@@ -13,20 +13,20 @@ import time
 from typing import TYPE_CHECKING
 
 from daskprs.agent.linux import die_with_parent
-from daskprs.checked_call import check_kept_call
 from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.options import flagged
-from daskprs.detachment import Detachment
 from daskprs.errors import JobFolderLocked
 from daskprs.folders.job_folder import JobFolder
-from daskprs.job import Job
-from daskprs.surface import command_to_resume
+from daskprs.job.detached import Detachment
+from daskprs.job.frontend import command_to_resume
+from daskprs.job.job import Job
+from daskprs.job.request import check_kept_call
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.errors import Option
-    from daskprs.result import ParallelRunResult
+    from daskprs.job.result import ParallelRunResult
 
 PREDECESSOR_S = 120.0
 """One that is cut off from the cluster may live on for so long, and hold the folder."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from daskprs.cli.options import flagged
-from daskprs.surface import accepting, command_to_resume
+from daskprs.job.frontend import accepting, command_to_resume
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

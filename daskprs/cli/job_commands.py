@@ -21,7 +21,7 @@ from daskprs.regular_files import open_regular
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.status import JobState
+    from daskprs.job.status import JobState
 
 
 EXIT_CODES = {"Completed": 0, "Failed": EXIT_FAILED, "Canceled": EXIT_CANCELED}
@@ -82,7 +82,7 @@ def status(ctx: click.Context, /, folder: str) -> None:
     Of a pipeline the steps are shown.
     """
     with every_end():
-        from daskprs.status import state_of
+        from daskprs.job.status import state_of
 
         told = _pipeline(folder)
         if told is None:
@@ -96,7 +96,7 @@ def status(ctx: click.Context, /, folder: str) -> None:
 def result(folder: str) -> None:
     """Show the result of the job in FOLDER, and end with its exit code."""
     with every_end():
-        from daskprs.status import state_of
+        from daskprs.job.status import state_of
 
         state = state_of(_job(folder))
         if state.result is None:
@@ -116,9 +116,9 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
     if found.pop("here"):
         found["client"] = ""
     with every_end():
-        from daskprs.checked_call import check_kept_call
-        from daskprs.head_start import head_start
-        from daskprs.job import Job
+        from daskprs.job.job import Job
+        from daskprs.job.prestart import head_start
+        from daskprs.job.request import check_kept_call
 
         call = check_kept_call(_job(folder), how, **found)
         with head_start(call.options, call.client):
@@ -180,7 +180,7 @@ def attach(folder: str) -> None:
     Ctrl-C ends only this command.
     """
     with every_end():
-        from daskprs import detached
+        from daskprs.job import detached
 
         shown = Tail(JobFolder(folder))
         show(detached.attach(folder, meanwhile=shown.go_on))
@@ -191,7 +191,7 @@ def attach(folder: str) -> None:
 def cancel(folder: str) -> None:
     """Ask the detached job in FOLDER to end; what it has done is kept for a resume."""
     with every_end():
-        from daskprs import detached
+        from daskprs.job import detached
 
         detached.cancel(folder)
         click.echo(f"The job in {JobFolder(folder)} was asked to end.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from daskprs.azure.pipelines.parallel_step import read_task
 from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.options import flagged
-from daskprs.surface import accepting
+from daskprs.job.frontend import accepting
 
 if TYPE_CHECKING:
     from daskprs.errors import Option

@@ -20,7 +20,7 @@ import daskprs
 from daskprs import OptionError, ParallelRunCanceled, ParallelRunFailed
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.status import state_of
+from daskprs.job.status import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

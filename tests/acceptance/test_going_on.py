@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 import daskprs
-from daskprs.checked_call import check_call
 from daskprs.errors import JobChanged, JobFolderError
-from daskprs.job import Job
+from daskprs.job.job import Job
+from daskprs.job.request import check_call
 from daskprs.options import RunOptions
 
 if TYPE_CHECKING:

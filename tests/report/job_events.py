@@ -20,7 +20,7 @@ from daskprs.core.events import (
 )
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.surface import Python
+from daskprs.job.frontend import Python
 
 HERE = Place(0, "process000", "host", 41)
 STARTED = 1_800_000_000.25

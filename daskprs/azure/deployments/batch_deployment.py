@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.azure.deployments.deployment import Deployment
-    from daskprs.result import ParallelRunResult
-    from daskprs.surface import Surface
+    from daskprs.job.frontend import Surface
+    from daskprs.job.result import ParallelRunResult
 
 
 class BatchDeployment:

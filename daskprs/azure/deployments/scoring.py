@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from daskprs.azure.assets import Assets
     from daskprs.azure.deployments.deployment import Deployment
-    from daskprs.result import ParallelRunResult
-    from daskprs.surface import Surface
+    from daskprs.job.frontend import Surface
+    from daskprs.job.result import ParallelRunResult
 
 OF_ELSEWHERE = ("azureml:", "http:", "https:", "file:")
 """URLs that are not read as they are, but looked up among the assets, or refused."""

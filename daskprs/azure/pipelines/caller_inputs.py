@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from daskprs.surface import Python
+from daskprs.job.frontend import Python
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daskprs.azure.assets import Assets
-    from daskprs.surface import Surface
+    from daskprs.job.frontend import Surface
 
 
 @dataclass(frozen=True)

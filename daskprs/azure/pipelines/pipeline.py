@@ -17,8 +17,8 @@ from daskprs.azure.pipelines.run.pipeline_run import PipelineRun
 from daskprs.errors import Option, OptionError
 from daskprs.folders.job_folder import default_path
 from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.job.frontend import Python
 from daskprs.option_rules import check_client
-from daskprs.surface import Python
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.azure.pipelines.run.result import PipelineResult
-    from daskprs.surface import Surface
+    from daskprs.job.frontend import Surface
 
 
 def run_pipeline(

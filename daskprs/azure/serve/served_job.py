@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from daskprs.status import JobState
+    from daskprs.job.status import JobState
 
 LOCK_FD = 3
 """The descriptor by which a job's process holds its lock."""
@@ -222,7 +222,7 @@ class ServedJob:
             return self._state
 
     def _read_state(self) -> JobState | None:
-        from daskprs.status import state_of
+        from daskprs.job.status import state_of
 
         begun_s = time.thread_time()
         try:

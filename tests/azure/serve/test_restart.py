@@ -18,7 +18,7 @@ from polling import poll_for
 from services import PROGRAMS, LightService
 
 import daskprs
-import daskprs.status
+import daskprs.job.status
 from daskprs.azure.serve.registry import Limits, Registry
 from daskprs.azure.serve.served_job import LIVE, Asked, ServedJob
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.status import JobState
+    from daskprs.job.status import JobState
 
 
 def test_jobs_and_the_queue_survive_the_death_of_the_service(tmp_path: Path) -> None:
@@ -256,13 +256,13 @@ def test_the_job_folder_of_one_job_is_read_while_others_start_and_end(
     registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its journals may take seconds: here as long as the other job takes."""
-    done, state_of = threading.Event(), daskprs.status.state_of
+    done, state_of = threading.Event(), daskprs.job.status.state_of
 
     def slow(folder: JobFolder) -> JobState:
         assert done.wait(60)
         return state_of(folder)
 
-    monkeypatch.setattr("daskprs.status.state_of", slow)
+    monkeypatch.setattr("daskprs.job.status.state_of", slow)
     died(tmp_path, "1", 1)
     registry.open()
     with ThreadPoolExecutor(2) as others:

@@ -19,7 +19,7 @@ from services import LIVE, TOKEN, body
 from daskprs.azure.serve.tokens import VARIABLE
 from daskprs.cli import main
 from daskprs.folders.job_folder import JobFolder
-from daskprs.status import state_of
+from daskprs.job.status import state_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

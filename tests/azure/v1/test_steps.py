@@ -24,14 +24,14 @@ from daskprs.azure.v1 import (
     Workspace,
 )
 from daskprs.azure.v1.run_place import RunPlace
-from daskprs.checked_call import check_kept_call
 from daskprs.errors import OptionError, UsageError
-from daskprs.kept_call import keep_call
+from daskprs.job.request import check_kept_call
+from daskprs.job.saved_request import keep_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.result import ParallelRunResult
+    from daskprs.job.result import ParallelRunResult
 
 SCRIPT = """
 import argparse, os

@@ -27,7 +27,7 @@ from daskprs.errors import JobFolderError, Option, ParallelRunCanceled, Pipeline
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
 from daskprs.folders.pipeline_record import read_record, write_record
-from daskprs.surface import Python
+from daskprs.job.frontend import Python
 from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.file import Pipeline
     from daskprs.azure.pipelines.step import Step
     from daskprs.folders.pipeline_folder import PipelineFolder
-    from daskprs.surface import Surface
+    from daskprs.job.frontend import Surface
 
 LOOK_EVERY_S = 0.05
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.config.parameter import PipelineParameter
     from daskprs.azure.v1.data.outputs import Output
     from daskprs.azure.v1.workspace import Workspace
-    from daskprs.result import ParallelRunResult
+    from daskprs.job.result import ParallelRunResult
 
 
 class ParallelRunStep(Step):

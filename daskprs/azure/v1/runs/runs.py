@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs.azure.v1.data.outputs import Output
-    from daskprs.result import ParallelRunResult
+    from daskprs.job.result import ParallelRunResult
 
 COMPLETED = "Finished"
 

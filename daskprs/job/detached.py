@@ -5,13 +5,13 @@ Whoever sees the job folder can ask how it is; nobody has to stay.
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
-from daskprs.detachment import Detachment
 from daskprs.errors import (
     JobFolderError,
     Option,
@@ -21,10 +21,11 @@ from daskprs.errors import (
 )
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
-from daskprs.kept_call import keep_call, refuse_objects
-from daskprs.regular_files import read_regular
-from daskprs.result import RUNNING, ParallelRunResult
-from daskprs.status import state_of
+from daskprs.job.result import RUNNING, ParallelRunResult
+from daskprs.job.saved_request import keep_call, refuse_objects
+from daskprs.job.status import state_of
+from daskprs.regular_files import read_json, read_regular
+from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
@@ -33,7 +34,45 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.checked_call import CheckedCall
+    from daskprs.job.request import CheckedCall
+
+
+class Detachment(NamedTuple):
+    """How a driver is carried by a cluster."""
+
+    address: str
+    """Of the scheduler."""
+    task: str
+    """The key of the Dask task that carries the driver."""
+    epochs_before: int
+    """Drivers that had worked in the folder when it was submitted."""
+    options: dict[str, Any]
+    """Options of this run that a kept call does not have."""
+
+    def write(self, folder: JobFolder) -> None:
+        """Keep it in the job folder."""
+        with whole_file(folder.detached) as file:
+            file.write(json.dumps(self._asdict()).encode())
+
+    @classmethod
+    def read(cls, folder: JobFolder) -> Detachment:
+        """Return what a folder tells.
+
+        Raises
+        ------
+        JobFolderError
+            When no detached job was submitted there.
+
+        """
+        try:
+            return cls(**read_json(folder.detached))
+        except FileNotFoundError:
+            msg = f"no detached job was submitted in {folder}: it has no {folder.detached.name}."
+            raise JobFolderError(msg) from None
+        except (OSError, ValueError, TypeError) as error:
+            msg = f"{folder.detached} cannot be read: {error}. Submit the job again."
+            raise JobFolderError(msg) from error
+
 
 LOOK_EVERY_S = 0.25
 GAP_S = 10.0

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.scarcity import explain
 from daskprs.agent.script.side_inputs import side_inputs_of
-from daskprs.checked_call import refuse_an_old_folder
 from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
 from daskprs.core.ledger import Ledger
@@ -19,12 +18,14 @@ from daskprs.core.plan_entries import punctual
 from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
-from daskprs.head_start import agent_count
 from daskprs.inputs.files.file_versions import refuse_changed_files
 from daskprs.interrupts import LateInterrupts, held_back
-from daskprs.job_end import JobEnd
-from daskprs.job_spec import agent_spec
-from daskprs.kept_call import keep_call
+from daskprs.job.agent_spec import agent_spec
+from daskprs.job.frontend import Python
+from daskprs.job.prestart import agent_count
+from daskprs.job.request import refuse_an_old_folder
+from daskprs.job.result import JobEnd, ParallelRunResult
+from daskprs.job.saved_request import keep_call
 from daskprs.output.output_file import make_output_dir
 from daskprs.output.resumption import RUNS, Resumption
 from daskprs.output.store import ResultStore
@@ -32,15 +33,13 @@ from daskprs.report.end_message import end_message
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 from daskprs.report.preparation import told_of
-from daskprs.result import ParallelRunResult
-from daskprs.surface import Python
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.checked_call import CheckedCall
-    from daskprs.surface import Surface
+    from daskprs.job.frontend import Surface
+    from daskprs.job.request import CheckedCall
 
 
 class Job:

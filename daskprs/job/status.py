@@ -10,8 +10,8 @@ from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
 from daskprs.errors import JobFolderError, JournalError
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
+from daskprs.job.result import RUNNING, ParallelRunResult
 from daskprs.output.history import History
-from daskprs.result import RUNNING, ParallelRunResult
 
 if TYPE_CHECKING:
     from pathlib import Path

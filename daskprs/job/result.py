@@ -5,14 +5,16 @@ from __future__ import annotations
 import html
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
-from daskprs.errors import Option, OptionError
+from daskprs.errors import Option, OptionError, ParallelRunCanceled, ParallelRunFailed
 from daskprs.folders.job_folder import JobFolder
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 __all__ = ["Counts", "ParallelRunResult"]
 
@@ -208,3 +210,32 @@ def _holds_files(place: Path | str) -> bool:
 
 def _counted(counts: Counts) -> str:
     return f"{counts.total:,} total, {counts.succeeded:,} succeeded, {counts.failed:,} failed"
+
+
+class JobEnd(NamedTuple):
+    """What a job came to, settled before anybody is told: no interrupt changes it any more."""
+
+    result: ParallelRunResult
+    message: str
+
+    @classmethod
+    def early(cls, nothing: ParallelRunResult) -> JobEnd:
+        """Return the end of a job that was interrupted while it was prepared."""
+        return cls(nothing, "The job is Canceled: it was interrupted before the first mini-batch.")
+
+    def told(self) -> ParallelRunResult:
+        """Return the result of a job that is Completed.
+
+        Raises
+        ------
+        ParallelRunFailed, ParallelRunCanceled
+            With the result of any other.
+
+        """
+        match JobStatus(self.result.status):
+            case JobStatus.COMPLETED:
+                return self.result
+            case JobStatus.CANCELED:
+                raise ParallelRunCanceled(self.message, self.result)
+            case JobStatus.FAILED:
+                raise ParallelRunFailed(self.message, self.result)

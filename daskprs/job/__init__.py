@@ -1,0 +1,1 @@
+"""One job, from the call to the result. Internal: the public names are in `daskprs`."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daskprs.job.detached import attach, cancel
     from daskprs.job.plan import Plan, plan
     from daskprs.job.result import ParallelRunResult
-    from daskprs.options import RunOptions
+    from daskprs.options.run_options import RunOptions
 
 __version__ = "0.1.0"
 
@@ -37,7 +37,7 @@ _HOMES = {
     "ParallelRunFailed": "daskprs.errors",
     "ParallelRunResult": "daskprs.job.result",
     "Plan": "daskprs.job.plan",
-    "RunOptions": "daskprs.options",
+    "RunOptions": "daskprs.options.run_options",
     "UsageError": "daskprs.errors",
     "attach": "daskprs.job.detached",
     "cancel": "daskprs.job.detached",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from daskprs.options import NoOtherOptions, RunOptions
+from daskprs.options.run_options import NoOtherOptions, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

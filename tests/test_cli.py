@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from daskprs.cli import main
 from daskprs.cli.help import GROUPS
-from daskprs.options import RunOptions
+from daskprs.options.run_options import RunOptions
 
 SCRIPT = """
 import sys

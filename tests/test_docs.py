@@ -15,7 +15,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 import daskprs
 from daskprs import errors
 from daskprs.core.outcomes import Status
-from daskprs.options import RunOptions
+from daskprs.options.run_options import RunOptions
 
 HOME = Path(__file__).parents[1]
 DOCS = HOME / "docs"

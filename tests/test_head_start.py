@@ -17,7 +17,7 @@ from daskprs.agent.supervision import prestart as warm
 from daskprs.cluster.connect import IN_PROCESS
 from daskprs.errors import AgentError, OptionError
 from daskprs.job.prestart import head_start
-from daskprs.options import RunOptions
+from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     import types

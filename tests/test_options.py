@@ -23,8 +23,8 @@ from daskprs import OptionError, RunOptions, UsageError
 from daskprs.api import OWN_PARAMETERS
 from daskprs.cli import main
 from daskprs.core.limits import Limits
-from daskprs.option_help import HELP
-from daskprs.options import NEVER_IN_RESULTS
+from daskprs.options.help import HELP
+from daskprs.options.run_options import NEVER_IN_RESULTS
 
 OPTIONS = {field.name: field for field in fields(RunOptions)}
 OTHERWISE_ON_THE_COMMAND_LINE = {

@@ -10,7 +10,7 @@ import difflib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import OptionError
-from daskprs.option_rules import RULES, check_number
+from daskprs.options.rules import RULES, check_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

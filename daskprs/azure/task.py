@@ -10,7 +10,7 @@ from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.append_row_settings import frame_settings
 from daskprs.azure.missing_modules import refuse_missing_modules
 from daskprs.azure.step_logs import link_driver_log
-from daskprs.options import RunOptions
+from daskprs.options.run_options import RunOptions
 from daskprs.output.output_file import check_output_file
 from daskprs.output.remote import is_remote
 

@@ -16,8 +16,8 @@ from daskprs.cli.options import CONTEXT, OF_A_RUN, OF_READING, given, options, p
 from daskprs.cli.pipeline import is_pipeline, run_pipeline_file
 from daskprs.cli.serve import serve
 from daskprs.cli.validate import validate
-from daskprs.option_help import HELP
-from daskprs.options import RunOptions
+from daskprs.options.help import HELP
+from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

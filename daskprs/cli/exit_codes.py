@@ -22,7 +22,7 @@ from daskprs.errors import (
     ParallelRunFailed,
     UsageError,
 )
-from daskprs.option_rules import removed_directory
+from daskprs.options.rules import removed_directory
 
 if TYPE_CHECKING:
     import types

@@ -12,7 +12,7 @@ from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.frontend import CommandLine, PipelineCommand, lines, to_stderr
 from daskprs.cli.help import AFTER_INVOKE
 from daskprs.cli.options import CONTEXT, flagged, pairs
-from daskprs.option_help import HELP
+from daskprs.options.help import HELP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.option_help import HELP
-from daskprs.options import RunOptions
+from daskprs.options.help import HELP
+from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -1,6 +1,6 @@
 """What a job may spend: tries, failures and seconds, as numbers and nothing else.
 
-The words and defaults that a user sees are in `daskprs.options`; this is what is left of them
+The words and defaults that a user sees are in `options.run_options`; this is what is left of them
 once they have been checked, for the ledger in the driver and for the agents' supervisors.
 """
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from daskprs.agent.script.checked_script import CheckedScript
     from daskprs.folders.job_folder import JobFolder
     from daskprs.inputs.source.source import Source
-    from daskprs.options import RunOptions
+    from daskprs.options.run_options import RunOptions
     from daskprs.output.spec import OutputSpec
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from daskprs.inputs.open_source import open_source
-from daskprs.option_rules import working_directory
-from daskprs.options import NoOtherOptions, RunOptions
+from daskprs.options.rules import working_directory
+from daskprs.options.run_options import NoOtherOptions, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

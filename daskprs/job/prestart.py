@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.options import RunOptions
+    from daskprs.options.run_options import RunOptions
 
 
 @contextmanager

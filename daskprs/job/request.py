@@ -17,8 +17,8 @@ from daskprs.folders.job_lock import has_begun
 from daskprs.inputs.files.discover import places_below
 from daskprs.inputs.open_source import open_source
 from daskprs.job.saved_request import kept_call, read_call, refuse_objects
-from daskprs.option_rules import check_client, check_job_dir, working_directory
-from daskprs.options import RunOptions
+from daskprs.options.rules import check_client, check_job_dir, working_directory
+from daskprs.options.run_options import RunOptions
 from daskprs.output.output_file import check_output_dir, check_output_file
 from daskprs.output.remote import RemoteOutput, is_remote
 from daskprs.output.spec import OutputSpec

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from daskprs.agent.script.checked_script import CheckedScript
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.options import RunOptions
+    from daskprs.options.run_options import RunOptions
 
 FORM = 1
 MOST_BYTES = 1 << 30

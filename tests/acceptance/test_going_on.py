@@ -13,7 +13,7 @@ import daskprs
 from daskprs.errors import JobChanged, JobFolderError
 from daskprs.job.job import Job
 from daskprs.job.request import check_call
-from daskprs.options import RunOptions
+from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     from copying import Place

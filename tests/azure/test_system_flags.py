@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from daskprs.azure.system_flags import SYSTEM_FLAGS, split_flags
-from daskprs.options import RunOptions
+from daskprs.options.run_options import RunOptions
 
 
 def test_known_flags_set_options_and_the_script_gets_the_rest() -> None:

@@ -30,7 +30,7 @@ from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.input_file import InputFile
-from daskprs.options import RunOptions
+from daskprs.options.run_options import RunOptions
 from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore
 from daskprs.report.listeners import Listeners

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 
 from daskprs.azure.pipelines.forms.pipeline import SettingsForm  # noqa: TC001 - a form is made of it
 from daskprs.azure.pipelines.forms.step import Variables  # noqa: TC001 - a form is made of it
-from daskprs.option_rules import LONGEST_S, check_file_name
+from daskprs.options.rules import LONGEST_S, check_file_name
 from daskprs.yaml_files.form import Form, without_effect, works
 
 HERE = "it runs on this machine, or on the Dask cluster that you name"

@@ -18,7 +18,7 @@ from daskprs.errors import Option, OptionError
 from daskprs.folders.job_folder import default_path
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.job.frontend import Python
-from daskprs.option_rules import check_client
+from daskprs.options.rules import check_client
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from daskprs.azure.serve.roots import URI_PATTERN
-from daskprs.option_rules import LONGEST_S
+from daskprs.options.rules import LONGEST_S
 
 LONGEST_PATH = 4096
 LONGEST_TEXT = 256

@@ -9,7 +9,7 @@ from pydantic import field_validator
 from daskprs.azure.pipelines.forms.step import ENVIRONMENT, Code, ResourcesForm, StepForm
 from daskprs.errors import OptionError
 from daskprs.inputs.source.sizes import parse_bytes
-from daskprs.option_rules import LEVELS, LONGEST_S
+from daskprs.options.rules import LEVELS, LONGEST_S
 from daskprs.yaml_files.form import Form, without_effect, works
 
 TASK_TYPES = ("run_function", "function")

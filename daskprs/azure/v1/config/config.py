@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.config.compute import AmlCompute
     from daskprs.azure.v1.config.environment import Environment
     from daskprs.azure.v1.workspace import Workspace
-    from daskprs.options import NoOtherOptions
+    from daskprs.options.run_options import NoOtherOptions
 
 NAMES = tuple(ConfigForm.model_fields)
 SAME_NAMES = (

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, field_validator, model_validator
 
 from daskprs.errors import OptionError
-from daskprs.option_rules import RULES, check_number, check_percent
+from daskprs.options.rules import RULES, check_number, check_percent
 from daskprs.yaml_files.form import Form, without_effect, works
 
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}

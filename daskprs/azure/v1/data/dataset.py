@@ -19,7 +19,7 @@ from daskprs.inputs.files.path_columns import PATH
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.input_file import is_url
-from daskprs.options import RunOptions
+from daskprs.options.run_options import RunOptions
 from daskprs.suggest import WILDCARDS
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from daskprs.core.limits import Limits
 from daskprs.errors import Option, OptionError
 from daskprs.inputs.source.read_options import Reading
 from daskprs.inputs.source.sizes import parse_bytes
-from daskprs.option_rules import RULES
+from daskprs.options.rules import RULES
 
 if TYPE_CHECKING:
     from os import PathLike

@@ -1,0 +1,1 @@
+"""The options of a job: their rules, their help, their values."""

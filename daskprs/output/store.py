@@ -19,7 +19,7 @@ from daskprs.folders.row_labels import adopt_labels, drop_labels
 from daskprs.interrupts import held_back
 from daskprs.output.append_row import PUBLISHED, OrderedText
 from daskprs.output.commits import Commits, CommitTable
-from daskprs.output.failed_work import FailedWork
+from daskprs.output.failures.failed_work import FailedWork
 from daskprs.output.headers import Headers
 from daskprs.output.journal import VERSION, Journal
 from daskprs.output.output_file import check_output_file, claimed_output, part_of

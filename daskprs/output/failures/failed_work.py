@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from daskprs.core.plan_entries import Borne
-from daskprs.output.attempt_record import Attempt, Item
+from daskprs.output.failures.attempt_record import Attempt, Item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,6 +83,6 @@ class FailedWork:
             self._folder.failed.unlink(missing_ok=True)
             return
         # It imports pyarrow, which a job without failures may never need here.
-        from daskprs.output.failed_table import write_failed
+        from daskprs.output.failures.failed_table import write_failed
 
         write_failed(self._folder, self._failed)

@@ -1,0 +1,1 @@
+"""The table of failed mini-batches, and what a resume carries over."""

@@ -11,7 +11,7 @@ from daskprs.core.events import Counts
 from daskprs.errors import JobFolderError, JournalError
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.job.result import RUNNING, ParallelRunResult
-from daskprs.output.history import History
+from daskprs.output.journal.history import History
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from daskprs.errors import JournalError
-from daskprs.output.commits import in_input_order
+from daskprs.output.journal.commits import in_input_order
 from daskprs.output.regions import COPY_BYTES, OpenFiles, write_at
 from daskprs.output.room import check_room
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from daskprs.output.commits import Commits, CommitTable
     from daskprs.output.headers import Headers
-    from daskprs.output.number_column import Numbers
+    from daskprs.output.journal.commits import Commits, CommitTable
+    from daskprs.output.journal.int_column import Numbers
 
 WORTH_BYTES = 1 << 20
 """Ready rows are written when there are so many bytes of them …"""

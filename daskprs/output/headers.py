@@ -11,7 +11,7 @@ from daskprs.errors import OutputError
 if TYPE_CHECKING:
     from daskprs.core.columnar import Packed
     from daskprs.core.outcomes import Outcome
-    from daskprs.output.commits import CommitTable
+    from daskprs.output.journal.commits import CommitTable
 
 
 class Headers:

@@ -12,8 +12,8 @@ import pandas as pd
 from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.folders.job_lock import epochs_of, latest_epoch
 from daskprs.folders.row_labels import RowLabels
-from daskprs.output.commits import each
-from daskprs.output.history import History
+from daskprs.output.journal.commits import each
+from daskprs.output.journal.history import History
 from daskprs.output.regions import OpenFiles, Region, holds
 from daskprs.output.row_matching import RowMatcher
 from daskprs.output.typed_rows import column_of, decode

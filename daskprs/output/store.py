@@ -18,12 +18,12 @@ from daskprs.folders.job_lock import latest_epoch
 from daskprs.folders.row_labels import adopt_labels, drop_labels
 from daskprs.interrupts import held_back
 from daskprs.output.append_row import PUBLISHED, OrderedText
-from daskprs.output.commits import Commits, CommitTable
 from daskprs.output.failures.failed_work import FailedWork
 from daskprs.output.headers import Headers
-from daskprs.output.journal import VERSION, Journal
+from daskprs.output.journal.commits import Commits, CommitTable
+from daskprs.output.journal.journal import VERSION, Journal
+from daskprs.output.journal.recovery import recover
 from daskprs.output.output_file import check_output_file, claimed_output, part_of
-from daskprs.output.recovery import recover
 from daskprs.output.removal import drop_spools
 from daskprs.output.room import no_room, what_to_do
 from daskprs.output.spools import DRIVER, Spools
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Outcome
     from daskprs.core.plan_entries import Borne
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.commits import Commit
-    from daskprs.output.recovery import Found
-    from daskprs.output.resumption import Resumption
+    from daskprs.output.journal.commits import Commit
+    from daskprs.output.journal.recovery import Found
+    from daskprs.output.journal.resumption import Resumption
     from daskprs.output.spec import OutputSpec
 
 

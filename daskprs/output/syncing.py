@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from daskprs.output.journal import Journal
+    from daskprs.output.journal.journal import Journal
     from daskprs.output.spools import Spools
 
 EVERY_S = 1.0

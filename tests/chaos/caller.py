@@ -11,7 +11,7 @@ import moments
 import pandas as pd
 
 import daskprs
-from daskprs.output.journal import Journal
+from daskprs.output.journal.journal import Journal
 from daskprs.output.store import ResultStore
 
 SCRIPT = Path(__file__).with_name("struck_script.py")

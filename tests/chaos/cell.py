@@ -21,7 +21,7 @@ from polling import poll_for
 from strikes import ACTIONS, BALLAST, MOMENTS, STRIKES, Scene
 
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.history import History
+from daskprs.output.journal.history import History
 from daskprs.output.read_rows import read_rows
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from store_driver import BOTH, driving, failed_outcome, frame_of
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
-from daskprs.output.resumption import Resumption
+from daskprs.output.journal.resumption import Resumption
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from daskprs.output.resumption import Runs
+    from daskprs.output.journal.resumption import Runs
 
 
 def plan(names: Collection[str]) -> Iterator[MiniBatch]:

@@ -20,7 +20,7 @@ import daskprs
 from daskprs.errors import OutputError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.formats import format_result
-from daskprs.output.history import History
+from daskprs.output.journal.history import History
 from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.output.read_rows import read_rows
 from daskprs.output.spec import SpoolSpec

@@ -14,8 +14,8 @@ from polling import poll_for
 from daskprs.errors import JournalError
 from daskprs.output import append_row
 from daskprs.output.append_row import OrderedText
-from daskprs.output.commits import Commits, CommitTable
 from daskprs.output.headers import Headers
+from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.own_spool import SpoolFile
 from daskprs.output.regions import Regions
 

@@ -16,12 +16,12 @@ from store_driver import BOTH, TEXT, driving, frame_of, mini_batch
 
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
+from daskprs.output.journal.resumption import Resumption
 from daskprs.output.read_rows import read_rows
-from daskprs.output.resumption import Resumption
 
 if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.output.resumption import Runs
+    from daskprs.output.journal.resumption import Runs
 
 NAMES = "abcdefgh"
 FILES = st.sets(st.sampled_from(NAMES))

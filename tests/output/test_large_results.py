@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daskprs.output.commits import Commits, CommitTable
+from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.regions import Regions
 
 PROGRAM = Path(__file__).parents[1] / "scripts" / "one_large_job.py"

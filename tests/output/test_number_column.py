@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.output.number_column import BLOCK, NumberColumn
+from daskprs.output.journal.int_column import BLOCK, NumberColumn
 
 COUNTS = st.integers(0, 2 * BLOCK + 3)
 

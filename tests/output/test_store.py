@@ -25,8 +25,8 @@ from store_driver import (
 
 from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
 from daskprs.folders.job_folder import JobFolder
+from daskprs.output.journal.resumption import Resumption
 from daskprs.output.read_rows import read_rows
-from daskprs.output.resumption import Resumption
 from daskprs.output.room import check_room, no_room
 from daskprs.output.spec import OutputSpec
 

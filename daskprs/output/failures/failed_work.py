@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.core.outcomes import Outcome
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.history import GivenUp
+    from daskprs.output.journal.history import GivenUp
 
 
 class FailedWork:

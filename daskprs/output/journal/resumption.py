@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from daskprs.errors import JobFolderError, Option
-from daskprs.output.commits import digest_of
-from daskprs.output.renumbering import renumbered
+from daskprs.output.journal.commits import digest_of
+from daskprs.output.journal.renumbering import renumbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.commits import CommitTable
-    from daskprs.output.history import GivenUp
-    from daskprs.output.renumbering import Renumbering
+    from daskprs.output.journal.commits import CommitTable
+    from daskprs.output.journal.history import GivenUp
+    from daskprs.output.journal.renumbering import Renumbering
 
 Runs = Literal["all that is left", "what is new", "what failed"]
 

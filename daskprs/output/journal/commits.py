@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from daskprs.output.number_column import NumberColumn
+from daskprs.output.journal.int_column import NumberColumn
 from daskprs.output.regions import NO_REGION, Region, Regions
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daskprs.core.columnar import Packed
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
-    from daskprs.output.number_column import Numbers
+    from daskprs.output.journal.int_column import Numbers
 
 
 BLOCK = 10_000

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from daskprs.output.commits import digest_of
+from daskprs.output.journal.commits import digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.output.number_column import Numbers
+    from daskprs.output.journal.int_column import Numbers
 
 
 class Renumbering(NamedTuple):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daskprs.output.commits import each
-from daskprs.output.fingerprint import check_unchanged
-from daskprs.output.history import History
+from daskprs.output.journal.commits import each
+from daskprs.output.journal.fingerprint import check_unchanged
+from daskprs.output.journal.history import History
 from daskprs.output.regions import Region, checksum_of, holds
 from daskprs.regular_files import open_regular
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.commits import CommitTable
-    from daskprs.output.history import GivenUp, Publication
-    from daskprs.output.number_column import Numbers
-    from daskprs.output.renumbering import Renumbering
-    from daskprs.output.resumption import Resumption
+    from daskprs.output.journal.commits import CommitTable
+    from daskprs.output.journal.history import GivenUp, Publication
+    from daskprs.output.journal.int_column import Numbers
+    from daskprs.output.journal.renumbering import Renumbering
+    from daskprs.output.journal.resumption import Resumption
     from daskprs.output.spec import OutputSpec
 
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from daskprs.errors import JournalError
 from daskprs.folders.job_lock import begun_epochs
-from daskprs.output.commits import Commits, CommitTable
-from daskprs.output.journal import VERSION, no_record, records
+from daskprs.output.journal.commits import Commits, CommitTable
+from daskprs.output.journal.journal import VERSION, no_record, records
+from daskprs.output.journal.renumbering import Renumbering
 from daskprs.output.regions import Regions
-from daskprs.output.renumbering import Renumbering
 
 if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.number_column import Numbers
+    from daskprs.output.journal.int_column import Numbers
 
 
 class Publication(NamedTuple):

@@ -1,0 +1,1 @@
+"""The journal: what is committed, and what a resume recovers from it."""

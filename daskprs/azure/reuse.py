@@ -20,7 +20,7 @@ from daskprs import __version__
 from daskprs.agent.script.side_inputs import side_inputs_of, version_of
 from daskprs.errors import JobFolderError
 from daskprs.job.result import ParallelRunResult
-from daskprs.output.remote import is_remote
+from daskprs.output.publish.remote import is_remote
 from daskprs.regular_files import read_json
 from daskprs.system.atomic_file import whole_file
 

@@ -11,8 +11,8 @@ from daskprs.azure.append_row_settings import frame_settings
 from daskprs.azure.missing_modules import refuse_missing_modules
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.options.run_options import RunOptions
-from daskprs.output.output_file import check_output_file
-from daskprs.output.remote import is_remote
+from daskprs.output.publish.output_file import check_output_file
+from daskprs.output.publish.remote import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

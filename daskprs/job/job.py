@@ -27,7 +27,7 @@ from daskprs.job.request import refuse_an_old_folder
 from daskprs.job.result import JobEnd, ParallelRunResult
 from daskprs.job.saved_request import keep_call
 from daskprs.output.journal.resumption import RUNS, Resumption
-from daskprs.output.output_file import make_output_dir
+from daskprs.output.publish.output_file import make_output_dir
 from daskprs.output.store import ResultStore
 from daskprs.report.end_message import end_message
 from daskprs.report.listeners import Listeners

@@ -19,8 +19,8 @@ from daskprs.inputs.open_source import open_source
 from daskprs.job.saved_request import kept_call, read_call, refuse_objects
 from daskprs.options.rules import check_client, check_job_dir, working_directory
 from daskprs.options.run_options import RunOptions
-from daskprs.output.output_file import check_output_dir, check_output_file
-from daskprs.output.remote import RemoteOutput, is_remote
+from daskprs.output.publish.output_file import check_output_dir, check_output_file
+from daskprs.output.publish.remote import RemoteOutput, is_remote
 from daskprs.output.spec import OutputSpec
 
 if TYPE_CHECKING:

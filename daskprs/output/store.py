@@ -17,14 +17,18 @@ from daskprs.errors import JournalError, OutputError
 from daskprs.folders.job_lock import latest_epoch
 from daskprs.folders.row_labels import adopt_labels, drop_labels
 from daskprs.interrupts import held_back
-from daskprs.output.append_row import PUBLISHED, OrderedText
 from daskprs.output.failures.failed_work import FailedWork
-from daskprs.output.headers import Headers
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.journal.journal import VERSION, Journal
 from daskprs.output.journal.recovery import recover
-from daskprs.output.output_file import check_output_file, claimed_output, part_of
-from daskprs.output.removal import drop_spools
+from daskprs.output.publish.headers import Headers
+from daskprs.output.publish.ordered_text import PUBLISHED, OrderedText
+from daskprs.output.publish.output_file import (
+    check_output_file,
+    claimed_output,
+    drop_spools,
+    part_of,
+)
 from daskprs.output.room import no_room, what_to_do
 from daskprs.output.spools import DRIVER, Spools
 from daskprs.output.syncing import Syncer

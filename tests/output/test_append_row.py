@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from polling import poll_for
 
 from daskprs.errors import JournalError
-from daskprs.output import append_row
-from daskprs.output.append_row import OrderedText
-from daskprs.output.headers import Headers
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.own_spool import SpoolFile
+from daskprs.output.publish import ordered_text as append_row
+from daskprs.output.publish.headers import Headers
+from daskprs.output.publish.ordered_text import OrderedText
 from daskprs.output.regions import Regions
 
 if TYPE_CHECKING:

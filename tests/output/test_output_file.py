@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daskprs.errors import OutputError
-from daskprs.output.output_file import check_output_dir, check_output_file
+from daskprs.output.publish.output_file import check_output_dir, check_output_file
 
 if TYPE_CHECKING:
     from pathlib import Path

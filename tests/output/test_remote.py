@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from daskprs.errors import OutputError
-from daskprs.output.remote import RemoteOutput
+from daskprs.output.publish.remote import RemoteOutput
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

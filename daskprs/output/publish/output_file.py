@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import ExitStack, contextmanager
+import shutil
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.errors import Option, OutputError
+from daskprs.folders.job_lock import epochs_of
+from daskprs.system.atomic_file import sync_folder
 from daskprs.system.file_lock import claimed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from os import PathLike
+
+    from daskprs.folders.job_folder import JobFolder
 
 
 def check_output_dir(output_dir: str | PathLike[str]) -> Path:
@@ -111,3 +116,19 @@ def claimed_output(target: Path) -> Iterator[None]:
 def part_of(target: Path, job: str) -> Path:
     """Return the name that an output file has while it is written."""
     return target.with_name(f".{target.name}.{job}.part")
+
+
+def drop_spools(folder: JobFolder, target: Path, last: int) -> str:
+    """Remove the spools of all epochs up to one, and return what went wrong: that is no failure."""
+    try:
+        sync_folder(target.parent)  # else a loss of power could undo the publishing
+        for epoch in epochs_of(folder, folder.spools):
+            if epoch <= last:
+                with suppress(FileNotFoundError):
+                    shutil.rmtree(folder.spools(epoch))
+    except OSError as error:
+        return (
+            f"{target} is published. What it was made of is kept in {folder}, since its folder "
+            f"cannot be synced, or that cannot be removed: {error}."
+        )
+    return ""

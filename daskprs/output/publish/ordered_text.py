@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from daskprs.output.headers import Headers
     from daskprs.output.journal.commits import Commits, CommitTable
     from daskprs.output.journal.int_column import Numbers
+    from daskprs.output.publish.headers import Headers
 
 WORTH_BYTES = 1 << 20
 """Ready rows are written when there are so many bytes of them …"""

@@ -1,0 +1,1 @@
+"""The output file, put in order and published whole."""

@@ -15,15 +15,15 @@ from daskprs.folders.row_labels import RowLabels
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
 from daskprs.output.regions import OpenFiles, Region, holds
-from daskprs.output.row_matching import RowMatcher
-from daskprs.output.typed_rows import column_of, decode
+from daskprs.output.rows.row_matching import RowMatcher
+from daskprs.output.rows.typed_rows import column_of, decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.typed_rows import Piece
+    from daskprs.output.rows.typed_rows import Piece
 
 
 def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame | None:

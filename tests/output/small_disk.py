@@ -19,10 +19,10 @@ from store_driver import BOTH, TEXT, Driver, driving
 import daskprs
 from daskprs.errors import OutputError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.formats import format_result
 from daskprs.output.journal.history import History
 from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.output.read_rows import read_rows
+from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
 
 N = 40

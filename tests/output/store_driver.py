@@ -13,9 +13,9 @@ from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
-from daskprs.output.formats import Rows, format_result
 from daskprs.output.journal.resumption import Resumption
 from daskprs.output.own_spool import OwnSpool, UnwritableError
+from daskprs.output.rows.format_result import Rows, format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
 from daskprs.output.store import ResultStore
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs.errors import ReturnTypeError
-from daskprs.output.formats import format_result
 from daskprs.output.own_spool import WRITE_BYTES, OwnSpool
+from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
 
 if TYPE_CHECKING:

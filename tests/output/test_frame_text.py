@@ -12,8 +12,8 @@ from frames_of_all_kinds import EDGES, frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprs.output.frame_text import CELLS_AT_ONCE, FEW_CELLS, FEW_ROWS, FrameText
-from daskprs.output.text_cells import LONG_BYTES
+from daskprs.output.rows.frame_text import CELLS_AT_ONCE, FEW_CELLS, FEW_ROWS, FrameText
+from daskprs.output.rows.text_cells import LONG_BYTES
 
 MANY = 3 * FEW_ROWS
 """Rows enough for kernels."""

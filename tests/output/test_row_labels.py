@@ -27,10 +27,10 @@ from daskprs.core.outcomes import Extent
 from daskprs.errors import JobChanged
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.row_labels import LabelWriter, prepared_labels, row_bounds
-from daskprs.output.formats import Rows, format_result
 from daskprs.output.read_rows import read_rows
-from daskprs.output.row_matching import RowMatcher
-from daskprs.output.typed_rows import decode
+from daskprs.output.rows.format_result import Rows, format_result
+from daskprs.output.rows.row_matching import RowMatcher
+from daskprs.output.rows.typed_rows import decode
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ from store_driver import TYPED, driving
 
 from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.formats import format_result
 from daskprs.output.read_rows import read_rows
-from daskprs.output.typed_rows import column_of, decode
+from daskprs.output.rows.format_result import format_result
+from daskprs.output.rows.typed_rows import column_of, decode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from daskprs.output.typed_rows import NO_INDEX
+from daskprs.output.rows.typed_rows import NO_INDEX
 
 if TYPE_CHECKING:
-    from daskprs.output.typed_rows import Piece, RowNumbers
+    from daskprs.output.rows.typed_rows import Piece, RowNumbers
 
 Numbers = npt.NDArray[np.int64]
 

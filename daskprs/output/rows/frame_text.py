@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as pa_csv
 
-from daskprs.output.cells import DATES, cells_of, matrix_rows
-from daskprs.output.text_cells import (
+from daskprs.output.rows.cells import DATES, cells_of, matrix_rows
+from daskprs.output.rows.text_cells import (
     LINE_BREAK,
     NOT_FOR_ARROW,
     NUMBERS,

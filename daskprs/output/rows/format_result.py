@@ -18,9 +18,9 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs.errors import ReturnTypeError, class_name, how_to_convert
-from daskprs.output.sink import Sink
-from daskprs.output.text_rows import TextRows
-from daskprs.output.typed_rows import TypedRows
+from daskprs.output.rows.sink import Sink
+from daskprs.output.rows.text_rows import TextRows
+from daskprs.output.rows.typed_rows import TypedRows
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Extent

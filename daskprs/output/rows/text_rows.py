@@ -8,8 +8,8 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 
 from daskprs.errors import ReturnTypeError
-from daskprs.output.frame_text import FrameText
-from daskprs.output.text_cells import (
+from daskprs.output.rows.frame_text import FrameText
+from daskprs.output.rows.text_cells import (
     LINE_BREAK,
     NOT_FOR_ARROW,
     NUMBERS,
@@ -21,7 +21,7 @@ from daskprs.output.text_cells import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daskprs.output.sink import Sink
+    from daskprs.output.rows.sink import Sink
     from daskprs.output.spec import OutputSpec
 
 WRITE_CHARACTERS = 1 << 18

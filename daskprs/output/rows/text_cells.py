@@ -17,14 +17,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprs.output.cells import (
+from daskprs.output.rows.cells import (
     Column,
     cells_of,
+    date_text,
     has_few_categories,
     has_plain_categories,
     masked_floats,
 )
-from daskprs.output.date_text import date_text
 
 Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 """Which rows, as a mask."""

@@ -1,0 +1,1 @@
+"""Rows that `run` returned, formatted in the agent."""

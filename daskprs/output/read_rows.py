@@ -14,9 +14,9 @@ from daskprs.folders.job_lock import epochs_of, latest_epoch
 from daskprs.folders.row_labels import RowLabels
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
-from daskprs.output.regions import OpenFiles, Region, holds
 from daskprs.output.rows.row_matching import RowMatcher
 from daskprs.output.rows.typed_rows import column_of, decode
+from daskprs.output.spool.regions import OpenFiles, Region, holds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,6 +21,7 @@ from daskprs.output.failures.failed_work import FailedWork
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.journal.journal import VERSION, Journal
 from daskprs.output.journal.recovery import recover
+from daskprs.output.journal.syncing import Syncer
 from daskprs.output.publish.headers import Headers
 from daskprs.output.publish.ordered_text import PUBLISHED, OrderedText
 from daskprs.output.publish.output_file import (
@@ -30,8 +31,7 @@ from daskprs.output.publish.output_file import (
     part_of,
 )
 from daskprs.output.room import no_room, what_to_do
-from daskprs.output.spools import DRIVER, Spools
-from daskprs.output.syncing import Syncer
+from daskprs.output.spool.spools import DRIVER, Spools
 from daskprs.system.atomic_file import sync_folder, whole_file
 
 if TYPE_CHECKING:

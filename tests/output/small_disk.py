@@ -20,10 +20,10 @@ import daskprs
 from daskprs.errors import OutputError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.history import History
-from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
+from daskprs.output.spool.agent_spool import OwnSpool, UnwritableError
 
 N = 40
 MANY = 1000

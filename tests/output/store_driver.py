@@ -14,9 +14,9 @@ from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
 from daskprs.output.journal.resumption import Resumption
-from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.output.rows.format_result import Rows, format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
+from daskprs.output.spool.agent_spool import OwnSpool, UnwritableError
 from daskprs.output.store import ResultStore
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from polling import poll_for
 
 from daskprs.errors import JournalError
 from daskprs.output.journal.commits import Commits, CommitTable
-from daskprs.output.own_spool import SpoolFile
 from daskprs.output.publish import ordered_text as append_row
 from daskprs.output.publish.headers import Headers
 from daskprs.output.publish.ordered_text import OrderedText
-from daskprs.output.regions import Regions
+from daskprs.output.spool.agent_spool import SpoolFile
+from daskprs.output.spool.regions import Regions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs.errors import ReturnTypeError
-from daskprs.output.own_spool import WRITE_BYTES, OwnSpool
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
+from daskprs.output.spool.agent_spool import WRITE_BYTES, OwnSpool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

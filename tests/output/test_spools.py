@@ -18,10 +18,10 @@ import daskprs
 from daskprs.agent.child.outbox import Outbox
 from daskprs.core.outcomes import Outcome, Status
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.own_spool import WRITE_BYTES, OwnSpool, SpoolFile, UnwritableError
 from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
+from daskprs.output.spool.agent_spool import WRITE_BYTES, OwnSpool, SpoolFile, UnwritableError
 
 N = 20
 

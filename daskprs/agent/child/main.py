@@ -49,8 +49,8 @@ from daskprs.errors import InputChanged, LoadError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.files.file_versions import compare_with_times_seen
 from daskprs.inputs.source.source import PathsReader
-from daskprs.output.own_spool import OwnSpool, UnwritableError
 from daskprs.output.rows.format_result import format_result
+from daskprs.output.spool.agent_spool import OwnSpool, UnwritableError
 from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:

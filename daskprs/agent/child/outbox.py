@@ -11,7 +11,7 @@ from daskprs.agent.protocol.messages import Outcomes
 from daskprs.core.columnar import Packed
 from daskprs.core.lease import Results
 from daskprs.core.outcomes import Failure, Status
-from daskprs.output.own_spool import UnwritableError
+from daskprs.output.spool.agent_spool import UnwritableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from daskprs.agent.child.memory_reserve import MemoryReserve
     from daskprs.core.outcomes import Outcome
-    from daskprs.output.own_spool import OwnSpool
+    from daskprs.output.spool.agent_spool import OwnSpool
 
 FLUSH_AFTER_S = 0.5
 """An outcome waits this long at most for others to travel with."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from daskprs.output.journal.int_column import NumberColumn
-from daskprs.output.regions import NO_REGION, Region, Regions
+from daskprs.output.spool.regions import NO_REGION, Region, Regions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -24,8 +24,8 @@ from daskprs.output.rows.typed_rows import TypedRows
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Extent
-    from daskprs.output.own_spool import OwnSpool
     from daskprs.output.spec import OutputSpec
+    from daskprs.output.spool.agent_spool import OwnSpool
 
 CELLS_AT_ONCE = 100_000
 """Arrow tables become frames in pieces of so many cells: those that `to_csv` itself makes."""

@@ -11,7 +11,7 @@ from daskprs.core.outcomes import Extent
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-    from daskprs.output.own_spool import SpoolFile
+    from daskprs.output.spool.agent_spool import SpoolFile
 
 
 class Sink(io.RawIOBase):

@@ -10,17 +10,15 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from daskprs.output.extents import extents_of, split
-from daskprs.output.regions import write_at
+from daskprs.output.spool.regions import extents_of, split, write_at
 from daskprs.system.atomic_file import sync_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.core.lease import Results
-    from daskprs.output.extents import Extents
-    from daskprs.output.regions import Regions
     from daskprs.output.spec import OutputSpec
+    from daskprs.output.spool.regions import Extents, Regions
 
 DRIVER = "driver"
 """The name of the driver's spool; those of agents begin with a number."""

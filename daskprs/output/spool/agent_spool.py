@@ -11,7 +11,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from daskprs.output.regions import write_at
+from daskprs.output.spool.regions import write_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""Spools: the files that agents append their rows to."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Equipment, SlotId
 from daskprs.core.agent_allocation import Staff
-from daskprs.report.words import counted
+from daskprs.report.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -10,7 +10,7 @@ from daskprs.core.events import AttemptFailed, JobStarted, MiniBatchesDone
 from daskprs.folders.job_lock import begun_epochs
 from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS, evidence
-from daskprs.report.stamps import Stamps
+from daskprs.report.humanize import Stamps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

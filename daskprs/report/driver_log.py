@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import JobEnded, JobStarted, OutputPublished, Remarked, SlotsChanged
-from daskprs.report.stamps import Stamps
-from daskprs.report.words import counted
+from daskprs.report.humanize import Stamps, counted
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

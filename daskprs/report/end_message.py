@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.core.ending import JobStatus
-from daskprs.report.words import duration
+from daskprs.report.humanize import duration
 
 if TYPE_CHECKING:
     from daskprs.core.ending import Ending, Errors

@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import JobEnded, SlotsChanged, Stood
+from daskprs.report.humanize import Stamps, duration
 from daskprs.report.pace import PaceMaker, settled, total_of
-from daskprs.report.stamps import Stamps
 from daskprs.report.why_waiting import why_waiting
-from daskprs.report.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable

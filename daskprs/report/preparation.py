@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import Remarked
-from daskprs.report.words import duration
+from daskprs.report.humanize import duration
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

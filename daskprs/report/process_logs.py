@@ -11,7 +11,7 @@ from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
 from daskprs.core.outcomes import signal_of
 from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS
-from daskprs.report.stamps import Stamps
+from daskprs.report.humanize import Stamps
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event, Place

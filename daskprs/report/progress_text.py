@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs.report.humanize import duration
 from daskprs.report.pace import Pace, settled, total_of
 from daskprs.report.why_waiting import why_waiting
-from daskprs.report.words import duration
 
 if TYPE_CHECKING:
     from daskprs.core.events import Stood

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, JobStarted, Stood
 from daskprs.core.lease import AgentExited, InitFailed
 from daskprs.report.evidence import NO_PROCESS, evidence
-from daskprs.report.stamps import Stamps
+from daskprs.report.humanize import Stamps
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:

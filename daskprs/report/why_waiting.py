@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from daskprs.report.humanize import counted, duration
 from daskprs.report.pace import settled
-from daskprs.report.words import counted, duration
 
 if TYPE_CHECKING:
     from daskprs.core.events import SlotState, Stood

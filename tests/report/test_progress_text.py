@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from job_events import slot, standing, stood
 
 from daskprs.core.events import Stood
+from daskprs.report.humanize import counted, duration
 from daskprs.report.pace import Pace, PaceMaker
 from daskprs.report.progress_text import View, fraction_done, progress_text
 from daskprs.report.why_waiting import why_waiting
-from daskprs.report.words import counted, duration
 
 if TYPE_CHECKING:
     from daskprs.core.events import SlotState

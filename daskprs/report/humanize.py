@@ -1,8 +1,32 @@
-"""Points in time as logs write them, made quickly: there are many within the same second."""
+"""Numbers as people read them."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 node``, ``1,200 files``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {_plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    return f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in its two largest units: ``41 s``, ``3 min 5 s``, ``2 h 10 min``."""
+    whole = round(seconds)
+    if whole < MINUTE_S:
+        return f"{whole} s"
+    if whole < HOUR_S:
+        return f"{whole // MINUTE_S} min {whole % MINUTE_S} s"
+    if whole < DAY_S:
+        return f"{whole // HOUR_S} h {whole % HOUR_S // MINUTE_S} min"
+    return f"{whole // DAY_S} d {whole % DAY_S // HOUR_S} h"
+
 
 MILLISECONDS = tuple(f".{number:03d}" for number in range(1000))
 

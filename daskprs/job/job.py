@@ -29,9 +29,9 @@ from daskprs.job.saved_request import keep_call
 from daskprs.output.journal.resumption import RUNS, Resumption
 from daskprs.output.publish.output_file import make_output_dir
 from daskprs.output.store import ResultStore
-from daskprs.report.end_message import end_message
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
+from daskprs.report.logs.end_message import end_message
 from daskprs.report.preparation import told_of
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ class ParallelRunResult:
         """
         import pandas as pd
 
-        from daskprs.report.failed_rows import FailedRow, failed_rows
+        from daskprs.report.evidence import FailedRow, failed_rows
 
         rows = list(failed_rows(JobFolder(self.job_dir)))
         return pd.DataFrame(rows, columns=list(FailedRow._fields))

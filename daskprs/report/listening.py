@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from daskprs.report.attempt_cells import AttemptCells
-from daskprs.report.attempts import AttemptTable
-from daskprs.report.driver_log import DriverLog
-from daskprs.report.job_logs import JobLogs
-from daskprs.report.log_files import LogFiles
-from daskprs.report.overview import Overview
-from daskprs.report.process_logs import ProcessLogs
+from daskprs.report.logs.attempt_cells import AttemptCells
+from daskprs.report.logs.attempts import AttemptTable
+from daskprs.report.logs.driver_log import DriverLog
+from daskprs.report.logs.job_logs import JobLogs
+from daskprs.report.logs.log_files import LogFiles
+from daskprs.report.logs.overview import Overview
+from daskprs.report.logs.process_logs import ProcessLogs
+from daskprs.report.logs.script_errors import ScriptErrors
+from daskprs.report.logs.summaries import Summaries
 from daskprs.report.progress import progress_for
-from daskprs.report.script_errors import ScriptErrors
-from daskprs.report.summaries import Summaries
 
 if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder

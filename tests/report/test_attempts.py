@@ -16,10 +16,10 @@ from daskprs.core.columnar import Packed
 from daskprs.core.events import MiniBatchesDone, Place
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.report.attempt_cells import AttemptCells
-from daskprs.report.attempts import AttemptTable
-from daskprs.report.log_files import LogFiles
-from daskprs.report.process_logs import ProcessLogs
+from daskprs.report.logs.attempt_cells import AttemptCells
+from daskprs.report.logs.attempts import AttemptTable
+from daskprs.report.logs.log_files import LogFiles
+from daskprs.report.logs.process_logs import ProcessLogs
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

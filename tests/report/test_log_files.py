@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from job_events import job_ended, stood
 
-from daskprs.report.log_files import LogFile, LogFiles
+from daskprs.report.logs.log_files import LogFile, LogFiles
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,9 +17,9 @@ from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
 from daskprs.core.outcomes import Failure
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
-from daskprs.report.log_files import LogFiles
-from daskprs.report.overview import Overview
-from daskprs.report.process_logs import told
+from daskprs.report.logs.log_files import LogFiles
+from daskprs.report.logs.overview import Overview
+from daskprs.report.logs.process_logs import told
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

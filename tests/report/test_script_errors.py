@@ -10,8 +10,8 @@ from job_events import HERE, attempt, job_ended, job_started, stood
 from daskprs.core.events import AgentChanged
 from daskprs.core.lease import AgentExited, InitFailed
 from daskprs.core.outcomes import Failure, Status
-from daskprs.report.log_files import LogFiles
-from daskprs.report.script_errors import KINDS_KEPT, ScriptErrors, shape
+from daskprs.report.logs.log_files import LogFiles
+from daskprs.report.logs.script_errors import KINDS_KEPT, ScriptErrors, shape
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

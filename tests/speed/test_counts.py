@@ -35,7 +35,7 @@ from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
-from daskprs.report.log_files import LogFiles
+from daskprs.report.logs.log_files import LogFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

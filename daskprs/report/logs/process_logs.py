@@ -9,16 +9,16 @@ from daskprs.core.columnar import Packed
 from daskprs.core.events import AgentChanged, AttemptFailed, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
 from daskprs.core.outcomes import signal_of
-from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS
 from daskprs.report.humanize import Stamps
+from daskprs.report.logs.attempt_cells import AttemptCells
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
     from daskprs.core.lease import AgentEvent
     from daskprs.core.outcomes import Outcome
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.report.log_files import LogFile, LogFiles
+    from daskprs.report.logs.log_files import LogFile, LogFiles
 
 
 class ProcessLogs:

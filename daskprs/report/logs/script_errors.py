@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
     from daskprs.core.outcomes import Failure
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.report.log_files import LogFiles
+    from daskprs.report.logs.log_files import LogFiles
 
 KINDS_KEPT = 200
 """Errors beyond so many kinds are counted, and nothing more: their tracebacks are on disk."""

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from daskprs.core.columnar import Packed
 from daskprs.core.events import AttemptFailed, JobStarted, MiniBatchesDone
 from daskprs.folders.job_lock import begun_epochs
-from daskprs.report.attempt_cells import AttemptCells
 from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.humanize import Stamps
+from daskprs.report.logs.attempt_cells import AttemptCells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Failure, Outcome
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.report.log_files import LogFiles
+    from daskprs.report.logs.log_files import LogFiles
 
 COLUMNS = (
     "Mini-batch Id",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.events import Event
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.report.log_files import LogFiles
+    from daskprs.report.logs.log_files import LogFiles
 
 EVERY_S = 10.0
 COLUMNS = (

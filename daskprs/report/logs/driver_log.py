@@ -13,7 +13,7 @@ from daskprs.report.humanize import Stamps, counted
 if TYPE_CHECKING:
     from daskprs.core.events import Event
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.report.log_files import LogFiles
+    from daskprs.report.logs.log_files import LogFiles
 
 NAMES_ONLY = "environment_variables"
 """Of these only the names are logged: log folders are passed on, and values may be tokens."""

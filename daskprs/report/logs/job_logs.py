@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import JobEnded, JobStarted
-from daskprs.report.end_message import end_message
+from daskprs.report.logs.end_message import end_message
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from daskprs.output.store import ResultStore
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 from daskprs.report.logs.end_message import end_message
-from daskprs.report.preparation import told_of
+from daskprs.report.progress.preparation import told_of
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from daskprs.report.logs.overview import Overview
 from daskprs.report.logs.process_logs import ProcessLogs
 from daskprs.report.logs.script_errors import ScriptErrors
 from daskprs.report.logs.summaries import Summaries
-from daskprs.report.progress import progress_for
+from daskprs.report.progress.progress import progress_for
 
 if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder

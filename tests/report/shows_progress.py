@@ -12,7 +12,7 @@ from job_events import attempt, job_ended, job_started, slot, stood
 from daskprs.core.events import Remarked, SlotsChanged
 from daskprs.core.outcomes import Failure
 from daskprs.folders.job_folder import JobFolder
-from daskprs.report.progress import progress_for
+from daskprs.report.progress.progress import progress_for
 
 STRAGGLER = (slot("running", 50, 9, process=1), slot("idle", 40))
 

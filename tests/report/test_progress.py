@@ -16,10 +16,10 @@ from daskprs.core.ending import JobStatus
 from daskprs.core.events import AgentChanged, Remarked, SlotsChanged
 from daskprs.core.lease import InitFailed
 from daskprs.core.outcomes import Failure
-from daskprs.report import preparation
 from daskprs.report.listeners import Listeners
-from daskprs.report.plain_lines import PlainLines
-from daskprs.report.progress import Progress, progress_for
+from daskprs.report.progress import preparation
+from daskprs.report.progress.plain_lines import PlainLines
+from daskprs.report.progress.progress import Progress, progress_for
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

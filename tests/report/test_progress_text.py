@@ -11,9 +11,9 @@ from job_events import slot, standing, stood
 
 from daskprs.core.events import Stood
 from daskprs.report.humanize import counted, duration
-from daskprs.report.pace import Pace, PaceMaker
-from daskprs.report.progress_text import View, fraction_done, progress_text
-from daskprs.report.why_waiting import why_waiting
+from daskprs.report.progress.rate import Pace, PaceMaker
+from daskprs.report.progress.stall_reason import why_waiting
+from daskprs.report.progress.text import View, fraction_done, progress_text
 
 if TYPE_CHECKING:
     from daskprs.core.events import SlotState

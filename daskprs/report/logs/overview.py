@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from daskprs.core.events import JobEnded, SlotsChanged, Stood
 from daskprs.report.humanize import Stamps, duration
-from daskprs.report.pace import PaceMaker, settled, total_of
-from daskprs.report.why_waiting import why_waiting
+from daskprs.report.progress.rate import PaceMaker, settled, total_of
+from daskprs.report.progress.stall_reason import why_waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.report.humanize import counted, duration
-from daskprs.report.pace import settled
+from daskprs.report.progress.rate import settled
 
 if TYPE_CHECKING:
     from daskprs.core.events import SlotState, Stood

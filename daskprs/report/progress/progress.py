@@ -16,10 +16,10 @@ from daskprs.core.events import (
 )
 from daskprs.core.lease import InitFailed
 from daskprs.report.evidence import evidence
-from daskprs.report.notebook import NotebookDisplay, in_notebook
-from daskprs.report.pace import PaceMaker
-from daskprs.report.plain_lines import PlainLines
-from daskprs.report.progress_text import View, progress_text
+from daskprs.report.progress.notebook import NotebookDisplay, in_notebook
+from daskprs.report.progress.plain_lines import PlainLines
+from daskprs.report.progress.rate import PaceMaker
+from daskprs.report.progress.text import View, progress_text
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
@@ -117,7 +117,7 @@ class Terminal:
     def show(self, view: View) -> None:
         """Draw the live line."""
         if self._line is None and view.stood.elapsed_s >= FIRST_DRAWN_S:
-            from daskprs.report.live_line import LiveLine  # rich takes a tenth of a second
+            from daskprs.report.progress.live_line import LiveLine  # rich takes a tenth of a second
 
             self._line = LiveLine(self._stream)
         if self._line is not None:

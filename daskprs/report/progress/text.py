@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.report.humanize import duration
-from daskprs.report.pace import Pace, settled, total_of
-from daskprs.report.why_waiting import why_waiting
+from daskprs.report.progress.rate import Pace, settled, total_of
+from daskprs.report.progress.stall_reason import why_waiting
 
 if TYPE_CHECKING:
     from daskprs.core.events import Stood

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import IO
 
-from daskprs.report.progress_text import View, progress_text
+from daskprs.report.progress.text import View, progress_text
 
 FIRST_LINE_S = 10.0
 SLOWEST_LINE_S = 300.0

@@ -1,0 +1,1 @@
+"""Progress on the terminal, in a notebook, and in plain lines."""

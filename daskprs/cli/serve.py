@@ -16,8 +16,8 @@ from daskprs.cli.options import CONTEXT, pairs
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
-    from daskprs.azure.serve.deployment_file import DeploymentFile
-    from daskprs.azure.serve.roots import Roots
+    from daskprs.serve.allowed_paths import Roots
+    from daskprs.serve.deployment_file import DeploymentFile
 
 AUDIENCE = "https://ml.azure.com"
 FOLDER = "daskprs-endpoint"
@@ -84,11 +84,11 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
     """
     with every_end():
         _refuse_without_packages()
-        from daskprs.azure.serve.deployment import Deployments
-        from daskprs.azure.serve.registry import Limits
-        from daskprs.azure.serve.roots import Roots
-        from daskprs.azure.serve.server import Service
-        from daskprs.azure.serve.tokens import Tokens
+        from daskprs.serve.allowed_paths import Roots
+        from daskprs.serve.deployment import Deployments
+        from daskprs.serve.job_queue import Limits
+        from daskprs.serve.server import Service
+        from daskprs.serve.tokens import Tokens
 
         if bool(values["certificate"]) != bool(values["key"]):
             msg = "serve: --certificate and --key are given together."
@@ -133,7 +133,7 @@ def _refuse_own_files_in(inputs: Roots, outputs: Roots, values: dict[str, Any]) 
 
 
 def _deployments(files: tuple[str, ...], values: dict[str, Any]) -> list[DeploymentFile]:
-    from daskprs.azure.serve.deployment_file import DeploymentFile
+    from daskprs.serve.deployment_file import DeploymentFile
 
     words = _forwarded(values)
     assets = assets_of(values)

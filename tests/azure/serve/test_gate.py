@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.azure.serve import gate
-from daskprs.azure.serve.tokens import Token, Tokens, digest_of
+from daskprs.serve import auth_middleware as gate
+from daskprs.serve.tokens import Token, Tokens, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping

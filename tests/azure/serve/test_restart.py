@@ -19,8 +19,8 @@ from services import PROGRAMS, LightService
 
 import daskprs
 import daskprs.job.status
-from daskprs.azure.serve.registry import Limits, Registry
-from daskprs.azure.serve.served_job import LIVE, Asked, ServedJob
+from daskprs.serve.job_queue import Limits, Registry
+from daskprs.serve.served_job import LIVE, Asked, ServedJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

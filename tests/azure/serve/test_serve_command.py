@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from polling import poll_for
 from services import LIVE, TOKEN, body
 
-from daskprs.azure.serve.tokens import VARIABLE
 from daskprs.cli import main
 from daskprs.folders.job_folder import JobFolder
 from daskprs.job.status import state_of
+from daskprs.serve.tokens import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.azure.serve.refusal import Refusal
-from daskprs.azure.serve.tokens import VARIABLE, Tokens
 from daskprs.errors import OptionError, YamlError
+from daskprs.serve.http_errors import Refusal
+from daskprs.serve.tokens import VARIABLE, Tokens
 
 if TYPE_CHECKING:
     from pathlib import Path

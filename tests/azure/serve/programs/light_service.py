@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from daskprs.azure.serve.deployment import Deployments, Invocation
-from daskprs.azure.serve.registry import Limits
-from daskprs.azure.serve.roots import Roots
-from daskprs.azure.serve.server import Service
-from daskprs.azure.serve.tokens import Tokens
+from daskprs.serve.allowed_paths import Roots
+from daskprs.serve.deployment import Deployments, Invocation
+from daskprs.serve.job_queue import Limits
+from daskprs.serve.server import Service
+from daskprs.serve.tokens import Tokens
 
 
 class Light(NamedTuple):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from daskprs.azure.serve.refusal import Refusal, not_found
 from daskprs.errors import OptionError
+from daskprs.serve.http_errors import Refusal, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

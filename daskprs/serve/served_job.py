@@ -268,7 +268,7 @@ class ServedJob:
             return pid
 
     def _command(self) -> list[str]:
-        module = "daskprs.azure.serve.job_process"
+        module = "daskprs.serve.job_process"
         return [sys.executable, "-P", "-m", module, str(self.folder), str(self.turn)]
 
     @property

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from daskprs.azure.serve.answers import (
+from daskprs.serve.deployment import Invocation
+from daskprs.serve.http_errors import Refusal
+from daskprs.serve.responses import (
     Counted,
     Defaults,
     EndpointAnswer,
@@ -17,17 +19,15 @@ from daskprs.azure.serve.answers import (
     JobsAnswer,
     SystemData,
 )
-from daskprs.azure.serve.deployment import Invocation
-from daskprs.azure.serve.refusal import Refusal
-from daskprs.azure.serve.served_job import FAILED, LIVE, Asked
+from daskprs.serve.served_job import FAILED, LIVE, Asked
 
 if TYPE_CHECKING:
-    from daskprs.azure.serve.deployment import Deployments
-    from daskprs.azure.serve.job_request import JobProperties as AskedProperties
-    from daskprs.azure.serve.registry import Registry
-    from daskprs.azure.serve.roots import Roots
-    from daskprs.azure.serve.served_job import ServedJob, ServedStatus
     from daskprs.core.events import Counts
+    from daskprs.serve.allowed_paths import Roots
+    from daskprs.serve.deployment import Deployments
+    from daskprs.serve.job_queue import Registry
+    from daskprs.serve.job_request import JobProperties as AskedProperties
+    from daskprs.serve.served_job import ServedJob, ServedStatus
 
 JOB_TYPE = "daskprs/batchEndpoint/jobs"
 OUTPUT = "score"

@@ -16,11 +16,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from daskprs.azure.serve.refusal import Refusal, not_found
-from daskprs.azure.serve.served_job import LIVE, QUEUED, Asked, ServedJob, ServedStatus
-from daskprs.azure.serve.tokens import VARIABLE
 from daskprs.errors import JobFolderError
 from daskprs.regular_files import append_regular
+from daskprs.serve.http_errors import Refusal, not_found
+from daskprs.serve.served_job import LIVE, QUEUED, Asked, ServedJob, ServedStatus
+from daskprs.serve.tokens import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.azure.deployments.batch_deployment import BatchDeployment
-from daskprs.azure.serve.refusal import Refusal
+from daskprs.serve.http_errors import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.serve.deployment import Invocation
+    from daskprs.serve.deployment import Invocation
 
 
 class DeploymentFile:

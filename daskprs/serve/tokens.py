@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.azure.serve.refusal import unauthorized
 from daskprs.errors import OptionError, YamlError
+from daskprs.serve.http_errors import unauthorized
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Form, filled, works
 from daskprs.yaml_files.mistakes import Mistake, refuse

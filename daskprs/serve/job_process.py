@@ -12,7 +12,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.azure.serve.served_job import LOCK_FD, ServedJob
+from daskprs.serve.served_job import LOCK_FD, ServedJob
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

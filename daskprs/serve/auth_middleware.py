@@ -10,13 +10,13 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from daskprs.azure.serve.answers import JSON
-from daskprs.azure.serve.refusal import Refusal
+from daskprs.serve.http_errors import Refusal
+from daskprs.serve.responses import JSON
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from daskprs.azure.serve.tokens import Tokens
+    from daskprs.serve.tokens import Tokens
 
 OPEN = {"/openapi.json", "/docs"}
 """What says how the service is used is for all."""

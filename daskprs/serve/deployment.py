@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from daskprs.azure.serve.refusal import NO_DEPLOYMENT, Refusal
 from daskprs.errors import OptionError
+from daskprs.serve.http_errors import NO_DEPLOYMENT, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,8 +16,8 @@ from pydantic import (
     model_validator,
 )
 
-from daskprs.azure.serve.roots import URI_PATTERN
 from daskprs.options.rules import LONGEST_S
+from daskprs.serve.allowed_paths import URI_PATTERN
 
 LONGEST_PATH = 4096
 LONGEST_TEXT = 256

@@ -12,7 +12,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from daskprs import __version__
-from daskprs.azure.serve.answers import (
+from daskprs.serve.deployment import HEADER
+from daskprs.serve.http_errors import Refusal
+from daskprs.serve.job_files import SentFile, followed, listed, opened
+from daskprs.serve.job_request import JobRequest  # noqa: TC001 - FastAPI looks at it
+from daskprs.serve.page import page_of
+from daskprs.serve.responses import (
     JSON,
     EndpointAnswer,
     ErrorAnswer,
@@ -20,16 +25,11 @@ from daskprs.azure.serve.answers import (
     JobAnswer,
     JobsAnswer,
 )
-from daskprs.azure.serve.deployment import HEADER
-from daskprs.azure.serve.job_files import SentFile, followed, listed, opened
-from daskprs.azure.serve.job_request import JobRequest  # noqa: TC001 - FastAPI looks at it
-from daskprs.azure.serve.page import page_of
-from daskprs.azure.serve.refusal import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.azure.serve.endpoint import Endpoint
+    from daskprs.serve.endpoint import Endpoint
 
 NO_PLACE = (
     "Name a file or folder of this service: /path, file:///path, or "

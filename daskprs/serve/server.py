@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
 
-from daskprs.azure.serve.app import application
-from daskprs.azure.serve.endpoint import Endpoint
-from daskprs.azure.serve.gate import Gate
-from daskprs.azure.serve.registry import Registry
 from daskprs.errors import OptionError
+from daskprs.serve.app import application
+from daskprs.serve.auth_middleware import Gate
+from daskprs.serve.endpoint import Endpoint
+from daskprs.serve.job_queue import Registry
 from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from daskprs.azure.serve.deployment import Deployments
-    from daskprs.azure.serve.registry import Limits
-    from daskprs.azure.serve.roots import Roots
-    from daskprs.azure.serve.tokens import Tokens
+    from daskprs.serve.allowed_paths import Roots
+    from daskprs.serve.deployment import Deployments
+    from daskprs.serve.job_queue import Limits
+    from daskprs.serve.tokens import Tokens
 
 GRACE_S = 5
 BACKLOG = 2048

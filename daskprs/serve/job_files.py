@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 
-from daskprs.azure.serve.answers import FileAnswer, FilesAnswer
-from daskprs.azure.serve.refusal import not_found
 from daskprs.errors import JobFolderError
 from daskprs.regular_files import open_regular
+from daskprs.serve.http_errors import not_found
+from daskprs.serve.responses import FileAnswer, FilesAnswer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

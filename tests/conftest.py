@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pyarrow import csv
 
-from daskprs.agent.linux import adopt_orphans
+from daskprs.system.linux import adopt_orphans
 
 sys.path.insert(0, str(Path(__file__).parent))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite that runs in the background

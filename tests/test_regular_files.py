@@ -13,7 +13,7 @@ import pytest
 
 import daskprs
 from daskprs.errors import JobFolderError
-from daskprs.regular_files import append_regular, open_regular, read_json, read_regular
+from daskprs.system.regular_files import append_regular, open_regular, read_json, read_regular
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -21,8 +21,8 @@ from daskprs.agent.script.side_inputs import side_inputs_of, version_of
 from daskprs.errors import JobFolderError
 from daskprs.job.result import ParallelRunResult
 from daskprs.output.publish.remote import is_remote
-from daskprs.regular_files import read_json
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.regular_files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

@@ -12,7 +12,6 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from daskprs.agent.linux import die_with_parent
 from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.options import flagged
 from daskprs.errors import JobFolderLocked
@@ -21,6 +20,7 @@ from daskprs.job.detached import Detachment
 from daskprs.job.frontend import command_to_resume
 from daskprs.job.job import Job
 from daskprs.job.request import check_kept_call
+from daskprs.system.linux import die_with_parent
 
 if TYPE_CHECKING:
     from pathlib import Path

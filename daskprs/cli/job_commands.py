@@ -16,7 +16,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.folders.pipeline_record import read_record
 from daskprs.options.run_options import NEVER_IN_RESULTS
-from daskprs.regular_files import open_regular
+from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -23,8 +23,8 @@ from distributed import (
 from distributed.comm import connect
 from distributed.core import send_recv
 
-from daskprs import forks
 from daskprs.errors import Option, OptionError
+from daskprs.system import forks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from daskprs.core.outcomes import signal_of
 from daskprs.errors import DaskprsError, JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import holder
-from daskprs.regular_files import append_regular, read_regular
+from daskprs.system.regular_files import append_regular, read_regular
 
 if TYPE_CHECKING:
     from distributed import Client, Worker

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from distributed import get_worker, secede
 from distributed.threadpoolexecutor import thread_state, threads_lock
 
-from daskprs.agent.scarcity import ELSEWHERE, explain, lacks_a_thread
 from daskprs.core.outcomes import Failure
 from daskprs.errors import AgentError
+from daskprs.system.scarcity import ELSEWHERE, explain, lacks_a_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError
-from daskprs.regular_files import opened
 from daskprs.system.file_lock import HOLDER_BYTES, described, held
+from daskprs.system.regular_files import opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

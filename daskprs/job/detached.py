@@ -24,9 +24,9 @@ from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.job.result import RUNNING, ParallelRunResult
 from daskprs.job.saved_request import keep_call, refuse_objects
 from daskprs.job.status import state_of
-from daskprs.regular_files import read_json, read_regular
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import held
+from daskprs.system.regular_files import read_json, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.scarcity import explain
 from daskprs.agent.script.side_inputs import side_inputs_of
 from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
@@ -19,7 +18,6 @@ from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.inputs.files.file_versions import refuse_changed_files
-from daskprs.interrupts import LateInterrupts, held_back
 from daskprs.job.agent_spec import agent_spec
 from daskprs.job.frontend import Python
 from daskprs.job.prestart import agent_count
@@ -33,6 +31,8 @@ from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 from daskprs.report.logs.end_message import end_message
 from daskprs.report.progress.preparation import told_of
+from daskprs.system.interrupts import LateInterrupts, held_back
+from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
     from pathlib import Path

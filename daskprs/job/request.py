@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs import forks
 from daskprs.agent.script.checked_script import CheckedScript, check_script_of
 from daskprs.agent.script.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
@@ -22,6 +21,7 @@ from daskprs.options.run_options import RunOptions
 from daskprs.output.publish.output_file import check_output_dir, check_output_file
 from daskprs.output.publish.remote import RemoteOutput, is_remote
 from daskprs.output.spec import OutputSpec
+from daskprs.system import forks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError, Option
 from daskprs.inputs.source.input_file import is_url
-from daskprs.regular_files import read_json
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.regular_files import read_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

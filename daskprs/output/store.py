@@ -16,7 +16,6 @@ from daskprs.core.mini_batch import Where
 from daskprs.errors import JournalError, OutputError
 from daskprs.folders.job_lock import latest_epoch
 from daskprs.folders.row_labels import adopt_labels, drop_labels
-from daskprs.interrupts import held_back
 from daskprs.output.failures.failed_work import FailedWork
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.journal.journal import VERSION, Journal
@@ -30,9 +29,10 @@ from daskprs.output.publish.output_file import (
     drop_spools,
     part_of,
 )
-from daskprs.output.room import no_room, what_to_do
 from daskprs.output.spool.spools import DRIVER, Spools
 from daskprs.system.atomic_file import sync_folder, whole_file
+from daskprs.system.disk_space import no_room, what_to_do
+from daskprs.system.interrupts import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

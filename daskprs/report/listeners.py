@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from daskprs.core.events import Remarked
 from daskprs.errors import JobFolderError
-from daskprs.regular_files import append_regular
+from daskprs.system.regular_files import append_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

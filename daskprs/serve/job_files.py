@@ -12,9 +12,9 @@ from typing import IO, TYPE_CHECKING, Any
 from starlette.responses import StreamingResponse
 
 from daskprs.errors import JobFolderError
-from daskprs.regular_files import open_regular
 from daskprs.serve.http_errors import not_found
 from daskprs.serve.responses import FileAnswer, FilesAnswer
+from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

@@ -17,10 +17,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from daskprs.errors import JobFolderError
-from daskprs.regular_files import append_regular
 from daskprs.serve.http_errors import Refusal, not_found
 from daskprs.serve.served_job import LIVE, QUEUED, Asked, ServedJob, ServedStatus
 from daskprs.serve.tokens import VARIABLE
+from daskprs.system.regular_files import append_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
-from daskprs.regular_files import open_regular, opened, read_json, read_regular
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.regular_files import open_regular, opened, read_json, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError, JobFolderLocked
-from daskprs.regular_files import opened
+from daskprs.system.regular_files import opened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from threading import Thread
 
 from polling import poll_for
 
-from daskprs.agent import linux
+from daskprs.system import linux
 
 CHAIN = """
 import subprocess, sys, time

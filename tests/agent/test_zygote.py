@@ -122,5 +122,5 @@ def test_a_zygote_that_is_killed_takes_its_agents_and_says_so(tmp_path: Path) ->
 
 def test_a_process_whose_parent_has_gone_already_ends_at_once() -> None:
     """The kernel was asked too late to do it."""
-    late = f"from daskprs.agent.linux import die_with_parent; die_with_parent({os.getpid()} + 1)"
+    late = f"from daskprs.system.linux import die_with_parent; die_with_parent({os.getpid()} + 1)"
     assert subprocess.run([sys.executable, "-c", late], check=False).returncode == -signal.SIGKILL

@@ -20,9 +20,9 @@ from store_driver import BOTH, Driver, driving, failed_outcome, frame_of, mini_b
 
 from daskprs.errors import DaskprsError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.interrupts import LateInterrupts
 from daskprs.output.read_rows import read_rows
 from daskprs.output.spool import agent_spool as own_spool
+from daskprs.system.interrupts import LateInterrupts
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 

@@ -27,8 +27,8 @@ from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputErro
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.resumption import Resumption
 from daskprs.output.read_rows import read_rows
-from daskprs.output.room import check_room, no_room
 from daskprs.output.spec import OutputSpec
+from daskprs.system.disk_space import check_room, no_room
 
 if TYPE_CHECKING:
     from pathlib import Path

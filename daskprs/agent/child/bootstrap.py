@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from daskprs.agent import linux
+from daskprs.system import linux
 
 if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import ProcessSpec

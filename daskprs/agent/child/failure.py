@@ -8,9 +8,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.agent.scarcity import explain
 from daskprs.core.outcomes import Failure
 from daskprs.errors import LoadError, ReturnTypeError
+from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

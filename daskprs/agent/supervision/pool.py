@@ -204,6 +204,7 @@ _living: weakref.WeakValueDictionary[tuple[str, int], AgentPool] = weakref.WeakV
 """The pools of this process, by job."""
 """The pools of this process, by job."""
 """The pools of this process, by job."""
+"""The pools of this process, by job."""
 
 
 def close_pools(job_id: str) -> None:

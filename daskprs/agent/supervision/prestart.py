@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from daskprs.agent.supervision.zygote import Zygote
 from daskprs.errors import AgentError
-from daskprs.interrupts import held_back
+from daskprs.system.interrupts import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

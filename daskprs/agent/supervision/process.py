@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.agent import linux
 from daskprs.agent.child.bootstrap import DUMP_SIGNAL
+from daskprs.system import linux
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,11 @@ import threading
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.scarcity import explain
 from daskprs.agent.supervision.channel import Channel
 from daskprs.agent.supervision.process import AgentProcess
 from daskprs.agent.supervision.zygote_main import PACKET_BYTES, boot_command
 from daskprs.errors import AgentError
+from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -30,9 +30,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.agent import linux
 from daskprs.agent.child import bootstrap as child
-from daskprs.agent.scarcity import explain
+from daskprs.system import linux
+from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import ProcessSpec

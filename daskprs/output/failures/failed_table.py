@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from daskprs.folders.job_lock import begun_epochs
 from daskprs.output.failures.attempt_record import Attempt, Item
 from daskprs.output.journal.journal import lines, whole_line
-from daskprs.regular_files import open_regular
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping

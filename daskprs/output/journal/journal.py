@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from daskprs.errors import JournalError
 from daskprs.output.spool.regions import write_at
-from daskprs.regular_files import open_regular
+from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,7 @@ from daskprs.output.journal.commits import each
 from daskprs.output.journal.fingerprint import check_unchanged
 from daskprs.output.journal.history import History
 from daskprs.output.spool.regions import Region, checksum_of, holds
-from daskprs.regular_files import open_regular
+from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from daskprs.errors import OutputError
-from daskprs.output.room import no_room
+from daskprs.system.disk_space import no_room
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

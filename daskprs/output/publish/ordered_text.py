@@ -17,8 +17,8 @@ import numpy as np
 
 from daskprs.errors import JournalError
 from daskprs.output.journal.commits import in_input_order
-from daskprs.output.room import check_room
 from daskprs.output.spool.regions import COPY_BYTES, OpenFiles, write_at
+from daskprs.system.disk_space import check_room
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

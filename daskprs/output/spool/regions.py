@@ -8,7 +8,7 @@ from collections import OrderedDict
 from itertools import accumulate
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from daskprs.regular_files import open_regular
+from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

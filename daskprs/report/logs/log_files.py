@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import JobEnded, Stood
-from daskprs.regular_files import append_regular, opened
+from daskprs.system.regular_files import append_regular, opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,13 +10,14 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from daskprs.agent.linux import descendants
-from daskprs.azure import bound_process, command_process
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.parallel_step import written
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.folders.job_folder import JobFolder
+from daskprs.system import bound_process
+from daskprs.system import supervised_process as command_process
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.linux import descendants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,6 +1,6 @@
 """Becomes another program, which is killed when the process that started it ends.
 
-Run as ``python -m daskprs.azure.bound_process PARENT PROGRAM ARGUMENT...``.
+Run as ``python -m daskprs.system.bound_process PARENT PROGRAM ARGUMENT...``.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import sys
 
-from daskprs.agent.linux import die_with_parent
+from daskprs.system.linux import die_with_parent
 
 
 def arguments(program: list[str]) -> list[str]:
     """Return what starts a program so from this process."""
-    return [sys.executable, "-m", "daskprs.azure.bound_process", str(os.getpid()), *program]
+    return [sys.executable, "-m", "daskprs.system.bound_process", str(os.getpid()), *program]
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Runs a command, and lets nothing that it has started outlive it, or who asked for it.
 
-Run as ``python -m daskprs.azure.command_process PROGRAM ARGUMENT...``; its stdin is a pipe to which
-nobody writes, so that its end tells that who asked is gone.
+Run as ``python -m daskprs.system.supervised_process PROGRAM ARGUMENT...``. Its stdin is a pipe that
+carries no bytes: its end-of-file means that the process that asked is gone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from contextlib import suppress
 
-from daskprs.agent.linux import adopt_orphans, descendants
+from daskprs.system.linux import adopt_orphans, descendants
 
 FROM_SIGNAL = 128
 """A shell's exit code for a process that a signal ended is this more than the signal."""
@@ -21,7 +21,7 @@ FROM_SIGNAL = 128
 
 def arguments(program: list[str]) -> list[str]:
     """Return what starts a program so."""
-    return [sys.executable, "-m", "daskprs.azure.command_process", *program]
+    return [sys.executable, "-m", "daskprs.system.supervised_process", *program]
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from collections import deque
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
 
+from daskprs.agent.supervision.pool import close_pools
 from daskprs.cluster.lease import failure_of_lease, fetched
 from daskprs.cluster.remote.results import Brought
 from daskprs.cluster.slot_manager import Crew

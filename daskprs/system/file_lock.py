@@ -108,6 +108,7 @@ def _holder() -> dict[str, object]:
 
 
 def described(written: bytes) -> str:
+    """Return the holder that a lock file describes, in words."""
     try:
         holder = json.loads(written)
         return f"process {holder['pid']} on {holder['host']}"

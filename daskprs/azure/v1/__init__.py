@@ -57,15 +57,15 @@ VERSION = __version__
 
 # Imported when they are asked for: scripts in agents ask for one or two of them.
 _NAMES = {
-    "column_types": ("DataType", "PromoteHeadersBehavior"),
-    "compute": ("AmlCompute", "ComputeTarget", "ComputeTargetException"),
-    "config": ("ParallelRunConfig",),
-    "consumption": ("DatasetConsumptionConfig",),
-    "data_reference": ("DataReference",),
-    "dataset": ("FileDataset", "TabularDataset"),
-    "dataset_factory": ("Dataset", "FileDatasetFactory", "TabularDatasetFactory"),
-    "datastore": ("DataPath", "Datastore"),
-    "environment": (
+    "data.column_types": ("DataType", "PromoteHeadersBehavior"),
+    "config.compute": ("AmlCompute", "ComputeTarget", "ComputeTargetException"),
+    "config.config": ("ParallelRunConfig",),
+    "data.consumption": ("DatasetConsumptionConfig",),
+    "data.data_reference": ("DataReference",),
+    "data.dataset": ("FileDataset", "TabularDataset"),
+    "data.dataset_factory": ("Dataset", "FileDatasetFactory", "TabularDatasetFactory"),
+    "data.datastore": ("DataPath", "Datastore"),
+    "config.environment": (
         "CondaDependencies",
         "DEFAULT_CPU_IMAGE",
         "DEFAULT_GPU_IMAGE",
@@ -73,13 +73,13 @@ _NAMES = {
         "Environment",
         "RunConfiguration",
     ),
-    "experiment": ("Experiment",),
+    "runs.experiment": ("Experiment",),
     "model": ("Model",),
-    "outputs": ("OutputFileDatasetConfig", "PipelineData"),
-    "parallel_step": ("ParallelRunStep",),
-    "parameter": ("PipelineParameter",),
-    "pipeline": ("Pipeline",),
-    "published": (
+    "data.outputs": ("OutputFileDatasetConfig", "PipelineData"),
+    "runs.parallel_step": ("ParallelRunStep",),
+    "config.parameter": ("PipelineParameter",),
+    "runs.pipeline": ("Pipeline",),
+    "runs.published": (
         "InteractiveLoginAuthentication",
         "MsiAuthentication",
         "PipelineEndpoint",
@@ -88,10 +88,10 @@ _NAMES = {
         "ScheduleRecurrence",
         "ServicePrincipalAuthentication",
     ),
-    "runs": ("PipelineRun", "RunDetails", "StepRun"),
-    "script_run": ("Run", "_OfflineRun"),
-    "script_step": ("PythonScriptStep", "ScriptRunConfig"),
-    "step": ("StepSequence",),
+    "runs.runs": ("PipelineRun", "RunDetails", "StepRun"),
+    "runs.script_run": ("Run", "_OfflineRun"),
+    "runs.script_step": ("PythonScriptStep", "ScriptRunConfig"),
+    "runs.step": ("StepSequence",),
     "workspace": ("Workspace",),
 }
 _HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names}

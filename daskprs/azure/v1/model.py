@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
 
 
 class Framework(StrEnum):
@@ -64,7 +64,7 @@ class Model:
 
     def __init__(
         self,
-        workspace: Workspace,
+        workspace: WorkspaceLike,
         name: str | None = None,
         id: str | None = None,  # noqa: A002 - the original's signature
         tags: Iterable[Any] | None = None,
@@ -100,7 +100,7 @@ class Model:
     @classmethod
     def register(
         cls,
-        workspace: Workspace,
+        workspace: WorkspaceLike,
         model_path: str | PathLike[str],
         model_name: str,
         tags: Mapping[str, str] | None = None,
@@ -133,7 +133,7 @@ class Model:
     @classmethod
     def list(
         cls,
-        workspace: Workspace,
+        workspace: WorkspaceLike,
         name: str | None = None,
         tags: Iterable[Any] | None = None,
         properties: Iterable[Any] | None = None,
@@ -203,12 +203,12 @@ class Model:
         self.workspace.registry.remove_model(self.name, self.version)
 
     @classmethod
-    def _of(cls, workspace: Workspace, one: RegisteredModel) -> Model:
+    def _of(cls, workspace: WorkspaceLike, one: RegisteredModel) -> Model:
         model = cls.__new__(cls)
         model._be(workspace, one)  # noqa: SLF001 - its own class
         return model
 
-    def _be(self, workspace: Workspace, one: RegisteredModel) -> None:
+    def _be(self, workspace: WorkspaceLike, one: RegisteredModel) -> None:
         self.workspace = workspace
         self.name, self.version, self.path = one.name, one.version, one.path
         self.tags, self.properties = one.told["tags"], one.told["properties"]
@@ -216,7 +216,7 @@ class Model:
 
 
 def _registered(
-    workspace: Workspace,
+    workspace: WorkspaceLike,
     name: str | None,
     tags: Iterable[Any] | None,
     properties: Iterable[Any] | None,

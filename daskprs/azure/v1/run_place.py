@@ -14,7 +14,7 @@ from daskprs.system.atomic_file import whole_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
 
 VARIABLE = "DASKPRS_RUN"
 
@@ -30,7 +30,7 @@ class RunPlace(NamedTuple):
     """Of the workspace: folders by name."""
 
     @classmethod
-    def of(cls, folder: Path, workspace: Workspace | None) -> Self:
+    def of(cls, folder: Path, workspace: WorkspaceLike | None) -> Self:
         """Return that of a step that is to run in a folder."""
         if workspace is None:
             return cls(folder, None, {})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
 
 
 class ComputeTargetException(UsageError):  # noqa: N818 - the original's name
@@ -30,7 +30,7 @@ class AmlCompute:
 
     """
 
-    def __init__(self, workspace: Workspace | None = None, name: str = "local") -> None:
+    def __init__(self, workspace: WorkspaceLike | None = None, name: str = "local") -> None:
         self.workspace = workspace
         self.name = name
         if workspace is not None:
@@ -60,13 +60,13 @@ class AmlCompute:
 class ComputeTarget(AmlCompute):
     """What notebooks create a cluster with."""
 
-    def __new__(cls, workspace: Workspace | None = None, name: str = "local") -> Any:
+    def __new__(cls, workspace: WorkspaceLike | None = None, name: str = "local") -> Any:
         """Return an `AmlCompute`, as the original does."""
         return AmlCompute(workspace, name)
 
     @staticmethod
     def create(
-        workspace: Workspace | None, name: str, provisioning_configuration: Any = None
+        workspace: WorkspaceLike | None, name: str, provisioning_configuration: Any = None
     ) -> AmlCompute:
         """Return a compute target by name."""
         del provisioning_configuration

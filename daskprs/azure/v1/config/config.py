@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.v1.config.compute import AmlCompute
     from daskprs.azure.v1.config.environment import Environment
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
     from daskprs.options.run_options import NoOtherOptions
 
 NAMES = tuple(ConfigForm.model_fields)
@@ -127,7 +127,9 @@ class ParallelRunConfig:
         self.checked({}, **unknown)
 
     @classmethod
-    def load_yaml(cls, workspace: Workspace | None, path: str | PathLike[str]) -> ParallelRunConfig:
+    def load_yaml(
+        cls, workspace: WorkspaceLike | None, path: str | PathLike[str]
+    ) -> ParallelRunConfig:
         """Return what a file holds below ``parallel_run_config``.
 
         Its paths mean what they would mean in Python: they are relative to the working directory.

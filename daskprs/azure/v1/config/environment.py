@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from os import PathLike
 
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
 
 DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
 DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubuntu20.04"
@@ -91,13 +91,13 @@ class Environment:
         return f"Environment({self.name!r})"
 
     @classmethod
-    def get(cls, workspace: Workspace, name: str, version: str | None = None) -> Environment:
+    def get(cls, workspace: WorkspaceLike, name: str, version: str | None = None) -> Environment:
         """Return an environment of that name: a curated one is what is installed here."""
         del workspace
         return cls(name, version=version)
 
     @staticmethod
-    def list(workspace: Workspace) -> dict[str, Environment]:
+    def list(workspace: WorkspaceLike) -> dict[str, Environment]:
         """Return those that were registered: none, and each may be had by `get`."""
         del workspace
         return {}
@@ -110,7 +110,7 @@ class Environment:
     from_pip_requirements = from_existing_conda_environment = from_conda_specification
     from_docker_image = from_dockerfile = from_conda_specification
 
-    def register(self, workspace: Workspace) -> Environment:
+    def register(self, workspace: WorkspaceLike) -> Environment:
         """Return it: there is nowhere to register it, and nothing asks for it by name."""
         del workspace
         return self

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
     from daskprs.inputs.source.source import Source, TableSource
 
 
@@ -81,7 +81,7 @@ class AbstractDataset:
         return f"{type(self).__name__}({self.data!r}, {self.reading!r})"
 
     def register(
-        self, workspace: Workspace, name: str, description: str | None = None, **_: Any
+        self, workspace: WorkspaceLike, name: str, description: str | None = None, **_: Any
     ) -> Self:
         """Give it a name in a workspace; one of a frame in memory has it while that lives."""
         del description

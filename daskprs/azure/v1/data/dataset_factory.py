@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
 
 Kind = TypeVar("Kind", FileDataset, TabularDataset)
 
@@ -193,7 +193,7 @@ class Dataset:
     Tabular = TabularDatasetFactory
 
     @staticmethod
-    def get_by_name(workspace: Workspace, name: str, version: Any = None) -> AbstractDataset:
+    def get_by_name(workspace: WorkspaceLike, name: str, version: Any = None) -> AbstractDataset:
         """Return a dataset that was registered in a workspace.
 
         Raises
@@ -203,7 +203,7 @@ class Dataset:
 
         """
         del version
-        known = workspace.datasets
+        known: Mapping[str, AbstractDataset] = workspace.datasets
         if name not in known:
             msg = (
                 f"there is no dataset {name!r} in this workspace ({nearest_of(name, [*known])}). "

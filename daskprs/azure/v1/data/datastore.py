@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from os import PathLike
 
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
 
 
 class DataPath(NamedTuple):
@@ -54,11 +54,11 @@ class Datastore:
 
     name: str
     root: Path
-    workspace: Workspace | None
+    workspace: WorkspaceLike | None
     account_name = "local"
     account_key = None
 
-    def __init__(self, workspace: Workspace, name: str | None = None) -> None:
+    def __init__(self, workspace: WorkspaceLike, name: str | None = None) -> None:
         known = workspace.get_default_datastore() if name is None else workspace.datastore(name)
         self.name, self.root, self.workspace = known.name, known.root, workspace
 
@@ -73,18 +73,18 @@ class Datastore:
         return one
 
     @classmethod
-    def get(cls, workspace: Workspace, datastore_name: str) -> Datastore:
+    def get(cls, workspace: WorkspaceLike, datastore_name: str) -> Datastore:
         """Return the datastore of a workspace that has this name."""
         return cls(workspace, datastore_name)
 
     @classmethod
-    def get_default(cls, workspace: Workspace) -> Datastore:
+    def get_default(cls, workspace: WorkspaceLike) -> Datastore:
         """Return the default datastore of a workspace."""
         return cls(workspace)
 
     @classmethod
     def register_azure_blob_container(
-        cls, workspace: Workspace, datastore_name: str, container_name: str = "", **_: Any
+        cls, workspace: WorkspaceLike, datastore_name: str, container_name: str = "", **_: Any
     ) -> Datastore:
         """Return the datastore of this name: a container is not reached from here.
 

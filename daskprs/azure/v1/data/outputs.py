@@ -16,7 +16,7 @@ from daskprs.inputs.files.partition_format import PartitionFormat
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
 
 
 class OutputDataset:
@@ -179,7 +179,7 @@ class Output:
             return None
         return Path(self.datastore.place(self.path_on_datastore(run_id)))
 
-    def register_in(self, workspace: Workspace | None) -> None:
+    def register_in(self, workspace: WorkspaceLike | None) -> None:
         """Make it a dataset of a workspace, if it is to be one."""
         if self.registered_as is not None and workspace is not None:
             self.as_dataset().located().register(workspace, self.registered_as)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.config.config import ParallelRunConfig
     from daskprs.azure.v1.config.parameter import PipelineParameter
     from daskprs.azure.v1.data.outputs import Output
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
     from daskprs.job.result import ParallelRunResult
 
 
@@ -121,7 +121,7 @@ class ParallelRunStep(Step):
         self,
         *,
         pipeline_parameters: Mapping[str, Any] | None = None,
-        workspace: Workspace | None = None,
+        workspace: WorkspaceLike | None = None,
         client: Client | str | None = None,
         job_dir: str | PathLike[str] | None = None,
         overwrite: bool = False,
@@ -172,7 +172,7 @@ class ParallelRunStep(Step):
         folder: Path,
         *,
         parameters: Mapping[str, Any],
-        workspace: Workspace | None,
+        workspace: WorkspaceLike | None,
         client: Client | str | None = None,
         parent: PipelineFolder | None = None,
         results: Results | None = None,
@@ -209,7 +209,7 @@ class ParallelRunStep(Step):
         self,
         folder: Path,
         parameters: Mapping[str, Any],
-        workspace: Workspace | None,
+        workspace: WorkspaceLike | None,
         client: Client | str | None,
         run_id: str,
     ) -> Task:
@@ -285,7 +285,7 @@ class ParallelRunStep(Step):
             and one.path_on_compute.startswith("/")
         }
 
-    def _workspace(self) -> Workspace | None:
+    def _workspace(self) -> WorkspaceLike | None:
         """Return the workspace that its parts know."""
         compute = getattr(self.parallel_run_config.compute_target, "workspace", None)
         datastore = None if self.output is None else self.output.datastore

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from daskprs.azure.v1.config.parameter import PipelineParameter
-    from daskprs.azure.v1.workspace import Workspace
+    from daskprs.azure.v1.workspace_like import WorkspaceLike
 
 SHOWN_LINES = 20
 """Of what a script that failed has written."""
@@ -140,7 +140,7 @@ class PythonScriptStep(Step):
         folder: Path,
         *,
         parameters: Mapping[str, Any],
-        workspace: Workspace | None,
+        workspace: WorkspaceLike | None,
         parent: PipelineFolder | None = None,
         **_: Any,
     ) -> None:

@@ -28,13 +28,111 @@ All are plain classes with positional arguments, so that they survive a pickle r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
-    from daskprs.azure.pipelines.run.result import PipelineResult
-    from daskprs.job.result import ParallelRunResult
+    import pandas as pd
+
+
+class Tally(Protocol):
+    """Mini-batches or items: how many, and what became of them."""
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+
+    @property
+    def succeeded(self) -> int:
+        """Those that succeeded."""
+
+    @property
+    def failed(self) -> int:
+        """Those that failed."""
+
+
+class JobOutcome(Protocol):
+    """The `daskprs.ParallelRunResult` that an error carries.
+
+    Errors lie below the modules that make results, so that every module may raise one.
+    """
+
+    @property
+    def status(self) -> str:
+        """``"Failed"`` or ``"Canceled"``."""
+
+    @property
+    def mini_batches(self) -> Tally:
+        """How many mini-batches there are, and what became of them."""
+
+    @property
+    def items(self) -> Tally:
+        """The same in rows or files."""
+
+    @property
+    def output_file(self) -> Path | str | None:
+        """The published output file; None where nothing was published."""
+
+    @property
+    def output_dir(self) -> Path | str:
+        """The folder of the output file."""
+
+    @property
+    def logs_dir(self) -> Path:
+        """The log folder."""
+
+    @property
+    def job_dir(self) -> Path:
+        """The job folder."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from the call to the result."""
+
+    @property
+    def unit(self) -> str:
+        """``"row"`` or ``"file"``."""
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Processes, GPUs and nodes that got no work for a time."""
+
+    @property
+    def failed_file(self) -> Path | None:
+        """The table of what failed in the end."""
+
+    @property
+    def failed(self) -> pd.DataFrame:
+        """The mini-batches that failed in the end."""
+
+    def to_pandas(self, *, ignore_index: bool = False) -> pd.DataFrame:
+        """Return the rows that are committed, with their types."""
+
+
+class PipelineOutcome(Protocol):
+    """The `daskprs.azure.PipelineResult` that an error carries."""
+
+    @property
+    def status(self) -> str:
+        """``"Failed"`` or ``"Canceled"``."""
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+
+    @property
+    def steps(self) -> Mapping[str, Any]:
+        """A `daskprs.azure.StepResult` for each step, by name."""
+
+    @property
+    def outputs(self) -> Mapping[str, Path]:
+        """The outputs of the pipeline."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds from the call to the result."""
 
 
 class Option(NamedTuple):
@@ -159,7 +257,7 @@ class ParallelRunFailed(DaskprsError):  # noqa: N818 - the public name reads as 
 
     """
 
-    def __init__(self, message: str, result: ParallelRunResult) -> None:
+    def __init__(self, message: str, result: JobOutcome) -> None:
         super().__init__(message, result)
         self.result = result
 
@@ -180,7 +278,7 @@ class PipelineFailed(DaskprsError):  # noqa: N818 - it says what happened
 
     """
 
-    def __init__(self, message: str, result: PipelineResult) -> None:
+    def __init__(self, message: str, result: PipelineOutcome) -> None:
         super().__init__(message, result)
         self.result = result
 
@@ -208,7 +306,7 @@ class ParallelRunCanceled(KeyboardInterrupt):
 
     """
 
-    def __init__(self, message: str, result: ParallelRunResult | None = None) -> None:
+    def __init__(self, message: str, result: JobOutcome | None = None) -> None:
         super().__init__(message, result)
         self.result = result
 

@@ -20,7 +20,6 @@ sys.path.insert(0, str(KEPT))
 
 import make  # noqa: E402
 
-
 FIRST_OF_THE_LAST = {"frame": "36", "files": "35"}
 """The first number of the mini-batch that had failed."""
 

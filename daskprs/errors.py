@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Tally(Protocol):
+class CountsLike(Protocol):
     """Mini-batches or items: how many, and what became of them."""
 
     @property
@@ -64,11 +64,11 @@ class JobOutcome(Protocol):
         """``"Failed"`` or ``"Canceled"``."""
 
     @property
-    def mini_batches(self) -> Tally:
+    def mini_batches(self) -> CountsLike:
         """How many mini-batches there are, and what became of them."""
 
     @property
-    def items(self) -> Tally:
+    def items(self) -> CountsLike:
         """The same in rows or files."""
 
     @property

@@ -9,7 +9,7 @@ import yaml
 from put_together import together
 
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,4 +36,4 @@ def rows_of(folder: Path, **reading: Any) -> pd.DataFrame:
     """Return all rows that its mini-batches have together."""
     scratch = folder.with_name(f"{folder.name}-scratch")
     scratch.mkdir(exist_ok=True)
-    return together(open_source(folder, Reading(**reading)), scratch)
+    return together(open_source(folder, ReadOptions(**reading)), scratch)

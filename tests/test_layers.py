@@ -248,6 +248,16 @@ def test_modules_are_named_by_a_noun() -> None:
     assert [path for path in MODULES if path.stem in NO_NOUNS] == []
 
 
+def test_a_class_name_means_one_thing() -> None:
+    """Names that Azure has given are public in `azure.v1`, and what is behind them may have them."""
+    homes: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not _name(path).startswith("daskprs.azure.v1."):
+                homes.setdefault(node.name, []).append(_name(path))
+    assert {name: modules for name, modules in homes.items() if len(modules) > 1} == {}
+
+
 def test_the_library_does_not_print() -> None:
     """It tells, and listeners show."""
     printing = [

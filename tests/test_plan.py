@@ -87,9 +87,9 @@ SHUFFLE = """
 import resource, sys
 from pathlib import Path
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 
-source = open_source(sys.argv[1], Reading(partition_keys=("key",)))
+source = open_source(sys.argv[1], ReadOptions(partition_keys=("key",)))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 source.prepare(Path(sys.argv[2]))
 rows = sum(one.items for one in source.mini_batches())

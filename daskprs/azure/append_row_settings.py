@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import YamlError
-from daskprs.yaml_files.mistakes import Mistake, Place, nearest_of, refuse
+from daskprs.yaml_files.mistakes import Mistake, SourceLocation, nearest_of, refuse
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def frame_settings(folder: Path) -> dict[str, Any]:
         msg = f"{path}: it cannot be read as JSON: {error}"
         raise YamlError(msg) from error
     mistakes: list[Mistake] = []
-    place = Place(str(path), 1, 1)
+    place = SourceLocation(str(path), 1, 1)
     for key in WAY:
         if not isinstance(found, dict):
             break
@@ -55,7 +55,7 @@ def frame_settings(folder: Path) -> dict[str, Any]:
     return options
 
 
-def _options(given: dict[str, Any], place: Place, mistakes: list[Mistake]) -> Any:
+def _options(given: dict[str, Any], place: SourceLocation, mistakes: list[Mistake]) -> Any:
     for name, value in given.items():
         key = ".".join((*WAY, name))
         if name == "header" and not isinstance(value, bool):

@@ -62,7 +62,7 @@ class Kept(NamedTuple):
                 shutil.copy2(there, place)
 
 
-class Results:
+class ReusableResults:
     """The results of earlier runs, a file for each.
 
     Parameters
@@ -104,7 +104,7 @@ class Results:
         return self._folder / f"{key}.json"
 
 
-class Outcome(NamedTuple):
+class StepOutcome(NamedTuple):
     """What became of a step."""
 
     result: ParallelRunResult
@@ -113,13 +113,13 @@ class Outcome(NamedTuple):
 
 def run_or_reuse(
     task: Task,
-    results: Results | None,
+    results: ReusableResults | None,
     *,
     moved: Mapping[str, str],
     progress: bool | None = None,
     surface: Surface | None = None,
     **changes: Any,
-) -> Outcome:
+) -> StepOutcome:
     """Run a task, unless an earlier run has done the same.
 
     Parameters
@@ -142,11 +142,11 @@ def run_or_reuse(
         key = key_of(call, moved)
         found = None if key is None else results.find(key)
         if found is not None:
-            return Outcome(ParallelRunResult.of(found.told), is_reused=True)
+            return StepOutcome(ParallelRunResult.of(found.told), is_reused=True)
     result = task.run(progress=progress, surface=surface, **changes)
     if results is not None and key is not None:
         results.keep(key, result.record(), {OUTPUT: Path(result.output_dir)})
-    return Outcome(result, is_reused=False)
+    return StepOutcome(result, is_reused=False)
 
 
 def key_of(

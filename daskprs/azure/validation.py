@@ -14,8 +14,8 @@ from daskprs.azure.deployments.pipeline_deployment import (
     pipeline_deployment_of,
 )
 from daskprs.azure.missing_modules import missing_modules
-from daskprs.azure.pipelines.caller_inputs import Given
-from daskprs.azure.pipelines.component import Source, declared
+from daskprs.azure.pipelines.caller_inputs import CallerInputs
+from daskprs.azure.pipelines.component import YamlSource, declared
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.forms.pipeline import JobForm
 from daskprs.azure.pipelines.ports import PipelinePorts
@@ -28,7 +28,7 @@ from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.yaml_files.document import Document, dotted
 from daskprs.yaml_files.form import filled, ineffective
-from daskprs.yaml_files.mistakes import Mistake, Place, refuse
+from daskprs.yaml_files.mistakes import Mistake, SourceLocation, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -54,7 +54,7 @@ def check_component(
         Where the pipeline would run.
 
     """
-    source = Source.of(document)
+    source = YamlSource.of(document)
     step, mistakes = declared(Path(document.name).stem, document.content, source, assets)
     if step is None:
         return mistakes, []
@@ -62,7 +62,7 @@ def check_component(
     values = Values(assets, folder)
     ports = PipelinePorts(JobForm(), source, values, folder, {}, {})
     wiring = Wiring(ports, values, {step.name: step}, folder, {}, assets)
-    maker = StepMaker(wiring, Given(assets))
+    maker = StepMaker(wiring, CallerInputs(assets))
     maker.made(step)
     keys = [key.name for key in step.without_effect if key.name != "$schema"]
     return [*mistakes, *values.mistakes, *maker.mistakes], keys
@@ -89,7 +89,7 @@ class Check(NamedTuple):
     warnings: list[str]
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     """A kind of file."""
 
     name: str
@@ -130,15 +130,17 @@ def validate(
     except UsageError as error:
         return Verdict(name, str(error).splitlines(), warnings)
     except OSError as error:  # a path in it that no file system takes
-        return Verdict(name, [str(Mistake(Place(str(place), 1, 1), "", str(error)))], warnings)
+        return Verdict(
+            name, [str(Mistake(SourceLocation(str(place), 1, 1), "", str(error)))], warnings
+        )
     return Verdict(name, [], warnings)
 
 
-def _kind_of(check: Check) -> Kind:
+def _kind_of(check: Check) -> FileKind:
     for kind in KINDS:
         if kind.fits(check):
             return kind
-    place = Place(check.document.name, 1, 1)
+    place = SourceLocation(check.document.name, 1, 1)
     keys = ", ".join(map(repr, check.document.content))
     told = (
         f"nobody can tell what this file describes: its keys are {keys}. A pipeline has jobs, a "
@@ -164,9 +166,9 @@ def _has(*keys: str, **values: str) -> Callable[[Check], bool]:
 
 def _check_mltable(check: Check) -> None:
     from daskprs.inputs.mltable.opening import open_mltable
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
 
-    open_mltable(str(check.path.absolute()), Reading())
+    open_mltable(str(check.path.absolute()), ReadOptions())
     form, _ = filled(MLTableForm, check.document.content, check.document)
     _say(check, [key.name for key in ineffective(form)] if form is not None else ())
 
@@ -205,7 +207,7 @@ def _check_pipeline_at(
     path: Path, check: Check, overrides: tuple[str, ...] = (), *, with_inputs: bool
 ) -> None:
     """Check a pipeline; a component's and a deployment's inputs are given when it runs."""
-    given = Given(check.assets, overrides, inputs=check.inputs, with_inputs=with_inputs)
+    given = CallerInputs(check.assets, overrides, inputs=check.inputs, with_inputs=with_inputs)
     check.warnings.extend(read_pipeline(path, _nowhere(path), given).notices)
 
 
@@ -247,23 +249,23 @@ def _is_mltable(check: Check) -> bool:
 
 
 KINDS = (
-    Kind("MLTable", _is_mltable, _check_mltable),
-    Kind("config of SDK v1", _has("parallel_run_config"), _check_config),
-    Kind("pipeline", _has("jobs"), _check_pipeline),
-    Kind("pipeline", lambda check: is_job(check.document.content), _check_pipeline),
-    Kind(
+    FileKind("MLTable", _is_mltable, _check_mltable),
+    FileKind("config of SDK v1", _has("parallel_run_config"), _check_config),
+    FileKind("pipeline", _has("jobs"), _check_pipeline),
+    FileKind("pipeline", lambda check: is_job(check.document.content), _check_pipeline),
+    FileKind(
         "batch deployment of a pipeline",
         lambda check: is_of_pipeline(check.document.content),
         _check_pipeline_deployment,
     ),
-    Kind("component", _has("task", "command", type="parallel"), _check_component),
-    Kind(
+    FileKind("component", _has("task", "command", type="parallel"), _check_component),
+    FileKind(
         "batch deployment of a model",
         _has("model", "code_configuration", "settings", "mini_batch_size", type="model"),
         _check_deployment,
     ),
-    Kind("MLTable", _has("paths"), _check_mltable),
-    Kind("batch endpoint", _has("auth_mode", "endpoint_name", "defaults"), _check_endpoint),
+    FileKind("MLTable", _has("paths"), _check_mltable),
+    FileKind("batch endpoint", _has("auth_mode", "endpoint_name", "defaults"), _check_endpoint),
 )
 """In the order in which they are tried."""
 

@@ -52,7 +52,7 @@ CONNECT_PART = 0.9
 """The part of the timeout after which Dask says why it cannot connect."""
 
 
-class Settings:
+class DaskSettings:
     """Settings of Dask, which are of the process, as long as any job of it needs them.
 
     Jobs in several threads end in any order: did each put back what it found, the last would put
@@ -81,7 +81,7 @@ class Settings:
                     self._set.close()
 
 
-_QUIET = Settings(QUIET)
+_QUIET = DaskSettings(QUIET)
 
 
 def check_scheduler(address: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 from daskprs.agent.supervision.pool import close_pools
 from daskprs.cluster.lease import failure_of_lease, fetched
 from daskprs.cluster.remote.results import Brought
-from daskprs.cluster.slot_manager import Crew
+from daskprs.cluster.slot_manager import SlotManager
 from daskprs.core.actions import (
     Abort,
     Commit,
@@ -28,10 +28,10 @@ from daskprs.core.events import (
     NOWHERE,
     AgentChanged,
     AttemptFailed,
+    MessageLogged,
     MiniBatchesDone,
     Place,
-    Remarked,
-    Stood,
+    ProgressReported,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.slot_allocator import Nodes
+    from daskprs.cluster.slot_allocator import SlotAllocator
     from daskprs.cluster.worker_events import AgentsStopped
     from daskprs.core.actions import Action, LedgerEvent
     from daskprs.core.ledger import Ledger
@@ -108,7 +108,7 @@ class Dispatcher:
         ledger: Ledger,
         store: ResultStore,
         listeners: Listeners,
-        nodes: Nodes,
+        nodes: SlotAllocator,
         job: JobSpec,
         limits: Limits,
     ) -> None:
@@ -119,7 +119,7 @@ class Dispatcher:
         self._job_id = job.job_id
         self._shutdown_timeout_s = limits.shutdown_timeout_s
         self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
-        self._crew = Crew(
+        self._crew = SlotManager(
             client, job, limits, nodes, listeners, tell=self._tell_ledger, wake=self._inbox.put
         )
         self._ending: Ending | None = None
@@ -166,7 +166,7 @@ class Dispatcher:
     def _tell_standing(self) -> None:
         now = time.monotonic()
         self._listeners.tell(
-            Stood(
+            ProgressReported(
                 self._ledger.standing(),
                 self._crew.states(),
                 now - self._started_s,
@@ -207,7 +207,7 @@ class Dispatcher:
         told = f"a lease could not be worked on: {failure}"
         first = (worker, failure.kind) not in self._lease_failures
         self._lease_failures.add((worker, failure.kind))
-        self._listeners.tell(Remarked("warning" if first else "debug", told))
+        self._listeners.tell(MessageLogged("warning" if first else "debug", told))
 
     # ---- actions ----
 
@@ -241,7 +241,7 @@ class Dispatcher:
                     self._settled_s = time.monotonic()
                 self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))
             case Remark(message):
-                self._listeners.tell(Remarked("warning", message))
+                self._listeners.tell(MessageLogged("warning", message))
             case Abort(reason, failure):
                 self._ending = Ending(JobStatus.FAILED, reason, failure, self._ledger.errors)
             case Finish():

@@ -20,7 +20,7 @@ WISH_S = 0.5
 MOST = 1000
 
 
-class Wishes:
+class ScalingDemand:
     """Keeps as many waiting tasks on the scheduler as there would be, were all work there.
 
     On a cluster that is not known to adapt it is one, as long as there is no worker at all.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.protocol.pickle import dumps
 
 from daskprs.cluster.lease import lease_key, logs_topic, plugin_name, run_lease
-from daskprs.cluster.scaling_demand import Wishes
+from daskprs.cluster.scaling_demand import ScalingDemand
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.topics import forget
 from daskprs.cluster.worker_events import unpacked
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-    from daskprs.agent.node.site import Origin
+    from daskprs.agent.node.site import DriverInfo
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.worker_events import News
+    from daskprs.cluster.worker_events import WorkerEvent
     from daskprs.core.lease import Lease
     from daskprs.core.limits import Limits
 
@@ -60,8 +60,8 @@ class Session:
         client: Client,
         job: JobSpec,
         limits: Limits,
-        origin: Origin,
-        heard: Callable[[News], None],
+        origin: DriverInfo,
+        heard: Callable[[WorkerEvent], None],
         number: int = 0,
     ) -> None:
         self._client = client
@@ -73,7 +73,7 @@ class Session:
         self._topic = f"{self.name}-workers"
         self._topics = (self._topic, logs_topic(job.job_id))
         self._connection = client.scheduler_comm
-        self.wishes = Wishes(client, self.name)
+        self.wishes = ScalingDemand(client, self.name)
         """For workers of an adaptive cluster."""
 
     @property
@@ -133,6 +133,6 @@ class Session:
         )
 
 
-def _hear(heard: Callable[[News], None], event: tuple[float, Any]) -> None:
+def _hear(heard: Callable[[WorkerEvent], None], event: tuple[float, Any]) -> None:
     _, message = event
     heard(unpacked(message))

@@ -7,17 +7,17 @@ from itertools import count, islice
 from math import inf
 from typing import TYPE_CHECKING
 
-from daskprs.core.actions import Equipment, SlotId
-from daskprs.core.agent_allocation import Staff
+from daskprs.core.actions import SlotId, SlotResources
+from daskprs.core.agent_allocation import AgentAllocator
 from daskprs.report.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from daskprs.cluster.worker_events import WorkerTold
+    from daskprs.cluster.worker_events import Heartbeat
 
 
-class Nodes:
+class SlotAllocator:
     """Numbers the hosts of a cluster 0, 1, … in the order in which they are seen first.
 
     A worker keeps the slots that it was given as long as it lives, since a slot that is taken away
@@ -52,8 +52,8 @@ class Nodes:
         """The devices of living workers that only declare how many they have."""
 
     def slots(
-        self, workers: Mapping[str, WorkerTold], awaited: Mapping[str, str] | None = None
-    ) -> dict[SlotId, Equipment]:
+        self, workers: Mapping[str, Heartbeat], awaited: Mapping[str, str] | None = None
+    ) -> dict[SlotId, SlotResources]:
         """Return the slots of these workers, node by node, and the equipment of their agents.
 
         Parameters
@@ -72,7 +72,7 @@ class Nodes:
         self._numbered = {at: has for at, has in self._numbered.items() if at in workers}
         idle = [node for node, has in hosts.items() if self._dealt.keys().isdisjoint(has)]
         used = sorted(hosts, key=lambda node: (node in idle, node))[: self._node_count]
-        offered: dict[SlotId, Equipment] = {}
+        offered: dict[SlotId, SlotResources] = {}
         for node in sorted(used):
             here = self._with_devices([workers[address] for address in hosts[node]])
             host = here[0].host
@@ -80,7 +80,7 @@ class Nodes:
             offered |= self._of_node(node, here)
         return offered
 
-    def _with_devices(self, workers: list[WorkerTold]) -> list[WorkerTold]:
+    def _with_devices(self, workers: list[Heartbeat]) -> list[Heartbeat]:
         """Return the workers of a node, with names for the devices that they only declare.
 
         Each gets numbers of its own, which it keeps as long as it lives. Workers that declare
@@ -99,12 +99,12 @@ class Nodes:
                 taken.update(self._numbered[worker.worker])
         return [worker._replace(devices=self._names(worker)) for worker in workers]
 
-    def _names(self, worker: WorkerTold) -> tuple[str, ...]:
+    def _names(self, worker: Heartbeat) -> tuple[str, ...]:
         if worker.devices is not None:
             return worker.devices
         return self._numbered.get(worker.worker, ())
 
-    def _deal(self, workers: list[WorkerTold], awaited: Iterable[str]) -> None:
+    def _deal(self, workers: list[Heartbeat], awaited: Iterable[str]) -> None:
         """Deal out the slots that the workers of a node lack.
 
         The next slot goes to a worker with a device for it, and among these to one that has the
@@ -123,7 +123,7 @@ class Nodes:
                 dealt[next_one] += 1
             self._dealt |= {worker.worker: dealt[worker.worker] for worker in workers}
 
-    def _served(self, workers: list[WorkerTold]) -> dict[str, int]:
+    def _served(self, workers: list[Heartbeat]) -> dict[str, int]:
         """Return for how many agents each worker of a GPU node has devices."""
         if self._gpus_per_process == 0 or not any(worker.devices for worker in workers):
             return {}
@@ -132,7 +132,7 @@ class Nodes:
             for worker in workers
         }
 
-    def _of_gpus(self, workers: list[WorkerTold]) -> int | None:
+    def _of_gpus(self, workers: list[Heartbeat]) -> int | None:
         """Return how many processes a GPU node has: 1; None for a node without GPUs.
 
         Where workers were given devices of their own, as dask-cuda does it with one worker for
@@ -142,21 +142,23 @@ class Nodes:
             return None
         return len({worker.devices[0] for worker in workers if worker.devices}) or None
 
-    def _of_node(self, node: int, workers: list[WorkerTold]) -> dict[SlotId, Equipment]:
+    def _of_node(self, node: int, workers: list[Heartbeat]) -> dict[SlotId, SlotResources]:
         slots = [
             (worker, number) for worker in workers for number in range(self._dealt[worker.worker])
         ]
         cores = max(worker.cores for worker in workers)
         threads = max(1, cores // max(1, len(slots)))
         return {
-            SlotId(worker.worker, number, node): Equipment(worker.devices or (), threads)
+            SlotId(worker.worker, number, node): SlotResources(worker.devices or (), threads)
             for worker, number in slots
         }
 
 
-def without_device(offered: Mapping[SlotId, Equipment], gpus_per_process: float) -> dict[int, str]:
+def without_device(
+    offered: Mapping[SlotId, SlotResources], gpus_per_process: float
+) -> dict[int, str]:
     """Return a sentence for each GPU node with more processes than its devices serve."""
-    staff = Staff(gpus_per_process, lambda _: 0)
+    staff = AgentAllocator(gpus_per_process, lambda _: 0)
     devices: defaultdict[int, set[str]] = defaultdict(set)
     for slot, equipment in offered.items():
         devices[slot.node].update(equipment.devices)

@@ -15,17 +15,17 @@ from daskprs.cluster.session import Session
 from daskprs.cluster.slot_allocator import without_device
 from daskprs.cluster.worker_events import (
     AgentsStopped,
+    Heartbeat,
     LeaseAnswered,
     WorkerLeaving,
     WorkerLost,
     WorkerRefused,
     WorkersFound,
-    WorkerTold,
 )
-from daskprs.cluster.worker_registry import Roster
+from daskprs.cluster.worker_registry import WorkerRegistry
 from daskprs.core.actions import LeaseKept, LeaseWithdrawn, SlotAdded, SlotsLost, ThreadsCounted
-from daskprs.core.events import Remarked, SlotsChanged
-from daskprs.core.overdue import Overdue
+from daskprs.core.events import MessageLogged, SlotsChanged
+from daskprs.core.watchdog import Watchdog
 from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.slot_allocator import Nodes
-    from daskprs.cluster.worker_events import News
+    from daskprs.cluster.slot_allocator import SlotAllocator
+    from daskprs.cluster.worker_events import WorkerEvent
     from daskprs.core.actions import Event, SlotId
     from daskprs.core.events import SlotState
     from daskprs.core.lease import Lease
@@ -49,7 +49,7 @@ AWAITED_S = 10.0
 """Seconds for which slots of a host are kept for its other workers, until they have come."""
 
 
-class Crew:
+class SlotManager:
     """Finds the slots of a cluster, notices which come and go, and keeps the leases that are out.
 
     Parameters
@@ -72,7 +72,7 @@ class Crew:
         client: Client,
         job: JobSpec,
         limits: Limits,
-        nodes: Nodes,
+        nodes: SlotAllocator,
         listeners: Listeners,
         tell: Callable[[Event], None],
         wake: Callable[[tuple[int, Future] | None], None],
@@ -83,8 +83,8 @@ class Crew:
         self._listeners = listeners
         self._tell = tell
         self._wake = wake
-        self._news: SimpleQueue[News] = SimpleQueue()
-        self._roster = Roster(nodes, Overdue(deadlines_s(limits)))
+        self._news: SimpleQueue[WorkerEvent] = SimpleQueue()
+        self._roster = WorkerRegistry(nodes, Watchdog(deadlines_s(limits)))
         self._slots: dict[SlotId, None] = {}
         self._leases: dict[int, tuple[SlotId, Future]] = {}
         self._delivered: set[int] = set()
@@ -132,7 +132,7 @@ class Crew:
             self._session.close(self._roster.silent)
 
     def _say(self, level: str, told: str) -> None:
-        self._listeners.tell(Remarked(level, told))
+        self._listeners.tell(MessageLogged(level, told))
 
     # ---- leases ----
 
@@ -151,7 +151,9 @@ class Crew:
             answered = partial(self._answered, self._news, lease_id)
             self._calls.ask([slot.worker], "withdraw", slot.number, lease_id, answered=answered)
 
-    def _answered(self, queue: SimpleQueue[News], lease_id: int, _: str, answer: object) -> None:
+    def _answered(
+        self, queue: SimpleQueue[WorkerEvent], lease_id: int, _: str, answer: object
+    ) -> None:
         """Take the answer of a worker from Dask's loop; an error is none."""
         self._heard(queue, LeaseAnswered(lease_id, withdrawn=answer is True))
 
@@ -224,7 +226,7 @@ class Crew:
         self._roster.tick(now)
         overdue = self._roster.overdue(self._slots)
         for why in overdue.values():
-            self._listeners.tell(Remarked("warning", f"{why}: it is used no more."))
+            self._listeners.tell(MessageLogged("warning", f"{why}: it is used no more."))
         self._drop(overdue)
         self._count_threads()
         if changed or now - self._looked_s >= LOOK_EVERY_S:
@@ -269,9 +271,9 @@ class Crew:
         except Empty:
             return changed
 
-    def _take_note(self, news: News) -> bool:
+    def _take_note(self, news: WorkerEvent) -> bool:
         match news:
-            case WorkerTold():
+            case Heartbeat():
                 return self._roster.hear(news)
             case WorkersFound(workers):
                 self._roster.wait_for(workers)
@@ -284,7 +286,7 @@ class Crew:
             case WorkerRefused(worker, why):
                 self._refused[worker] = why
                 self._roster.wait_no_more([worker])
-                self._listeners.tell(Remarked("warning", _refusal(worker, why)))
+                self._listeners.tell(MessageLogged("warning", _refusal(worker, why)))
             case WorkerLeaving():
                 pass  # it is lost soon
             case AgentsStopped():
@@ -295,13 +297,13 @@ class Crew:
                 assert_never(news)
         return False
 
-    def _heard(self, queue: SimpleQueue[News], news: News) -> None:
+    def _heard(self, queue: SimpleQueue[WorkerEvent], news: WorkerEvent) -> None:
         """Take news from Dask's loop; those of a session that was lost are read no more."""
         if isinstance(news, AgentsStopped):
             self._stopped.put(news)
             return
         queue.put(news)
-        if not isinstance(news, WorkerTold) or not self._roster.has(news.worker):
+        if not isinstance(news, Heartbeat) or not self._roster.has(news.worker):
             self._wake(None)
 
     def _look_for_slots(self) -> None:
@@ -315,7 +317,7 @@ class Crew:
                 told = (
                     f"the worker {slot.worker} has been silent for too long: it is taken for lost"
                 )
-                self._listeners.tell(Remarked("warning", told))
+                self._listeners.tell(MessageLogged("warning", told))
         self._drop(gone)
         for slot in new:
             self._slots[slot] = None
@@ -352,7 +354,7 @@ class Crew:
         """
         if self._roster.states() or self._slots:
             told = "the connection to the scheduler was lost; the job goes on when it is back."
-            self._listeners.tell(Remarked("warning", told))
+            self._listeners.tell(MessageLogged("warning", told))
         self._drop(list(self._slots), expected=True)
         self._roster.lose_all()
         if self._session.connected:

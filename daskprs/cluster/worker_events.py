@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from daskprs.core.lease import AgentEvent
 
 
-class WorkerTold(NamedTuple):
+class Heartbeat(NamedTuple):
     """A worker tells twice a second that it lives, what it has, and what its slots are doing."""
 
     worker: str
@@ -77,8 +77,8 @@ class LeaseAnswered(NamedTuple):
     """The lease has not begun, and never will there."""
 
 
-News = (
-    WorkerTold
+WorkerEvent = (
+    Heartbeat
     | WorkersFound
     | WorkerLost
     | WorkerLeaving
@@ -88,12 +88,12 @@ News = (
 )
 
 
-def packed(news: News) -> bytes:
+def packed(news: WorkerEvent) -> bytes:
     """Return news as Dask passes them on: its messages turn named tuples into plain ones."""
     return pickle.dumps(news)
 
 
-def unpacked(message: bytes) -> News:
+def unpacked(message: bytes) -> WorkerEvent:
     """Return news that came by a message."""
-    news: News = pickle.loads(message)
+    news: WorkerEvent = pickle.loads(message)
     return news

@@ -15,16 +15,16 @@ from tornado.ioloop import PeriodicCallback
 
 from daskprs.agent.node.devices import visible_devices
 from daskprs.agent.node.environment import usable_cores
-from daskprs.agent.node.site import Site
+from daskprs.agent.node.site import WorkerSite
 from daskprs.agent.supervision.pool import AgentPool
 from daskprs.cluster.lease import drop_threads_that_never_began, logs_topic, plugin_name
 from daskprs.cluster.remote.node_service import NodeService
-from daskprs.cluster.worker_events import AgentsStopped, WorkerLeaving, WorkerTold, packed
+from daskprs.cluster.worker_events import AgentsStopped, Heartbeat, WorkerLeaving, packed
 
 if TYPE_CHECKING:
     from distributed import Worker
 
-    from daskprs.agent.node.site import Origin
+    from daskprs.agent.node.site import DriverInfo
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.lease import AgentEvent
     from daskprs.core.limits import Limits
@@ -57,7 +57,9 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
 
     idempotent = True
 
-    def __init__(self, name: str, topic: str, job: JobSpec, limits: Limits, origin: Origin) -> None:
+    def __init__(
+        self, name: str, topic: str, job: JobSpec, limits: Limits, origin: DriverInfo
+    ) -> None:
         self.name = name
         self._topic = topic
         self._job = job
@@ -67,7 +69,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
     async def setup(self, worker: Worker) -> None:
         """Make the pool, and say what there is; agents are started by the first leases."""
         self._worker = worker
-        self._site = Site(self._job, self._origin, Path(worker.local_directory).parent)
+        self._site = WorkerSite(self._job, self._origin, Path(worker.local_directory).parent)
         self.pool = AgentPool(self._site.job, self._limits)
         self._serve = NodeService(self._site, self.pool, self._stopped).serve
         worker.handlers[plugin_name(self._job.job_id)] = self._serve
@@ -139,7 +141,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             self._telling.stop()
             self.pool.close()
             return
-        told = WorkerTold(
+        told = Heartbeat(
             worker=worker.address,
             life=self._life,
             host=get_address_host(worker.address),

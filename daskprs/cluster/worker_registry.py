@@ -11,32 +11,32 @@ from daskprs.core.actions import ThreadsCounted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from daskprs.cluster.slot_allocator import Nodes
-    from daskprs.cluster.worker_events import WorkerTold
-    from daskprs.core.actions import Equipment, SlotId
+    from daskprs.cluster.slot_allocator import SlotAllocator
+    from daskprs.cluster.worker_events import Heartbeat
+    from daskprs.core.actions import SlotId, SlotResources
     from daskprs.core.events import SlotState
-    from daskprs.core.overdue import Overdue
+    from daskprs.core.watchdog import Watchdog
 
-    Ready = Callable[[Mapping[str, WorkerTold]], Mapping[str, WorkerTold]]
+    Ready = Callable[[Mapping[str, Heartbeat]], Mapping[str, Heartbeat]]
 
 
-class Roster:
+class WorkerRegistry:
     """Knows the workers that live, and is told when they go.
 
     Workers are heard of by what they tell themselves: one whose plugin is not up yet has no slots.
     """
 
-    def __init__(self, nodes: Nodes, overdue: Overdue) -> None:
+    def __init__(self, nodes: SlotAllocator, overdue: Watchdog) -> None:
         self._nodes = nodes
         self._overdue = overdue
-        self._told: dict[str, WorkerTold] = {}
+        self._told: dict[str, Heartbeat] = {}
         self._gone: set[str] = set()
         """Lives that are over; what one of them has said may arrive after the news of its end."""
         self._retired: set[SlotId] = set()
         self._awaited: set[str] = set()
         """Workers that were there before the job, and cannot be given leases yet."""
 
-    def hear(self, told: WorkerTold) -> bool:
+    def hear(self, told: Heartbeat) -> bool:
         """Take what a worker tells; say whether it is a new one, or one that was silent."""
         if told.life in self._gone:
             return False
@@ -92,7 +92,7 @@ class Roster:
         """The workers that have not been heard for too long."""
         return self._overdue.silent
 
-    def offered(self, ready: Ready) -> dict[SlotId, Equipment]:
+    def offered(self, ready: Ready) -> dict[SlotId, SlotResources]:
         """Return the slots there are now, of those workers that are ready."""
         heard = {worker: told for worker, told in self._told.items() if worker not in self.silent}
         workers = ready(heard)

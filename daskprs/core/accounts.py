@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Abort, Action, Commit, FailAttempt, Finish
 from daskprs.core.ending import INPUT_HAS_CHANGED, Errors, Kinds
-from daskprs.core.events import Counts, Standing
+from daskprs.core.events import Counts, Progress
 from daskprs.core.outcomes import Failure, Outcome, Status
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
     from daskprs.core.entry import Entry
     from daskprs.core.limits import Limits
-    from daskprs.core.stall_timer import Patience
+    from daskprs.core.stall_timer import StallTimer
 
 
 IGNORED = -1
@@ -136,9 +136,9 @@ class Tally:
         self.plan()
         self.give_up(items)
 
-    def standing(self, *, expected: int | None, running: int, waiting: int) -> Standing:
+    def standing(self, *, expected: int | None, running: int, waiting: int) -> Progress:
         """Return the counts together with what is under way."""
-        return Standing(
+        return Progress(
             mini_batches=Counts(self.planned, self.succeeded, self.given_up),
             items=Counts(self.items, self.items_succeeded, self.items_failed),
             plan_complete=self.plan_complete,
@@ -156,7 +156,7 @@ BRIEF_CHARS = 300
 class Accounts:
     """Settles mini-batches, each once, and ends the job on the very failure that is too many."""
 
-    def __init__(self, limits: Limits, patience: Patience) -> None:
+    def __init__(self, limits: Limits, patience: StallTimer) -> None:
         self.over = False
         self.actions: list[Action] = []
         """Since they were taken out last; what comes after the end is not among them."""

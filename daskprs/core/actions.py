@@ -20,7 +20,7 @@ class SlotId(NamedTuple):
     node: int
 
 
-class Equipment(NamedTuple):
+class SlotResources(NamedTuple):
     """What the agents of a slot have."""
 
     devices: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class SlotAdded(NamedTuple):
     """A slot is there to be used."""
 
     slot: SlotId
-    equipment: Equipment = Equipment()
+    equipment: SlotResources = SlotResources()
 
 
 class SlotsLost(NamedTuple):

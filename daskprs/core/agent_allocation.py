@@ -9,12 +9,12 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.core.lease import AgentExited, AgentStarted, InitFailed, Post
+from daskprs.core.lease import AgentAssignment, AgentExited, AgentStarted, InitFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from daskprs.core.actions import Equipment, SlotId
+    from daskprs.core.actions import SlotId, SlotResources
     from daskprs.core.lease import LeaseReturned
 
 DEVICES_VARIABLE = "CUDA_VISIBLE_DEVICES"
@@ -26,7 +26,7 @@ PROCESS = "process"
 
 
 class _Agent(NamedTuple):
-    post: Post
+    post: AgentAssignment
     devices: tuple[str, ...]
     """What it was given; they are free when it has ended."""
     there: bool = False
@@ -35,7 +35,7 @@ class _Agent(NamedTuple):
     """Number of leases that carried this post."""
 
 
-class Staff:
+class AgentAllocator:
     """Gives each slot without an agent a post for one.
 
     Parameters
@@ -53,10 +53,10 @@ class Staff:
         self._next: dict[int, int] = {}
         self._unused: dict[int, set[int]] = {}
         """Process numbers of each node that no lease has used, below the next one."""
-        self._equipment: dict[SlotId, Equipment] = {}
+        self._equipment: dict[SlotId, SlotResources] = {}
         self._agents: dict[SlotId, _Agent] = {}
 
-    def slot_added(self, slot: SlotId, equipment: Equipment) -> None:
+    def slot_added(self, slot: SlotId, equipment: SlotResources) -> None:
         """Note what a slot has for its agents."""
         self._equipment[slot] = equipment
 
@@ -112,7 +112,7 @@ class Staff:
             return False
         return bool(self._free(slot, ())) and not self._free(slot, left_out)
 
-    def post(self, slot: SlotId, left_out: Collection[str] = ()) -> Post | None:
+    def post(self, slot: SlotId, left_out: Collection[str] = ()) -> AgentAssignment | None:
         """Return the post of a new agent, if the slot needs one; the next process has the number.
 
         Parameters
@@ -127,7 +127,9 @@ class Staff:
         if agent is None:
             devices = self._free(slot, left_out)
             equipment = self._equipment[slot]
-            post = Post(self._claim(slot.node), _environment(devices, equipment), equipment.threads)
+            post = AgentAssignment(
+                self._claim(slot.node), _environment(devices, equipment), equipment.threads
+            )
             agent = _Agent(post, devices)
         if agent.there:
             return None
@@ -162,7 +164,7 @@ class Staff:
         return tuple(room[:count]) if len(room) >= count else ()
 
 
-def _environment(devices: tuple[str, ...], equipment: Equipment) -> dict[str, str]:
+def _environment(devices: tuple[str, ...], equipment: SlotResources) -> dict[str, str]:
     """Return what an agent is told of devices; on a node without any, nothing."""
     if not equipment.devices:
         return {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound="tuple[Any, ...]")
 
 
-class Packed(Sequence[T], Generic[T]):
+class ColumnBatch(Sequence[T], Generic[T]):
     """A sequence of named tuples of one class; it cannot be changed.
 
     Parameters
@@ -36,7 +36,7 @@ class Packed(Sequence[T], Generic[T]):
         self._packed: bytes | None = None
 
     @classmethod
-    def _of(cls, packed: bytes, count: int) -> Packed[T]:
+    def _of(cls, packed: bytes, count: int) -> ColumnBatch[T]:
         new = cls()
         if count:
             new._rows, new._packed, new._count = None, packed, count
@@ -45,7 +45,7 @@ class Packed(Sequence[T], Generic[T]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._packed is None:
             self._packed = pickle.dumps(_columns(self._all()), pickle.HIGHEST_PROTOCOL)
-        return Packed._of, (self._packed, self._count)
+        return ColumnBatch._of, (self._packed, self._count)
 
     def __len__(self) -> int:
         return self._count
@@ -54,7 +54,7 @@ class Packed(Sequence[T], Generic[T]):
         return iter(self._all())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Packed) and self._all() == other._all()
+        return isinstance(other, ColumnBatch) and self._all() == other._all()
 
     def __hash__(self) -> int:
         return hash(self._all())

@@ -100,7 +100,7 @@ class Entry(NamedTuple):
         return self._replace(lease_at_most=1)
 
 
-class Flight(NamedTuple):
+class InFlightLease(NamedTuple):
     """What the ledger knows of a lease until it comes back."""
 
     slot: SlotId

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from daskprs.core.columnar import Packed
+    from daskprs.core.columnar import ColumnBatch
     from daskprs.core.ending import Ending
     from daskprs.core.lease import AgentEvent
     from daskprs.core.mini_batch import MiniBatch
@@ -49,7 +49,7 @@ class SlotState(NamedTuple):
     """The mini-batch at hand."""
 
 
-class Standing(NamedTuple):
+class Progress(NamedTuple):
     """How far the job is."""
 
     mini_batches: Counts
@@ -102,7 +102,7 @@ class MiniBatchesDone(NamedTuple):
 
     place: Place
     mini_batches: list[MiniBatch]
-    outcomes: Packed[Outcome]
+    outcomes: ColumnBatch[Outcome]
     """One for each of them."""
 
 
@@ -118,17 +118,17 @@ class AttemptFailed(NamedTuple):
     """False where the attempt does not count as a try (its node was lost, another died)."""
 
 
-class Stood(NamedTuple):
+class ProgressReported(NamedTuple):
     """A few times a second: how far, and what each slot is doing."""
 
-    standing: Standing
+    standing: Progress
     slots: tuple[SlotState, ...]
     elapsed_s: float
     since_progress_s: float
     """Seconds since a mini-batch was settled."""
 
 
-class Remarked(NamedTuple):
+class MessageLogged(NamedTuple):
     """Something a person should know; goes to the driver's log, and warnings to the terminal."""
 
     level: str
@@ -147,7 +147,7 @@ class JobEnded(NamedTuple):
     """The job is over, and all its agents are gone."""
 
     ending: Ending
-    standing: Standing
+    standing: Progress
     elapsed_s: float
     output: str
     """The published file; empty where there is none."""
@@ -161,8 +161,8 @@ Event = (
     | AgentChanged
     | MiniBatchesDone
     | AttemptFailed
-    | Stood
-    | Remarked
+    | ProgressReported
+    | MessageLogged
     | OutputPublished
     | JobEnded
 )

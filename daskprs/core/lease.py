@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure, Outcome
 
 
-class Post(NamedTuple):
+class AgentAssignment(NamedTuple):
     """What a new agent is given when it starts."""
 
     process: str
@@ -38,7 +38,7 @@ class Lease:
 
     id: int
     job_id: str
-    work: Packed[Assigned]
+    work: ColumnBatch[Assigned]
     """New work: where the lease continues another one, to be done after what that one left."""
     prefetch: bool = True
     """False for what runs alone: after a death that may be its doing."""
@@ -50,7 +50,7 @@ class Lease:
     """The number of the slot on its worker: one slot, one agent at a time."""
     return_after_s: float = 1.0
     """How long its first result may wait for others to come back with."""
-    post: Post | None = None
+    post: AgentAssignment | None = None
     """For a new agent, which takes the place of one that is there; None: the one that is there."""
     return_when_ready: bool = False
     """Return once the new agent is up, with all of its work still running."""
@@ -113,7 +113,7 @@ class Death(NamedTuple):
 class Results(NamedTuple):
     """Outcomes that an agent sent together, with the bytes that they made, or where those are."""
 
-    outcomes: Packed[Outcome]
+    outcomes: ColumnBatch[Outcome]
     payload: bytes = b""
     """Bytes of the outcomes' extents that are in no spool: text then typed, one after the other."""
     spool: str = ""
@@ -128,7 +128,7 @@ class Results(NamedTuple):
         ends = list(accumulate(outcome.carried_bytes for outcome in self.outcomes))
         starts = [0, *ends]
         pieces = [self.payload[starts[at] : ends[at]] for at in positions]
-        outcomes = Packed(self.outcomes[at] for at in positions)
+        outcomes = ColumnBatch(self.outcomes[at] for at in positions)
         return self._replace(outcomes=outcomes, payload=b"".join(pieces))
 
 

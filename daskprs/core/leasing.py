@@ -7,24 +7,24 @@ from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.core.actions import Submit, Withdraw
-from daskprs.core.columnar import Packed
-from daskprs.core.entry import Flight
+from daskprs.core.columnar import ColumnBatch
+from daskprs.core.entry import InFlightLease
 from daskprs.core.lease import Lease
 from daskprs.core.lease_sizes import UNKNOWN
-from daskprs.core.retry_placement import CHOICES, Elsewhere
+from daskprs.core.retry_placement import CHOICES, RetryPlacement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from daskprs.core.accounts import Accounts
     from daskprs.core.actions import SlotId, ThreadsCounted
-    from daskprs.core.agent_allocation import Staff
+    from daskprs.core.agent_allocation import AgentAllocator
     from daskprs.core.backlog import Backlog
     from daskprs.core.entry import Entry
     from daskprs.core.lease import LeaseReturned
     from daskprs.core.lease_sizes import LeaseSizes
-    from daskprs.core.placement import Usable
-    from daskprs.core.startup_failures import InitRules
+    from daskprs.core.placement import Placement
+    from daskprs.core.startup_failures import StartupFailures
 
 
 REST_S = 1.0
@@ -61,13 +61,13 @@ class Leasing:
         accounts: Accounts,
         backlog: Backlog,
         sizes: LeaseSizes,
-        usable: Usable,
-        init: InitRules,
-        staff: Staff,
+        usable: Placement,
+        init: StartupFailures,
+        staff: AgentAllocator,
     ) -> None:
         self.slots: dict[SlotId, int | None] = {}
         """Each slot with the lease that it works on."""
-        self.flights: dict[int, Flight] = {}
+        self.flights: dict[int, InFlightLease] = {}
         """The leases that are out, by their ids."""
         self._job_id = job_id
         self._expected = expected
@@ -84,7 +84,7 @@ class Leasing:
         """Leases that have waited too long for a thread."""
         self._asked: set[int] = set()
         """Of these, leases that their workers were asked to give back."""
-        self._elsewhere = Elsewhere((), {}, 0.0)
+        self._elsewhere = RetryPlacement((), {}, 0.0)
         self._rests: dict[SlotId, _Rest] = {}
 
     @property
@@ -104,7 +104,7 @@ class Leasing:
         if not free:
             return
         usable = self._usable.of(self.slots)
-        self._elsewhere = elsewhere = Elsewhere(usable, self.flights, now_s)
+        self._elsewhere = elsewhere = RetryPlacement(usable, self.flights, now_s)
         trial = self._usable.on_trial(free, now_s)
         if trial is not None:
             self._give(trial, 1, lambda _: False)
@@ -180,7 +180,7 @@ class Leasing:
 
     # ---- leases ----
 
-    def go_on(self, returned: LeaseReturned, flight: Flight) -> None:
+    def go_on(self, returned: LeaseReturned, flight: InFlightLease) -> None:
         """Go on waiting for what the agent still has, and give it more to do after that.
 
         Nothing more where a long one has made it give work back.
@@ -222,7 +222,7 @@ class Leasing:
         lease = Lease(
             id=self._leases,
             job_id=self._job_id,
-            work=Packed(entry.assigned for entry in work),
+            work=ColumnBatch(entry.assigned for entry in work),
             prefetch=next(iter(entries.values())).lease_at_most is None,
             continues=after,
             node=slot.node,
@@ -234,5 +234,5 @@ class Leasing:
         )
         self._init.begin(slot)
         self.slots[slot] = lease.id
-        self.flights[lease.id] = Flight(slot, entries, continues=after is not None)
+        self.flights[lease.id] = InFlightLease(slot, entries, continues=after is not None)
         self._accounts.actions.append(Submit(lease, slot))

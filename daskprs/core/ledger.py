@@ -21,23 +21,23 @@ from daskprs.core.actions import (
     ThreadsCounted,
     Ticked,
 )
-from daskprs.core.agent_allocation import Staff
+from daskprs.core.agent_allocation import AgentAllocator
 from daskprs.core.backlog import Backlog
 from daskprs.core.lease import LeaseReturned
 from daskprs.core.lease_sizes import LeaseSizes
 from daskprs.core.leasing import Leasing
 from daskprs.core.outcome_handling import NOT_BEGUN, Settling
-from daskprs.core.placement import Usable
-from daskprs.core.plan_entries import Borne, Recovered, fresh
-from daskprs.core.stall_timer import Patience
-from daskprs.core.startup_failures import InitRules
+from daskprs.core.placement import Placement
+from daskprs.core.plan_entries import CarriedOverFailure, Recovered, fresh
+from daskprs.core.stall_timer import StallTimer
+from daskprs.core.startup_failures import StartupFailures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from daskprs.core.actions import Action, LedgerEvent
     from daskprs.core.ending import Errors
-    from daskprs.core.events import Standing
+    from daskprs.core.events import Progress
     from daskprs.core.limits import Limits
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Failure
@@ -70,17 +70,17 @@ class Ledger:
         plan: Iterator[MiniBatch],
         limits: Limits,
         *,
-        recovered: Callable[[MiniBatch], Recovered | Borne | None] = lambda _: None,
+        recovered: Callable[[MiniBatch], Recovered | CarriedOverFailure | None] = lambda _: None,
         expected: int | None = None,
         first_process: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self._expected = expected
-        self._init = InitRules(limits.init_timeout_s)
-        self._staff = Staff(limits.gpus_per_process, first_process)
-        self._patience = Patience(limits)
+        self._init = StartupFailures(limits.init_timeout_s)
+        self._staff = AgentAllocator(limits.gpus_per_process, first_process)
+        self._patience = StallTimer(limits)
         self._accounts = Accounts(limits, self._patience)
         self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
-        self._usable = Usable(self._init, self._staff)
+        self._usable = Placement(self._init, self._staff)
         sizes = LeaseSizes()
         self._leasing = Leasing(
             job_id,
@@ -155,7 +155,7 @@ class Ledger:
         """Count no more what was to be committed by actions that came to nothing (a full disk)."""
         self._accounts.take_back(actions)
 
-    def standing(self) -> Standing:
+    def standing(self) -> Progress:
         """Return how far the job is."""
         return self._accounts.tally.standing(
             expected=self._expected,

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from daskprs.core.accounts import Accounts
     from daskprs.core.actions import SlotId
     from daskprs.core.backlog import Backlog
-    from daskprs.core.entry import Entry, Flight
+    from daskprs.core.entry import Entry, InFlightLease
     from daskprs.core.lease import Death, LeaseReturned, Results
     from daskprs.core.lease_sizes import LeaseSizes
     from daskprs.core.outcomes import Outcome
-    from daskprs.core.placement import Usable
+    from daskprs.core.placement import Placement
     from daskprs.core.quarantine import Place
 
 REFUSALS_BORNE = 5
@@ -37,7 +37,7 @@ class Settling:
         accounts: Accounts,
         backlog: Backlog,
         sizes: LeaseSizes,
-        usable: Usable,
+        usable: Placement,
         slots: Collection[SlotId],
     ) -> None:
         self._accounts = accounts
@@ -50,7 +50,11 @@ class Settling:
         """Places that were found to be bad, until somebody takes them out."""
 
     def settle(
-        self, returned: LeaseReturned, flight: Flight, places: tuple[Place, ...], now_s: float
+        self,
+        returned: LeaseReturned,
+        flight: InFlightLease,
+        places: tuple[Place, ...],
+        now_s: float,
     ) -> None:
         """Commit what went well in these places, and charge what did not."""
         count, seconds = 0, 0.0
@@ -80,7 +84,7 @@ class Settling:
         if count:
             self._places.work(places)
 
-    def _all_well(self, results: Results, flight: Flight) -> bool:
+    def _all_well(self, results: Results, flight: InFlightLease) -> bool:
         """Commit a group in which nothing went wrong, as a whole: the many are settled so."""
         outcomes, entries = results.outcomes, flight.entries
         indexes, totals = outcomes.column("index"), outcomes.column("total")
@@ -104,7 +108,7 @@ class Settling:
         self,
         entry: Entry,
         outcome: Outcome,
-        flight: Flight,
+        flight: InFlightLease,
         places: tuple[Place, ...],
         now_s: float,
         *,
@@ -134,7 +138,9 @@ class Settling:
         """Have it tried again, on another node if one is free soon."""
         self._backlog.again(entry._replace(elsewhere_until_s=now_s + ELSEWHERE_S))
 
-    def bury(self, death: Death, flight: Flight, places: tuple[Place, ...], now_s: float) -> None:
+    def bury(
+        self, death: Death, flight: InFlightLease, places: tuple[Place, ...], now_s: float
+    ) -> None:
         """Blame a death on the one that ran; of several suspects, run each alone."""
         entries, accounts = flight.entries, self._accounts
         known = [
@@ -151,7 +157,7 @@ class Settling:
             if index in entries:
                 entries[index] = entries[index].alone()
 
-    def refuse(self, flight: Flight, failure: Failure, slots: int) -> None:
+    def refuse(self, flight: InFlightLease, failure: Failure, slots: int) -> None:
         """Take back what no agent began; one that no agent takes at all ends the job."""
         entries = flight.entries.values()
         refused = [entry.refused(flight.slot, len(entries)) for entry in entries]

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs.core.lease import AgentExited
-from daskprs.core.quarantine import BadPlaces, Device, Node, Process
+from daskprs.core.quarantine import Device, Node, Process, Quarantine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.core.actions import SlotId
-    from daskprs.core.agent_allocation import Staff
-    from daskprs.core.lease import LeaseReturned, Post
+    from daskprs.core.agent_allocation import AgentAllocator
+    from daskprs.core.lease import AgentAssignment, LeaseReturned
     from daskprs.core.quarantine import Place
-    from daskprs.core.startup_failures import InitRules
+    from daskprs.core.startup_failures import StartupFailures
 
 
-class Usable:
+class Placement:
     """Knows which slots may be used, from what their agents have come to."""
 
-    def __init__(self, init: InitRules, staff: Staff) -> None:
-        self.bad = BadPlaces()
+    def __init__(self, init: StartupFailures, staff: AgentAllocator) -> None:
+        self.bad = Quarantine()
         self._init = init
         self._staff = staff
 
@@ -44,7 +44,7 @@ class Usable:
             return False
         return not (out.is_out([Node(node)]) or self._staff.lacks(slot, out.devices(node)))
 
-    def post(self, slot: SlotId) -> Post | None:
+    def post(self, slot: SlotId) -> AgentAssignment | None:
         """Return the post of a new agent, if the slot needs one; without a bad device."""
         out = self.bad.devices(slot.node) if self.is_good(slot) else ()
         return self._staff.post(slot, out)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.accounts import Accounts
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.core.stall_timer import Patience
+    from daskprs.core.stall_timer import StallTimer
 
 
 class Recovered(Protocol):
@@ -38,7 +38,7 @@ class Recovered(Protocol):
         ...
 
 
-class Borne(NamedTuple):
+class CarriedOverFailure(NamedTuple):
     """A mini-batch that failed in an earlier run, and is not tried again in this one."""
 
     items: int
@@ -46,9 +46,9 @@ class Borne(NamedTuple):
 
 def fresh(
     plan: Iterator[MiniBatch],
-    recovered: Callable[[MiniBatch], Recovered | Borne | None],
+    recovered: Callable[[MiniBatch], Recovered | CarriedOverFailure | None],
     accounts: Accounts,
-    patience: Patience,
+    patience: StallTimer,
 ) -> Iterator[Entry]:
     """Yield an entry for each mini-batch that has to be run.
 
@@ -70,7 +70,7 @@ def fresh(
             accounts.tally.plan()
             yield Entry(mini_batch)
         else:
-            if isinstance(done, Borne):
+            if isinstance(done, CarriedOverFailure):
                 accounts.carry_failure(done.items)
             else:
                 accounts.recover(done.total, done.succeeded, empty=done.empty)

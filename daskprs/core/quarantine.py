@@ -78,7 +78,7 @@ class _Out:
     pause_s: float = TRY_AGAIN_S
 
 
-class BadPlaces:
+class Quarantine:
     """Hears what fails and what works where, and says which places to do without."""
 
     def __init__(self) -> None:

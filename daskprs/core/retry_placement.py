@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from daskprs.core.actions import SlotId
-    from daskprs.core.entry import Entry, Flight
+    from daskprs.core.entry import Entry, InFlightLease
 
 ELSEWHERE_S = 30.0
 """So long it waits for a slot on another node, then for none: where all of them are at something
@@ -17,7 +17,7 @@ CHOICES = 3
 """Rounds in which free slots are filled; in each a slot takes what it left to others before."""
 
 
-class Elsewhere:
+class RetryPlacement:
     """Says what a slot leaves to others.
 
     Parameters
@@ -32,7 +32,7 @@ class Elsewhere:
     """
 
     def __init__(
-        self, usable: Collection[SlotId], flights: Mapping[int, Flight], now_s: float
+        self, usable: Collection[SlotId], flights: Mapping[int, InFlightLease], now_s: float
     ) -> None:
         self.slots = len(usable)
         self._flights = flights

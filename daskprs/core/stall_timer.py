@@ -12,7 +12,7 @@ TICK_AT_MOST_S = 60.0
 was stopped, or its machine slept), that is no sign that its workers did."""
 
 
-class Patience:
+class StallTimer:
     """Counts seconds without a worker, and seconds with workers in which nothing was settled."""
 
     def __init__(self, limits: Limits) -> None:

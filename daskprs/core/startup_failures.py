@@ -40,7 +40,7 @@ def _error_of(failure: Failure) -> _Error | None:
     return _Error(failure.kind, failure.message, lines[-1] if lines else None)
 
 
-class InitRules:
+class StartupFailures:
     """Counts agents that did not come up; knows the slots of each node.
 
     Parameters

@@ -10,7 +10,7 @@ from daskprs.errors import InputError, class_name, how_to_convert
 from daskprs.inputs.files.discover import discover, visible
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.source import FilesSource
-from daskprs.inputs.files.suffixes import Kind, kind_of_all
+from daskprs.inputs.files.suffixes import TableKind, kind_of_all
 from daskprs.inputs.mltable.place import mltable_at
 from daskprs.inputs.source.columns import check_columns, check_different
 from daskprs.inputs.source.read_options import check_options
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Source, TableSource
 
 
-def open_source(data: Any, reading: Reading) -> Source:
+def open_source(data: Any, reading: ReadOptions) -> Source:
     """Return the source of an input, after every check that costs little.
 
     Raises
@@ -68,7 +68,7 @@ def _is_list_of_paths(data: Any) -> bool:
 # ---- frames ----
 
 
-def _open_frame(frame: Any, reading: Reading) -> Source:
+def _open_frame(frame: Any, reading: ReadOptions) -> Source:
     from daskprs.inputs.frames.arrow_frame import source_of_frame
     from daskprs.inputs.frames.pickled_frame import ObjectFrameSource
     from daskprs.inputs.source.given_types import with_given_types
@@ -84,7 +84,7 @@ def _open_frame(frame: Any, reading: Reading) -> Source:
     return _keyed(source, list(frame.columns), reading)
 
 
-def _open_arrow(table: Any, reading: Reading) -> Source:
+def _open_arrow(table: Any, reading: ReadOptions) -> Source:
     import pyarrow as pa
 
     from daskprs.inputs.frames.arrow_frame import source_of_table
@@ -100,7 +100,7 @@ def _open_arrow(table: Any, reading: Reading) -> Source:
     return _keyed(source, list(source.meta().columns), reading)
 
 
-def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Source:
+def _keyed(source: TableSource, columns: Sequence[str], reading: ReadOptions) -> Source:
     """Put the partition keys on top of a table."""
     if not reading.partition_keys:
         return source
@@ -114,7 +114,7 @@ def _keyed(source: TableSource, columns: Sequence[str], reading: Reading) -> Sou
 # ---- paths ----
 
 
-def _open_paths(data: Any, reading: Reading) -> Source:
+def _open_paths(data: Any, reading: ReadOptions) -> Source:
     mltable = None if reading.input_type == "files" else mltable_at(data)
     if mltable is not None:
         return _open_mltable(mltable, reading)
@@ -135,7 +135,7 @@ def _open_paths(data: Any, reading: Reading) -> Source:
     return _keyed(source, source.columns, reading)
 
 
-def _open_mltable(path: str, reading: Reading) -> Source:
+def _open_mltable(path: str, reading: ReadOptions) -> Source:
     # What reads YAML is needed by nobody else.
     from daskprs.inputs.mltable.opening import open_mltable
 
@@ -143,14 +143,14 @@ def _open_mltable(path: str, reading: Reading) -> Source:
     return source if columns is None else _keyed(source, columns, reading)
 
 
-def _kind(inputs: list[FileList], reading: Reading) -> Kind | None:
+def _kind(inputs: list[FileList], reading: ReadOptions) -> TableKind | None:
     """Return the kind of table, or None for file input."""
     if reading.input_type == "files" or next(_visible(inputs), None) is None:
         return None
     paths = (file.path for file in _visible(inputs))
     if reading.input_type == "table" and reading.delimiter is not None:
         known = kind_of_all(paths, strict=False)
-        return known or Kind.DELIMITED
+        return known or TableKind.DELIMITED
     return kind_of_all(paths, strict=reading.input_type == "table")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.inputs.files.suffixes import Kind
+from daskprs.inputs.files.suffixes import TableKind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from daskprs.inputs.delimited.source import DelimitedSource
     from daskprs.inputs.parquet.source import ParquetSource
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.text.json_lines import JsonLinesSource
 
 
 def open_table(
-    kind: Kind, files: Sequence[InputFile], reading: Reading
+    kind: TableKind, files: Sequence[InputFile], reading: ReadOptions
 ) -> DelimitedSource | JsonLinesSource | ParquetSource:
     """Return the source of a table.
 
@@ -30,15 +30,15 @@ def open_table(
 
     """
     match kind:
-        case Kind.PARQUET:
+        case TableKind.PARQUET:
             from daskprs.inputs.parquet.source import ParquetSource
 
             return ParquetSource(files, reading)
-        case Kind.DELIMITED:
+        case TableKind.DELIMITED:
             from daskprs.inputs.delimited.source import DelimitedSource
 
             return DelimitedSource(files, reading)
-        case Kind.JSON_LINES:
+        case TableKind.JSON_LINES:
             from daskprs.inputs.text.json_lines import JsonLinesSource
 
             return JsonLinesSource(files, reading)

@@ -14,13 +14,13 @@ from daskprs.errors import InputError
 from daskprs.inputs.files.path_columns import PATH
 from daskprs.inputs.mltable.place import mltable_at
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from daskprs.inputs.source.source import TableSource
 
 
-def whole_table(data: Any, reading: Reading) -> pd.DataFrame:
+def whole_table(data: Any, reading: ReadOptions) -> pd.DataFrame:
     """Return all rows, with the types that `run` would get them with; of files, their paths.
 
     Parameters
@@ -49,7 +49,7 @@ class LoadedTable:
 
     def to_pandas_dataframe(self) -> pd.DataFrame:
         """Return all rows; of an MLTable that reads nothing, the paths of its files."""
-        return whole_table(self.path, Reading())
+        return whole_table(self.path, ReadOptions())
 
     def show(self, count: int = 20) -> pd.DataFrame:
         """Return the first rows."""

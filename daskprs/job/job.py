@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.script.side_inputs import side_inputs_of
 from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
-from daskprs.core.events import Counts, JobEnded, JobStarted, OutputPublished, Remarked
+from daskprs.core.events import Counts, JobEnded, JobStarted, MessageLogged, OutputPublished
 from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
 from daskprs.core.plan_entries import punctual
@@ -193,7 +193,7 @@ class Job:
             limit = explain(error)
             reason = f"{type(error).__name__}: {error}"
             reason = f"{reason.rstrip('.')}. {limit}" if limit else reason
-            listeners.tell(Remarked("debug", traceback.format_exc()))
+            listeners.tell(MessageLogged("debug", traceback.format_exc()))
             ending = _ended(ledger, reason)
         if self._done:  # a second Ctrl-C: what is published is no less there
             ending = Ending(JobStatus.COMPLETED)
@@ -205,10 +205,12 @@ class Job:
         # thread of our own: Dask takes the one that imports it for the main thread.
         from daskprs.cluster.connect import connected, outside_pool
         from daskprs.cluster.dispatch import Dispatcher
-        from daskprs.cluster.slot_allocator import Nodes
+        from daskprs.cluster.slot_allocator import SlotAllocator
 
         options = self._options
-        nodes = Nodes(options.node_count, options.process_count_per_node, options.gpus_per_process)
+        nodes = SlotAllocator(
+            options.node_count, options.process_count_per_node, options.gpus_per_process
+        )
         job = self._spec(store.epoch)
         limits = self._options.limits()
         agents = agent_count(options, self._call.client)
@@ -235,7 +237,7 @@ class Job:
             remote.publish(path, self._folder.upload, overwrite=overwrite)
             listeners.tell(OutputPublished(remote.file, store.published_bytes))
         if store.complaint:
-            listeners.tell(Remarked("warning", store.complaint))
+            listeners.tell(MessageLogged("warning", store.complaint))
         return Ending(JobStatus.COMPLETED)
 
     def _keep_columns(self, store: ResultStore) -> None:
@@ -264,7 +266,9 @@ class Job:
             end = self._end = JobEnd(result, end_message(ended, self._folder))
             store.end(result.record())
         if self._interrupts.taken:
-            listeners.tell(Remarked("warning", "An interrupt came too late: all is published."))
+            listeners.tell(
+                MessageLogged("warning", "An interrupt came too late: all is published.")
+            )
         listeners.tell(ended)
         return end
 
@@ -274,7 +278,7 @@ class Job:
             store.write_failed()
         except OSError as error:
             told = f"{self._folder.failed} cannot be written: {error}"
-            listeners.tell(Remarked("warning", told))
+            listeners.tell(MessageLogged("warning", told))
 
     def _output_file(self, store: ResultStore) -> Path | str | None:
         """Return where the output is; nothing as long as it is not there."""

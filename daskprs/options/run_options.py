@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from daskprs.core.limits import Limits
 from daskprs.errors import Option, OptionError
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import RULES
 
@@ -229,9 +229,9 @@ class RunOptions:
             else parse_bytes(memory, "agent_memory_limit"),
         )
 
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """Return how the input is read and cut."""
-        return Reading(
+        return ReadOptions(
             input_type=self.input_type,
             mini_batch_size=self.mini_batch_size,
             partition_keys=tuple(self.partition_keys or ()),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.rows.typed_rows import Piece
+    from daskprs.output.rows.typed_rows import TypedPiece
 
 
 def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame | None:
@@ -114,7 +114,7 @@ def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
 
 
-def _pieces(folder: JobFolder, history: History) -> Iterator[tuple[int, Piece]]:
+def _pieces(folder: JobFolder, history: History) -> Iterator[tuple[int, TypedPiece]]:
     commits = history.commits
     rows = history.standing()
     rows = rows[commits.column("typed_length")[rows] > 0]

@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
-    from daskprs.core.plan_entries import Borne
+    from daskprs.core.plan_entries import CarriedOverFailure
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.journal.commits import Commit
+    from daskprs.output.journal.commits import CommittedMiniBatch
     from daskprs.output.journal.recovery import Found
     from daskprs.output.journal.resumption import Resumption
     from daskprs.output.spec import OutputSpec
@@ -126,7 +126,7 @@ class ResultStore:
             self._open(fingerprint, resumption, overwrite=overwrite)
             opening.pop_all()
 
-    def recovered(self, mini_batch: MiniBatch) -> Commit | Borne | None:
+    def recovered(self, mini_batch: MiniBatch) -> CommittedMiniBatch | CarriedOverFailure | None:
         """Return what an earlier run has made of a mini-batch that is not run in this one."""
         index = mini_batch.index
         return self._commits.find(index, mini_batch.identity) or self._failed.borne(index)

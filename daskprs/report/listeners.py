@@ -6,7 +6,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from daskprs.core.events import Remarked
+from daskprs.core.events import MessageLogged
 from daskprs.errors import JobFolderError
 from daskprs.system.regular_files import append_regular
 
@@ -65,7 +65,7 @@ class Listeners:
         for listener, error in stopped:
             with suppress(Exception):
                 listener.close()  # the terminal has its cursor back, what was written is kept
-            self.tell(Remarked("warning", self._write_down(listener, error)))
+            self.tell(MessageLogged("warning", self._write_down(listener, error)))
 
     def _write_down(self, listener: Listener, error: Exception) -> str:
         """Write an error to the log folder, and return a sentence about it."""

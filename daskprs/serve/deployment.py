@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 HEADER = "azureml-model-deployment"
 
 
-class Invocation(NamedTuple):
+class InvocationRequest(NamedTuple):
     """What a deployment is to do once."""
 
     data: Mapping[str, str]
@@ -27,7 +27,7 @@ class Invocation(NamedTuple):
     """What differs from the deployment's file, by the keys of that file, with dots."""
 
 
-class Deployment(Protocol):
+class ServedDeployment(Protocol):
     """What can be invoked."""
 
     @property
@@ -35,10 +35,10 @@ class Deployment(Protocol):
         """What it is called."""
         ...
 
-    def words(self, invocation: Invocation) -> list[str]:
+    def words(self, invocation: InvocationRequest) -> list[str]:
         """Return what follows ``python -m`` for one invocation: a module and its arguments.
 
-        The process keeps its job in `Invocation.job_dir`, and its exit codes are those of
+        The process keeps its job in `InvocationRequest.job_dir`, and its exit codes are those of
         ``daskprs run``.
 
         Raises
@@ -67,7 +67,7 @@ class Deployments:
 
     """
 
-    def __init__(self, known: Sequence[Deployment], default: str | None = None) -> None:
+    def __init__(self, known: Sequence[ServedDeployment], default: str | None = None) -> None:
         self._known = {one.name: one for one in known}
         if len(self._known) < len(known):
             names = ", ".join(one.name for one in known)
@@ -83,7 +83,7 @@ class Deployments:
         """Return what they are called."""
         return list(self._known)
 
-    def chosen(self, name: str | None) -> Deployment:
+    def chosen(self, name: str | None) -> ServedDeployment:
         """Return the one that a request goes to.
 
         Raises

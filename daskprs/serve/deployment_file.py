@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daskprs.azure.assets import Assets
-    from daskprs.serve.deployment import Invocation
+    from daskprs.serve.deployment import InvocationRequest
 
 
 class DeploymentFile:
@@ -42,7 +42,7 @@ class DeploymentFile:
         self.endpoint_name = deployment.endpoint_name
         self.without_effect = tuple(deployment.without_effect)
 
-    def words(self, invocation: Invocation) -> list[str]:
+    def words(self, invocation: InvocationRequest) -> list[str]:
         """Return the command line of one invocation.
 
         Raises

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
-from daskprs.serve.deployment import Invocation
+from daskprs.serve.deployment import InvocationRequest
 from daskprs.serve.http_errors import Refusal
 from daskprs.serve.responses import (
     Counted,
@@ -19,14 +19,14 @@ from daskprs.serve.responses import (
     JobsAnswer,
     SystemData,
 )
-from daskprs.serve.served_job import FAILED, LIVE, Asked
+from daskprs.serve.served_job import FAILED, LIVE, RequestedJob
 
 if TYPE_CHECKING:
     from daskprs.core.events import Counts
     from daskprs.serve.allowed_paths import Roots
     from daskprs.serve.deployment import Deployments
-    from daskprs.serve.job_queue import Registry
-    from daskprs.serve.job_request import JobProperties as AskedProperties
+    from daskprs.serve.job_queue import JobQueue
+    from daskprs.serve.job_request import JobRequestProperties as AskedProperties
     from daskprs.serve.served_job import ServedJob, ServedStatus
 
 JOB_TYPE = "daskprs/batchEndpoint/jobs"
@@ -41,7 +41,7 @@ class Endpoint(NamedTuple):
     deployments: Deployments
     inputs: Roots
     outputs: Roots
-    registry: Registry
+    registry: JobQueue
 
     def told(self, base: str) -> EndpointAnswer:
         """Return what it is."""
@@ -73,10 +73,10 @@ class Endpoint(NamedTuple):
         if file_name is not None:
             overrides["settings.output_file_name"] = file_name
 
-        def accepted(name: str, created: str, folder: Path) -> Asked:
+        def accepted(name: str, created: str, folder: Path) -> RequestedJob:
             place = output_dir or str(folder / "output")
-            invocation = Invocation(data, asked.literals(), folder / "job", place, overrides)
-            return Asked(
+            invocation = InvocationRequest(data, asked.literals(), folder / "job", place, overrides)
+            return RequestedJob(
                 name=name,
                 deployment=chosen.name,
                 created=created,

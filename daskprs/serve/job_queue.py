@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from daskprs.errors import JobFolderError
 from daskprs.serve.http_errors import Refusal, not_found
-from daskprs.serve.served_job import LIVE, QUEUED, Asked, ServedJob, ServedStatus
+from daskprs.serve.served_job import LIVE, QUEUED, RequestedJob, ServedJob, ServedStatus
 from daskprs.serve.tokens import VARIABLE
 from daskprs.system.regular_files import append_regular
 
@@ -35,14 +35,14 @@ NO_ROOM = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 RETRY_AFTER_S = 30
 
 
-class Limits(NamedTuple):
+class QueueLimits(NamedTuple):
     """How much the service takes on."""
 
     running: int = 1
     queued: int = 1000
 
 
-class Registry:
+class JobQueue:
     """Knows every job, starts those whose turn it is, and takes note of their ends.
 
     Parameters
@@ -54,7 +54,7 @@ class Registry:
 
     """
 
-    def __init__(self, folder: Path, limits: Limits) -> None:
+    def __init__(self, folder: Path, limits: QueueLimits) -> None:
         self._folder = folder.resolve()
         self._limits = limits
         self._lock = threading.RLock()
@@ -96,7 +96,7 @@ class Registry:
 
     # ---- for callers ----
 
-    def submit(self, asked: Callable[[str, str, Path], Asked]) -> ServedJob:
+    def submit(self, asked: Callable[[str, str, Path], RequestedJob]) -> ServedJob:
         """Accept a job; `asked` is given its name, the time, and its folder.
 
         Raises

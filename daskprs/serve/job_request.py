@@ -48,7 +48,7 @@ Seconds = Annotated[int, Field(ge=1, le=LONGEST_S), BeforeValidator(_whole)]
 Duration = Annotated[str, Field(pattern=r"^PT[1-9][0-9]{0,4}S$")]
 
 
-class Part(BaseModel):
+class BodyPart(BaseModel):
     """A part of the body: nothing but what is named, spelled in any case."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -64,14 +64,14 @@ class Part(BaseModel):
         return renamed if len(renamed) == len(given) else given
 
 
-class DataInput(Part):
+class DataInput(BodyPart):
     """Where data lies."""
 
     JobInputType: Literal["UriFile", "UriFolder"]
     Uri: Uri
 
 
-class LiteralInput(Part):
+class LiteralInput(BodyPart):
     """A value, for a deployment of a pipeline."""
 
     JobInputType: Literal["Literal"]
@@ -93,14 +93,14 @@ Input = Annotated[
 ]
 
 
-class DataOutput(Part):
+class DataOutput(BodyPart):
     """Where output goes: a folder, or a file that is not there yet."""
 
     JobOutputType: Literal["UriFile", "UriFolder"]
     Uri: Uri
 
 
-class RetrySettings(Part):
+class JobRetrySettings(BodyPart):
     """How often a mini-batch is tried, and for how long."""
 
     maxRetries: Count | None = Field(None, description="Attempts at a mini-batch.")
@@ -109,13 +109,13 @@ class RetrySettings(Part):
     )
 
 
-class Resources(Part):
+class JobResources(BodyPart):
     """What a job may use."""
 
     instanceCount: Count | None = None
 
 
-class Labels(Part):
+class Labels(BodyPart):
     """What people call a job."""
 
     displayName: str | None = Field(None, max_length=LONGEST_TEXT)
@@ -123,7 +123,7 @@ class Labels(Part):
     description: str | None = Field(None, max_length=LONGEST_TEXT)
 
 
-class JobProperties(Labels):
+class JobRequestProperties(Labels):
     """What to do, and what differs from the deployment for this once."""
 
     InputData: dict[Name, Input] = Field(
@@ -143,8 +143,8 @@ class JobProperties(Labels):
     maxConcurrencyPerInstance: Count | None = None
     loggingLevel: Literal["Debug", "Info", "Warning"] | None = None
     outputFileName: str | None = Field(None, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}$")
-    retrySettings: RetrySettings | None = None
-    resources: Resources | None = None
+    retrySettings: JobRetrySettings | None = None
+    resources: JobResources | None = None
     properties: Labels | None = Field(None, description="The names of the job may stand here, too.")
 
     def overrides(self) -> dict[str, Any]:
@@ -187,10 +187,10 @@ class JobProperties(Labels):
         }
 
 
-class JobRequest(Part):
+class JobRequest(BodyPart):
     """An invocation."""
 
-    properties: JobProperties
+    properties: JobRequestProperties
 
 
 def _seconds(timeout: str | int | None) -> int | None:

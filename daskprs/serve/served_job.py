@@ -55,7 +55,7 @@ LIVE = {QUEUED, RUNNING, CANCEL_REQUESTED}
 STATUS_OF_CODE = {0: COMPLETED, 130: CANCELED}
 
 
-class Asked(NamedTuple):
+class RequestedJob(NamedTuple):
     """What a caller asked for."""
 
     name: str
@@ -95,7 +95,7 @@ class ServedJob:
 
     """
 
-    def __init__(self, folder: Path, asked: Asked) -> None:
+    def __init__(self, folder: Path, asked: RequestedJob) -> None:
         self.folder = folder
         self.asked = asked
         self.job = JobFolder(folder / "job")
@@ -111,7 +111,7 @@ class ServedJob:
         )
 
     @classmethod
-    def create(cls, folder: Path, asked: Asked, number: int) -> ServedJob:
+    def create(cls, folder: Path, asked: RequestedJob, number: int) -> ServedJob:
         """Make a job that waits for its turn; once it returns, it is not lost any more."""
         folder.mkdir(parents=True, mode=0o700)
         job = cls(folder, asked)
@@ -124,7 +124,7 @@ class ServedJob:
     def read(cls, folder: Path) -> ServedJob | None:
         """Return the job in a folder; None where none was accepted, or it is half removed."""
         try:
-            job = cls(folder, Asked(**read_json(folder / "request.json")))
+            job = cls(folder, RequestedJob(**read_json(folder / "request.json")))
             is_whole = job.number > 0
         except (OSError, ValueError, TypeError, JobFolderError):
             return None

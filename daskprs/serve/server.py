@@ -12,7 +12,7 @@ from daskprs.errors import OptionError
 from daskprs.serve.app import application
 from daskprs.serve.auth_middleware import Gate
 from daskprs.serve.endpoint import Endpoint
-from daskprs.serve.job_queue import Registry
+from daskprs.serve.job_queue import JobQueue
 from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from daskprs.serve.allowed_paths import Roots
     from daskprs.serve.deployment import Deployments
-    from daskprs.serve.job_queue import Limits
+    from daskprs.serve.job_queue import QueueLimits
     from daskprs.serve.tokens import Tokens
 
 GRACE_S = 5
@@ -39,7 +39,7 @@ class Service(NamedTuple):
     outputs: Roots
     folder: Path
     """Where jobs live."""
-    limits: Limits
+    limits: QueueLimits
     most_bytes: int
     """Of the body of a request."""
     host: str = "127.0.0.1"
@@ -61,7 +61,7 @@ class Service(NamedTuple):
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         alone = held(self.folder / "lock", f"the folder of a service, {self.folder}")
         with alone, _listening(self.host, self.port) as listener:
-            registry = Registry(self.folder, self.limits)
+            registry = JobQueue(self.folder, self.limits)
             registry.open()
             try:
                 self._serve(registry, listener, tell)
@@ -69,7 +69,7 @@ class Service(NamedTuple):
                 registry.close()
 
     def _serve(
-        self, registry: Registry, listener: socket.socket, tell: Callable[[str], None]
+        self, registry: JobQueue, listener: socket.socket, tell: Callable[[str], None]
     ) -> None:
         endpoint = Endpoint(self.name, self.deployments, self.inputs, self.outputs, registry)
         app = application(endpoint, lambda: server.should_exit)

@@ -8,7 +8,7 @@ import yaml
 
 from daskprs.errors import YamlError
 from daskprs.suggest import nearest
-from daskprs.yaml_files.mistakes import Mistake, Place
+from daskprs.yaml_files.mistakes import Mistake, SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,14 +96,14 @@ class Document:
             self._read(text)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            place = Place(name, 1, 1) if mark is None else self._place(mark)
+            place = SourceLocation(name, 1, 1) if mark is None else self._place(mark)
             what = ", ".join(filter(None, (error.context, error.problem)))
             raise self._unreadable(place, what) from error
         except yaml.reader.ReaderError as error:
             place = _place_of(name, text, error.position)
             raise self._unreadable(place, f"{error.reason} (#x{error.character:04x})") from error
         except yaml.YAMLError as error:
-            raise YamlError(str(Mistake(Place(name, 1, 1), "", str(error)))) from error
+            raise YamlError(str(Mistake(SourceLocation(name, 1, 1), "", str(error)))) from error
         if self._mistakes:
             raise YamlError("\n".join(map(str, self._mistakes)))
 
@@ -118,7 +118,7 @@ class Document:
         if node is not None:
             self.content = self._value(node, (), frozenset())
 
-    def _unreadable(self, place: Place, what: str) -> YamlError:
+    def _unreadable(self, place: SourceLocation, what: str) -> YamlError:
         return YamlError(str(Mistake(place, "", f"it cannot be read as YAML: {what}")))
 
     @classmethod
@@ -147,17 +147,17 @@ class Document:
         """Say whether there is a value."""
         return loc in self._places
 
-    def place(self, loc: Loc, *, of_key: bool = False) -> Place:
+    def place(self, loc: Loc, *, of_key: bool = False) -> SourceLocation:
         """Return where a value stands, or its key; of what is not there, what it belongs into."""
         while loc and loc not in self._places:
             loc, of_key = loc[:-1], False
         if not loc:
-            return Place(self.name, 1, 1)
+            return SourceLocation(self.name, 1, 1)
         places = self._places[loc]
         return self._place(places.key if of_key else places.value)
 
-    def _place(self, mark: yaml.Mark) -> Place:
-        return Place(self.name, mark.line + 1, mark.column + 1)
+    def _place(self, mark: yaml.Mark) -> SourceLocation:
+        return SourceLocation(self.name, mark.line + 1, mark.column + 1)
 
     def _value(self, node: yaml.Node, loc: Loc, above: frozenset[int]) -> Any:
         if len(self._places) > MOST_VALUES or id(node) in above:
@@ -260,10 +260,10 @@ def _too_deep(mark: yaml.Mark) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 
-def _place_of(name: str, text: str, position: int) -> Place:
+def _place_of(name: str, text: str, position: int) -> SourceLocation:
     """Return the place of a character; lines and columns begin with 1."""
     before = text[:position]
-    return Place(name, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+    return SourceLocation(name, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
 
 
 def shortened(value: Any) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-class Place(NamedTuple):
+class SourceLocation(NamedTuple):
     """A place in a file; lines and columns begin with 1."""
 
     file: str
@@ -26,7 +26,7 @@ class Place(NamedTuple):
 class Mistake(NamedTuple):
     """What is wrong at a place, and what would be right."""
 
-    place: Place
+    place: SourceLocation
     key: str
     """The way to the value, with dots; empty for a file as a whole."""
     told: str

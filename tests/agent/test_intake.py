@@ -13,9 +13,9 @@ from daskprs.agent.child import loader
 from daskprs.agent.child.inbox import Intake
 from daskprs.agent.child.loader import Loader
 from daskprs.agent.child.outbox import Outbox
-from daskprs.agent.protocol.messages import Keep, More, RunLease, Stop
+from daskprs.agent.protocol.messages import ExtendLease, RunLease, Stop, TruncateLease
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from tests.polling import poll_for
 
@@ -53,8 +53,8 @@ class Desk:
 
     def give(self, *indexes: int, more: bool = False) -> None:
         """Send work."""
-        work = Packed(Assigned(MiniBatch(index, None, "", items=1), 1) for index in indexes)
-        self.ours.send(More(1, work) if more else RunLease(1, work, prefetch=True))
+        work = ColumnBatch(Assigned(MiniBatch(index, None, "", items=1), 1) for index in indexes)
+        self.ours.send(ExtendLease(1, work) if more else RunLease(1, work, prefetch=True))
 
     def begin(self) -> int:
         """Begin the next mini-batch up to where `run` works, and return its index."""
@@ -121,7 +121,7 @@ def test_what_was_taken_back_is_not_begun_and_what_comes_instead_is(desk: Desk) 
     kept = desk.seen.recall(1)
     assert kept == 0
     desk.give(6, more=True)  # was on its way when it was taken back
-    desk.ours.send(Keep(1, kept))
+    desk.ours.send(TruncateLease(1, kept))
     desk.give(7, more=True)
     assert poll_for(lambda: len(desk.reader.loaded) == 2)
     desk.end()

@@ -6,7 +6,7 @@ from daskprs.agent.child.work_queue import Order
 from daskprs.agent.protocol.messages import Outcomes
 from daskprs.agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs.agent.supervision.lease_run import LeaseRun, blame_death, blame_timeout
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.core.outcomes import Extent, Failure, Outcome, Status
@@ -16,9 +16,9 @@ WHY = Failure("PROCESS_DIED", "process000 exits with returncode -9 (SIGKILL)")
 
 def lease_of(count: int, received: int = 0) -> LeaseRun:
     """Return a lease of mini-batches 100, 101, … of which the first have come back."""
-    work = Packed(Assigned(MiniBatch(100 + i, None, f"{i}", items=5), 1) for i in range(count))
+    work = ColumnBatch(Assigned(MiniBatch(100 + i, None, f"{i}", items=5), 1) for i in range(count))
     run = LeaseRun(7, work)
-    run.receive(Outcomes(7, Results(Packed(done(100 + i) for i in range(received)))))
+    run.receive(Outcomes(7, Results(ColumnBatch(done(100 + i) for i in range(received)))))
     return run
 
 
@@ -115,11 +115,11 @@ def test_a_timeout_stands_even_if_the_attempt_ended_before_the_kill() -> None:
         Outcome(100 + i, 1, Status.RUN_DONE, 5, 5, 0.0, 0.0, 0.0, 0.0, Extent(2, 0))
         for i in range(2)
     )
-    run.receive(Outcomes(7, Results(Packed(sent), b"aabb")), below=1)
+    run.receive(Outcomes(7, Results(ColumnBatch(sent), b"aabb")), below=1)
     blame = blame_timeout(run, at(Phase.RUNNING, 1, done=1), WHY)
     assert blame.outcome is not None
     assert (blame.outcome.index, blame.untouched) == (101, (102,))
-    assert run.share() == (Results(Packed(sent[:1]), b"aa"),)
+    assert run.share() == (Results(ColumnBatch(sent[:1]), b"aa"),)
 
 
 def test_handing_back_keeps_what_has_begun() -> None:
@@ -150,15 +150,15 @@ def test_a_lease_that_continues_another_adds_to_its_work() -> None:
     """Positions go on, and what is done is forgotten."""
     run = lease_of(2, received=1)
     more = [Assigned(MiniBatch(7, None, "", items=5), 1), Assigned(MiniBatch(8, None, ""), 2)]
-    run.extend(Packed(more))
+    run.extend(ColumnBatch(more))
     assert run.left == (101, 7, 8)
-    run.receive(Outcomes(7, Results(Packed([done(101), done(7)]))))
+    run.receive(Outcomes(7, Results(ColumnBatch([done(101), done(7)]))))
     assert (run.left, run.finished, run.at(1)) == ((8,), False, None)
     assert run.at(3) == more[1]
     blame = blame_death(run, at(Phase.RUNNING, 3, done=3), WHY)
     assert blame.death is not None
     assert [(one.index, one.attempt) for one in blame.death.suspects] == [(8, 2)]
-    run.receive(Outcomes(7, Results(Packed([done(8)]))))
+    run.receive(Outcomes(7, Results(ColumnBatch([done(8)]))))
     assert run.finished
 
 
@@ -171,7 +171,7 @@ def test_a_lease_returns_while_its_last_one_runs() -> None:
     long = lease_of(4)
     assert long.keep(1) == (102, 103)
     assert long.due_in_s() is None
-    long.receive(Outcomes(7, Results(Packed([done(100)]))))
+    long.receive(Outcomes(7, Results(ColumnBatch([done(100)]))))
     assert long.due_in_s() == 0.0
 
 
@@ -182,7 +182,7 @@ def test_what_comes_after_a_recall_takes_the_place_of_what_was_taken_back() -> N
     more = [Assigned(MiniBatch(index, None, "", items=5), 1) for index in (7, 8)]
     assert run.keep(1) == (102, 103)
     order.drop_beyond(1)
-    run.extend(Packed(more))
+    run.extend(ColumnBatch(more))
     order.add(more)
     assert run.left == (100, 101, 7, 8)
     for position, index in enumerate(run.left):

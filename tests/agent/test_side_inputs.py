@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.agent.node.site import Mark, Origin, Site
+from daskprs.agent.node.site import DriverInfo, ProbeFile, WorkerSite
 from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs.agent.script.side_inputs import placed, side_inputs_of, version_of
 
@@ -75,8 +75,8 @@ def test_a_worker_that_sees_the_job_folder_may_lack_a_side_input(tmp_path: Path)
     spec = job(tmp_path, same=str(tmp_path / "same"), changed=str(tmp_path / "changed"))
     os.utime(tmp_path / "changed", (1, 1))  # as another file of that name would be on a node
     (tmp_path / "mark").write_text("token")
-    origin = Origin("another process", Mark(str(tmp_path / "mark"), "token"), b"")
-    site = Site(spec, origin, tmp_path / "scratch")
+    origin = DriverInfo("another process", ProbeFile(str(tmp_path / "mark"), "token"), b"")
+    site = WorkerSite(spec, origin, tmp_path / "scratch")
     assert site.folder is None
     assert site.store is not None
     key = spec.side_inputs[1].key

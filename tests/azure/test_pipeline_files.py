@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.azure.assets import Assets
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
-from daskprs.azure.pipelines.caller_inputs import Given
+from daskprs.azure.pipelines.caller_inputs import CallerInputs
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.file import Pipeline, read_pipeline
 from daskprs.azure.task import Task
@@ -70,7 +70,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def read(text: str, assets: Assets | None = None, **given: Any) -> Pipeline:
     """Read a pipeline file with this text."""
     Path("p.yml").write_text(text)
-    return read_pipeline("p.yml", PipelineFolder("run"), Given(assets or Assets(), **given))
+    return read_pipeline("p.yml", PipelineFolder("run"), CallerInputs(assets or Assets(), **given))
 
 
 def refused(text: str, assets: Assets | None = None, **given: Any) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
-from daskprs.cluster.worker_events import WorkerTold
+from daskprs.cluster.worker_events import Heartbeat
 from daskprs.output.spec import OutputSpec
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -40,10 +40,10 @@ def a_job() -> JobSpec:
 
 
 @pytest.fixture
-def a_worker() -> Callable[..., WorkerTold]:
+def a_worker() -> Callable[..., Heartbeat]:
     """Make workers of two threads each, as they tell of themselves."""
 
-    def make(name: str, host: str = "one", **change: Any) -> WorkerTold:
-        return WorkerTold(name, f"life of {name}", host, 2, 8, 0.0, (), {})._replace(**change)
+    def make(name: str, host: str = "one", **change: Any) -> Heartbeat:
+        return Heartbeat(name, f"life of {name}", host, 2, 8, 0.0, (), {})._replace(**change)
 
     return make

@@ -15,7 +15,7 @@ from polling import poll_for
 
 import daskprs
 from daskprs.agent.supervision.pool import AgentPool
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Lease
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import Assigned, MiniBatch
@@ -143,7 +143,7 @@ def test_jobs_in_tasks_leave_the_only_thread_to_their_leases(
 def test_a_lease_that_was_given_back_does_not_begin_any_more(a_job: JobSpec) -> None:
     """Though its task gets a thread before the cluster knows that the lease was moved."""
     pool = AgentPool(a_job, Limits())
-    work = Packed([Assigned(MiniBatch(index, None, str(index), 1), 1) for index in (3, 4)])
+    work = ColumnBatch([Assigned(MiniBatch(index, None, str(index), 1), 1) for index in (3, 4)])
     assert pool.withdraw(0, 7)
     returned = pool.run(Lease(7, a_job.job_id, work))
     assert returned.withdrawn
@@ -155,7 +155,7 @@ def test_a_lease_that_was_given_back_does_not_begin_any_more(a_job: JobSpec) -> 
 def test_a_lease_that_has_begun_is_not_given_back(a_job: JobSpec) -> None:
     """Nor is an earlier lease of its slot; a later one is."""
     pool = AgentPool(a_job, Limits())
-    assert pool.run(Lease(7, a_job.job_id, Packed([]))).vacant
+    assert pool.run(Lease(7, a_job.job_id, ColumnBatch([]))).vacant
     assert not pool.withdraw(0, 7)
     assert not pool.withdraw(0, 6)
     assert pool.withdraw(0, 8)

@@ -17,7 +17,7 @@ from by_hand import ByHand
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs.agent.node.site import Mark, Origin
+from daskprs.agent.node.site import DriverInfo, ProbeFile
 from daskprs.cluster.connect import IN_PROCESS, QUIET, check_scheduler, connected
 from daskprs.cluster.session import Session
 from daskprs.core.limits import Limits
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def test_a_cluster_that_has_gone_is_told_in_plain_words(a_job: JobSpec) -> None:
     """Not by what some part of Dask says that was closed with it."""
     with connected(None, 1) as client:
-        origin = Origin("", Mark("", ""), b"")
+        origin = DriverInfo("", ProbeFile("", ""), b"")
         session = Session(client, a_job, Limits(), origin, lambda _: None)
         assert not session.lost
     with pytest.raises(DaskprsError, match="the cluster has gone"):

@@ -15,7 +15,7 @@ from daskprs.cluster.remote.node_service import NodeCalls, Unreachable
 from daskprs.cluster.remote.nodes import FarNodes
 from daskprs.cluster.remote.transfer import PIECE_BYTES, send
 from daskprs.cluster.scheduler_plugin import JobPlugin
-from daskprs.cluster.slot_allocator import Nodes
+from daskprs.cluster.slot_allocator import SlotAllocator
 from daskprs.cluster.worker_events import WorkerLost, unpacked
 from daskprs.core.actions import SlotAdded
 from daskprs.core.limits import Limits
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.worker_events import WorkerTold
+    from daskprs.cluster.worker_events import Heartbeat
 
 
 class NoCluster:
@@ -57,7 +57,7 @@ def test_a_worker_with_a_new_life_at_its_address_is_asked_again_where_it_stands(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     a_job: JobSpec,
-    a_worker: Callable[..., WorkerTold],
+    a_worker: Callable[..., Heartbeat],
 ) -> None:
     """What was sent to the one before it has gone with its plugin, though the address stayed."""
     asked: SimpleQueue[str] = SimpleQueue()
@@ -114,18 +114,18 @@ class ASession:
 
 
 def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
-    monkeypatch: pytest.MonkeyPatch, a_job: JobSpec, a_worker: Callable[..., WorkerTold]
+    monkeypatch: pytest.MonkeyPatch, a_job: JobSpec, a_worker: Callable[..., Heartbeat]
 ) -> None:
     """The worker has a plugin of the next session when it says so there."""
     monkeypatch.setattr(crew, "Session", ASession)
     told: list[Any] = []
     client = NoCluster()
     client.address = far_nodes.IN_PROCESS
-    it = crew.Crew(
+    it = crew.SlotManager(
         client,
         a_job,
         Limits(),
-        Nodes(None, 1),
+        SlotAllocator(None, 1),
         Listeners((), JobFolder("/nowhere")),
         told.append,
         lambda _: None,

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.cluster.slot_allocator import Nodes, without_device
+from daskprs.cluster.slot_allocator import SlotAllocator, without_device
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.cluster.worker_events import WorkerTold
+    from daskprs.cluster.worker_events import Heartbeat
 
     Dealt = Callable[..., dict[str, int]]
 
 
 @pytest.fixture
-def dealt(a_worker: Callable[..., WorkerTold]) -> Dealt:
+def dealt(a_worker: Callable[..., Heartbeat]) -> Dealt:
     """Return a function that says how many slots each of some workers has."""
 
-    def deal(nodes: Nodes, **hosts: str) -> dict[str, int]:
+    def deal(nodes: SlotAllocator, **hosts: str) -> dict[str, int]:
         slots = nodes.slots({name: a_worker(name, host) for name, host in hosts.items()})
         return {name: sum(slot.worker == name for slot in slots) for name in hosts}
 
@@ -29,33 +29,33 @@ def dealt(a_worker: Callable[..., WorkerTold]) -> Dealt:
 
 def test_a_worker_offers_its_threads(dealt: Dealt) -> None:
     """Nobody has said how many processes a node shall have."""
-    assert dealt(Nodes(None, None), a="one", b="two") == {"a": 2, "b": 2}
+    assert dealt(SlotAllocator(None, None), a="one", b="two") == {"a": 2, "b": 2}
 
 
 def test_the_processes_of_a_node_are_dealt_out_evenly(dealt: Dealt) -> None:
     """Workers on one host share what their node may have."""
-    nodes = Nodes(None, 5)
+    nodes = SlotAllocator(None, 5)
     assert dealt(nodes, a="one", b="one", c="two") == {"a": 3, "b": 2, "c": 5}
 
 
 def test_a_worker_that_joins_takes_nothing_away(dealt: Dealt) -> None:
     """The slots of those that were there have work in them."""
-    nodes = Nodes(None, 3)
+    nodes = SlotAllocator(None, 3)
     assert dealt(nodes, a="one") == {"a": 3}
     assert dealt(nodes, a="one", b="one") == {"a": 3, "b": 0}
 
 
 def test_what_a_lost_worker_had_goes_to_those_that_live(dealt: Dealt) -> None:
     """A node has as many processes as it shall, as long as there is a worker on it."""
-    nodes = Nodes(None, 4)
+    nodes = SlotAllocator(None, 4)
     assert dealt(nodes, a="one", b="one") == {"a": 2, "b": 2}
     assert dealt(nodes, b="one", c="one") == {"b": 2, "c": 2}
     assert dealt(nodes, c="one") == {"c": 4}
 
 
-def test_only_so_many_hosts_are_used(dealt: Dealt, a_worker: Callable[..., WorkerTold]) -> None:
+def test_only_so_many_hosts_are_used(dealt: Dealt, a_worker: Callable[..., Heartbeat]) -> None:
     """They are numbered in the order in which they are seen first, for good."""
-    nodes = Nodes(1, None)
+    nodes = SlotAllocator(1, None)
     assert dealt(nodes, a="one", b="two") == {"a": 2, "b": 0}
     offered = nodes.slots({"b": a_worker("b", "two"), "a": a_worker("a", "one")})
     assert {slot.node for slot in offered} == {0}
@@ -63,7 +63,7 @@ def test_only_so_many_hosts_are_used(dealt: Dealt, a_worker: Callable[..., Worke
 
 def test_a_host_that_comes_back_takes_nothing_from_the_one_in_its_place(dealt: Dealt) -> None:
     """Its worker was restarted; what the other one has begun meanwhile goes on."""
-    nodes = Nodes(1, None)
+    nodes = SlotAllocator(1, None)
     assert dealt(nodes, a="one", b="two") == {"a": 2, "b": 0}
     assert dealt(nodes, b="two") == {"b": 2}
     assert dealt(nodes, c="one", b="two") == {"c": 0, "b": 2}
@@ -81,23 +81,23 @@ def test_a_host_that_comes_back_takes_nothing_from_the_one_in_its_place(dealt: D
     ids=["one worker", "workers that see the same", "workers with their own", "one without"],
 )
 def test_a_gpu_node_has_one_process_for_each_device_that_is_a_workers_own(
-    a_worker: Callable[..., WorkerTold], devices: tuple[tuple[str, ...], ...], processes: list[int]
+    a_worker: Callable[..., Heartbeat], devices: tuple[tuple[str, ...], ...], processes: list[int]
 ) -> None:
     """One, unless each worker was given its own, as dask-cuda does."""
     workers = {str(n): a_worker(str(n), devices=has) for n, has in enumerate(devices)}
-    slots = Nodes(None, None).slots(workers)
+    slots = SlotAllocator(None, None).slots(workers)
     assert [sum(slot.worker == name for slot in slots) for name in workers] == processes
 
 
 def test_what_the_workers_of_a_host_declare_is_added_up(
-    a_worker: Callable[..., WorkerTold],
+    a_worker: Callable[..., Heartbeat],
 ) -> None:
     """Each has devices of its own, which no other one gets as long as it lives."""
-    nodes = Nodes(None, None)
+    nodes = SlotAllocator(None, None)
     a, b, c = (a_worker(name, devices=None, gpus=1.0) for name in "abc")
     two = a_worker("two", devices=None, gpus=2.0)
 
-    def devices(*workers: WorkerTold) -> dict[str, tuple[str, ...]]:
+    def devices(*workers: Heartbeat) -> dict[str, tuple[str, ...]]:
         offered = nodes.slots({worker.worker: worker for worker in workers})
         return {slot.worker: equipment.devices for slot, equipment in offered.items()}
 
@@ -112,21 +112,21 @@ def test_what_the_workers_of_a_host_declare_is_added_up(
 
 
 def test_workers_that_declare_parts_of_a_device_share_it(
-    a_worker: Callable[..., WorkerTold],
+    a_worker: Callable[..., Heartbeat],
 ) -> None:
     """Two halves are one; a half alone is none."""
     halves = [a_worker(name, devices=None, gpus=0.5) for name in "ab"]
-    slots = Nodes(None, 2, 0.5).slots({worker.worker: worker for worker in halves})
+    slots = SlotAllocator(None, 2, 0.5).slots({worker.worker: worker for worker in halves})
     assert [equipment.devices for equipment in slots.values()] == [("0",), ("0",)]
-    slots = Nodes(None, None).slots({"a": halves[0]})
+    slots = SlotAllocator(None, None).slots({"a": halves[0]})
     assert {equipment.devices for equipment in slots.values()} == {()}
 
 
 def test_slots_are_kept_for_a_worker_that_is_about_to_come(
-    a_worker: Callable[..., WorkerTold],
+    a_worker: Callable[..., Heartbeat],
 ) -> None:
     """The first to come would have both, and one device; of another host nobody is awaited."""
-    nodes = Nodes(None, 2)
+    nodes = SlotAllocator(None, 2)
     a, b = (a_worker(name, devices=None, gpus=1.0) for name in "ab")
     assert [slot.worker for slot in nodes.slots({"a": a}, {"b": "one", "c": "two"})] == ["a"]
     slots = nodes.slots({"a": a, "b": b})
@@ -134,13 +134,13 @@ def test_slots_are_kept_for_a_worker_that_is_about_to_come(
         ("a", ("0",)),
         ("b", ("1",)),
     ]
-    assert len(Nodes(None, 2).slots({"a": a})) == 2
+    assert len(SlotAllocator(None, 2).slots({"a": a})) == 2
 
 
-def test_slots_go_to_the_workers_that_have_devices(a_worker: Callable[..., WorkerTold]) -> None:
+def test_slots_go_to_the_workers_that_have_devices(a_worker: Callable[..., Heartbeat]) -> None:
     """Before any process is left without one."""
     workers = {"a": a_worker("a", devices=("0", "1")), "b": a_worker("b", devices=())}
-    slots = Nodes(None, 2).slots(workers)
+    slots = SlotAllocator(None, 2).slots(workers)
     assert [slot.worker for slot in slots] == ["a", "a"]
 
 
@@ -155,21 +155,21 @@ def test_slots_go_to_the_workers_that_have_devices(a_worker: Callable[..., Worke
     ],
 )
 def test_processes_without_a_device_are_counted(
-    a_worker: Callable[..., WorkerTold], share: float, processes: int, remark: str
+    a_worker: Callable[..., Heartbeat], share: float, processes: int, remark: str
 ) -> None:
     """A node without any device needs no remark, and neither do devices that are hidden."""
     workers = {
         "a": a_worker("a", devices=("0", "1")),
         "b": a_worker("b", host="two", devices=()),
     }
-    offered = Nodes(None, processes, share).slots(workers)
+    offered = SlotAllocator(None, processes, share).slots(workers)
     remarks = without_device(offered, share)
     assert list(remarks) == ([0] if remark else [])
     assert remarks.get(0, "").startswith(remark)
 
 
-def test_agents_share_the_cores_of_their_node(a_worker: Callable[..., WorkerTold]) -> None:
+def test_agents_share_the_cores_of_their_node(a_worker: Callable[..., Heartbeat]) -> None:
     """Eight cores and three processes: two threads each; ten processes: one."""
     for processes, threads in ((3, 2), (10, 1), (1, 8)):
-        slots = Nodes(None, processes).slots({"a": a_worker("a"), "b": a_worker("b")})
+        slots = SlotAllocator(None, processes).slots({"a": a_worker("a"), "b": a_worker("b")})
         assert {has.threads for has in slots.values()} == {threads}

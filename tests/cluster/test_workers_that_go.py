@@ -17,7 +17,6 @@ from distributed import Client
 from polling import poll_for
 
 import daskprs
-from daskprs.core import overdue
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

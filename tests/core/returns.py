@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import LeaseReturned, Results
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def returned(
 ) -> LeaseReturned:
     """Return a lease with these outcomes, which its agent has sent a few at a time."""
     results = [
-        Results(Packed(outcomes[start : start + SENT_TOGETHER]))
+        Results(ColumnBatch(outcomes[start : start + SENT_TOGETHER]))
         for start in range(0, len(outcomes), SENT_TOGETHER)
     ]
     return LeaseReturned(lease_id, process, tuple(results), **rest)

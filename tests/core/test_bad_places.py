@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.actions import Equipment, Remark, SlotAdded, SlotId
+from daskprs.core.actions import Remark, SlotAdded, SlotId, SlotResources
 from daskprs.core.lease import AgentExited, AgentStarted
 from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.core.quarantine import TRY_AGAIN_S
@@ -33,7 +33,7 @@ class Cluster:
         slot = SlotId(f"tcp://host{node}", number, node)
         if bad:
             self.bad_slots.add(slot)
-        self.it.tell(SlotAdded(slot, Equipment(devices, 1)))
+        self.it.tell(SlotAdded(slot, SlotResources(devices, 1)))
         return slot
 
     def do(self, slot: SlotId) -> None:

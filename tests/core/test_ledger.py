@@ -10,7 +10,7 @@ import pytest
 from returns import returned
 
 from daskprs.core.actions import Abort, SlotAdded, SlotId, Submit
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.outcomes import Failure, Status
 from daskprs.core.retry_placement import ELSEWHERE_S
 from daskprs.errors import InputError
@@ -191,11 +191,13 @@ def test_what_is_still_running_keeps_its_slot_and_the_rest_goes_to_others(
     old = it.leases[slot].id
     it.give(slot, an_outcome(one), running=(two, three), untouched=tuple(rest), recalled=True)
     assert it.leases[slot].continues == old
-    assert it.leases[slot].work == Packed()
+    assert it.leases[slot].work == ColumnBatch()
     other = it.add(1)
     assert it.indexes(other)[: len(rest)] == rest
     it.give(slot, an_outcome(two), running=(three,), recalled=True)
-    assert it.leases[slot].work == Packed(), "an agent of which work was taken back takes no more"
+    assert it.leases[slot].work == ColumnBatch(), (
+        "an agent of which work was taken back takes no more"
+    )
     it.give(slot, an_outcome(three), recalled=True)
     assert {two, three} <= set(it.committed)
     assert it.leases[slot].continues is None

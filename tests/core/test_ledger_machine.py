@@ -18,7 +18,6 @@ from returns import returned
 from daskprs.core.actions import (
     Abort,
     Commit,
-    Equipment,
     FailAttempt,
     Finish,
     LeaseFailed,
@@ -26,6 +25,7 @@ from daskprs.core.actions import (
     LeaseWithdrawn,
     SlotAdded,
     SlotId,
+    SlotResources,
     SlotsLost,
     Submit,
     ThreadsCounted,
@@ -33,12 +33,12 @@ from daskprs.core.actions import (
     Withdraw,
 )
 from daskprs.core.lease import (
+    AgentAssignment,
     AgentExited,
     AgentStarted,
     Death,
     InitFailed,
     LeaseReturned,
-    Post,
 )
 from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
@@ -92,7 +92,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.settled: dict[int, str] = {}
         self.charged: dict[int, int] = {}
         self.losses: dict[int, int] = {}
-        self.posts: dict[SlotId, Post] = {}
+        self.posts: dict[SlotId, AgentAssignment] = {}
         self.busy_workers: frozenset[str] = frozenset()
         self.waiting: frozenset[int] = frozenset()
         self.continuing: set[int] = set()
@@ -214,7 +214,7 @@ class LedgerMachine(RuleBasedStateMachine):
         """Let a worker come, or be announced again."""
         slot = SlotId(f"tcp://host{node}", number, node)
         self.slots.setdefault(slot, None)
-        self.tell(SlotAdded(slot, Equipment(DEVICES[node], 1)))
+        self.tell(SlotAdded(slot, SlotResources(DEVICES[node], 1)))
 
     @precondition(lambda self: self.slots)
     @rule(data=st.data(), expected=st.booleans(), whole=st.booleans())

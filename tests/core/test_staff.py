@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.actions import Equipment, SlotId
-from daskprs.core.agent_allocation import Staff
+from daskprs.core.actions import SlotId, SlotResources
+from daskprs.core.agent_allocation import AgentAllocator
 from daskprs.core.lease import AgentExited, AgentStarted, LeaseReturned
 
 DEVICES = ("0", "1")
@@ -19,7 +19,7 @@ class Office:
     def __init__(
         self, share: float = 1, *devices: tuple[str, ...], slots: int = 4, node: int = 0
     ) -> None:
-        self.staff = Staff(share, lambda _: 0)
+        self.staff = AgentAllocator(share, lambda _: 0)
         self.slots = [
             SlotId(f"worker {worker}", number, node)
             for worker in range(max(1, len(devices)))
@@ -28,7 +28,7 @@ class Office:
         for slot in self.slots:
             worker = int(slot.worker.removeprefix("worker "))
             has = devices[worker] if devices else DEVICES
-            self.staff.slot_added(slot, Equipment(has, 1))
+            self.staff.slot_added(slot, SlotResources(has, 1))
 
     def start(self, slot: SlotId) -> tuple[str, str]:
         """Start an agent; return its name and what it sees."""
@@ -98,9 +98,9 @@ def test_names_of_devices_are_passed_on_as_they_are() -> None:
 
 def test_where_there_is_no_device_nothing_is_said_of_any() -> None:
     """A CPU node."""
-    staff = Staff(1, lambda _: 0)
+    staff = AgentAllocator(1, lambda _: 0)
     slot = SlotId("worker", 0, 0)
-    staff.slot_added(slot, Equipment((), 3))
+    staff.slot_added(slot, SlotResources((), 3))
     post = staff.post(slot)
     assert post is not None
     assert post.environment == {}
@@ -120,10 +120,10 @@ def test_no_number_is_left_out_where_an_agent_could_not_be_had() -> None:
 
 def test_numbers_are_of_their_node_and_go_on_after_an_earlier_run() -> None:
     """Node 3 has had two processes before."""
-    staff = Staff(1, {3: 2}.get)  # type: ignore[arg-type]
+    staff = AgentAllocator(1, {3: 2}.get)  # type: ignore[arg-type]
     for number in range(2):
         slot = SlotId("worker", number, 3)
-        staff.slot_added(slot, Equipment())
+        staff.slot_added(slot, SlotResources())
         post = staff.post(slot)
         assert post is not None
         assert post.process == f"process{2 + number:03d}"

@@ -26,7 +26,7 @@ from daskprs.inputs.delimited.arrow_parser import NULLS as WORDS_FOR_NULL
 from daskprs.inputs.delimited.column import BOOL_OR_NULL, TEXT, TextColumn
 from daskprs.inputs.delimited.parser import ROUND_TRIP, DelimitedParser, Dialect
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -97,7 +97,7 @@ def test_mini_batches_are_what_pandas_reads(
     body = text.encode(encoding, "replace")
     path = _written(tmp_path_factory.getbasetemp(), body, suffix)
     expected = pd.read_csv(path, sep=delimiter, encoding=encoding, low_memory=False, **ROUND_TRIP)
-    reading = Reading(mini_batch_size=size, delimiter=delimiter, encoding=encoding)
+    reading = ReadOptions(mini_batch_size=size, delimiter=delimiter, encoding=encoding)
     pd.testing.assert_frame_equal(together(open_source(path, reading)), expected, check_exact=True)
     path.unlink()
 
@@ -191,7 +191,7 @@ def test_odd_files_are_read(tmp_path: Path, case: str) -> None:
     files, reading, expected = READ[case]
     for name, body in files.items():
         (tmp_path / name).write_bytes(body)
-    got = together(open_source(tmp_path, Reading(mini_batch_size=3, **reading)))
+    got = together(open_source(tmp_path, ReadOptions(mini_batch_size=3, **reading)))
     assert {name: list(got[name]) for name in expected} == expected
     assert len(got) == len(next(iter(expected.values()), []))
 
@@ -199,7 +199,7 @@ def test_odd_files_are_read(tmp_path: Path, case: str) -> None:
 def test_a_zero_keeps_its_sign_among_integers(tmp_path: Path) -> None:
     """In a column of floats, where pandas takes a piece of it for integers."""
     path = _written(tmp_path, b"a\n0.5\n-0\n1\n0\n")
-    got = together(open_source(path, Reading(mini_batch_size=4)))
+    got = together(open_source(path, ReadOptions(mini_batch_size=4)))
     assert list(map(str, got["a"])) == ["0.5", "-0.0", "1.0", "0.0"]
 
 
@@ -239,7 +239,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, case: str, size: int) -> N
     """Never filled up with nulls, cut off, rounded, or taken for something near it."""
     body, reading, message = REFUSED[case]
     path = _written(tmp_path, b"a,b\n" + body)
-    source = open_source(path, Reading(mini_batch_size=size, **reading))
+    source = open_source(path, ReadOptions(mini_batch_size=size, **reading))
     with pytest.raises(LoadError, match=message):
         together(source)
 
@@ -263,7 +263,7 @@ def test_what_cannot_be_read_at_all_is_refused_at_once(tmp_path: Path, case: str
     path = tmp_path / f"text{suffix}"
     path.write_bytes(body)
     with pytest.raises((InputError, OptionError), match=message):
-        open_source(path, Reading(**reading))
+        open_source(path, ReadOptions(**reading))
 
 
 @pytest.mark.parametrize("size", [5, 10**6])
@@ -273,7 +273,7 @@ def test_what_cannot_be_read_at_all_is_refused_at_once(tmp_path: Path, case: str
 def test_integers_beyond_64_bits_are_objects(tmp_path: Path, cells: list[str], size: int) -> None:
     """As pandas has them, in whatever mini-batch they lie."""
     path = _written(tmp_path, "".join(f"{cell},x\n" for cell in ("a", *cells)).encode())
-    got = together(open_source(path, Reading(mini_batch_size=size)))
+    got = together(open_source(path, ReadOptions(mini_batch_size=size)))
     pd.testing.assert_frame_equal(got, pd.read_csv(path))
     assert {type(cell) for cell in got["a"].dropna()} == {int}
 
@@ -282,7 +282,7 @@ def test_what_is_no_integer_among_those_beyond_64_bits_is_named(tmp_path: Path) 
     """Beyond the samples; Python's own way of writing integers is none of pandas'."""
     rows = b"9" * 20 + b",x\n"
     path = _written(tmp_path, b"a,b\n" + rows * 300_000)
-    source = open_source(path, Reading())
+    source = open_source(path, ReadOptions())
     for cell in (b"1_0", b"1.5", b"x"):
         path.write_bytes(b"a,b\n" + rows * 90_000 + cell.ljust(20) + b",x\n" + rows * 209_999)
         with pytest.raises(LoadError, match=r"line 90002: column 'a' holds .* of any size"):
@@ -308,7 +308,7 @@ def test_a_stream_that_is_cut_short_is_good_up_to_its_last_mini_batch(
     other = tmp_path / f"a{ends}"
     other.write_bytes(b"".join(lines).decode().encode(encoding))
     path = tmp_path / f"b{ends}{suffix}"
-    reading = Reading(mini_batch_size=200, encoding=encoding)
+    reading = ReadOptions(mini_batch_size=200, encoding=encoding)
 
     def plan(compressed: bytes) -> tuple[list[Any], Any]:
         path.write_bytes(compressed)
@@ -343,7 +343,7 @@ def _compressed(body: bytes, suffix: str) -> bytes:
 def test_an_integer_beyond_the_samples_that_does_not_fit_is_named(tmp_path: Path) -> None:
     """One schema for the whole input: later rows do not change it."""
     path = _written(tmp_path, b"a,b\n" + b"1,2\n" * 1_400_000 + b"1.5,2\n" + b"1,2\n" * 1_400_000)
-    source = open_source(path, Reading())
+    source = open_source(path, ReadOptions())
     reader = source.reader()
     piece = next(one for one in source.mini_batches() if one.piece[2] > 5_600_004)
     with pytest.raises(LoadError, match=r"line 1400002: column 'a' holds '1.5', which is no int64"):
@@ -354,7 +354,7 @@ def test_an_integer_beyond_the_samples_that_does_not_fit_is_named(tmp_path: Path
 def test_a_reader_travels_and_keeps_little(tmp_path: Path) -> None:
     """A range at the end of a large file costs the memory of a few ranges."""
     path = _written(tmp_path, b"a,b\n" + b'1,"x\ny"\n' * 3_000_000)
-    source = open_source(path, Reading(mini_batch_size="64 KB"))
+    source = open_source(path, ReadOptions(mini_batch_size="64 KB"))
     *_, last = source.mini_batches()
     reader = pickle.loads(pickle.dumps(source.reader()))
     tracemalloc.start()

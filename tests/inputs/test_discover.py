@@ -11,7 +11,7 @@ import pytest
 from daskprs.errors import InputError, OptionError
 from daskprs.inputs.files.discover import discover, visible
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,7 +57,7 @@ def test_any_name_will_do(tmp_path: Path, name: str) -> None:
     """A name that is there is no glob."""
     (tmp_path / name).write_text("a\n1\n")
     for data in (tmp_path, tmp_path / name, f"file://{tmp_path / name}"):
-        source = open_source(data, Reading())
+        source = open_source(data, ReadOptions())
         reader = source.reader()
         assert [list(reader.load(one)["a"]) for one in source.mini_batches()] == [[1]]
         reader.close()
@@ -67,7 +67,7 @@ def test_a_path_that_is_no_text_is_no_value(tmp_path: Path) -> None:
     """Of a column, that is; it is refused with what is wrong."""
     (tmp_path / os.fsdecode(b"\xff.csv")).write_text("a\n1\n")
     with pytest.raises(InputError, match="not UTF-8"):
-        open_source(tmp_path, Reading(include_path_column=True))
+        open_source(tmp_path, ReadOptions(include_path_column=True))
 
 
 def test_hidden_files_are_no_tables_unless_they_are_named(tmp_path: Path) -> None:
@@ -106,4 +106,4 @@ def test_a_date_in_a_format_has_parts_of_a_date(tmp_path: Path) -> None:
     """A typing error is no date of 1900."""
     (tmp_path / "foo.csv").write_text("a\n1\n")
     with pytest.raises(OptionError, match="'foo' is no date"):
-        open_source(tmp_path, Reading(partition_format="{day:foo}.csv"))
+        open_source(tmp_path, ReadOptions(partition_format="{day:foo}.csv"))

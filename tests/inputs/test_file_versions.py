@@ -18,7 +18,7 @@ import pytest
 from daskprs.errors import InputChanged
 from daskprs.inputs.files.file_versions import refuse_changed_files
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -51,19 +51,19 @@ def parquet(path: Path) -> None:
     FRAME.to_parquet(path, index=False, row_group_size=500)
 
 
-KINDS: dict[str, tuple[str, Callable[[Path], None], Reading]] = {
-    "csv": ("one.csv", csv, Reading(mini_batch_size=4000)),
-    "gz": ("one.csv.gz", gz, Reading(mini_batch_size=4000)),
-    "utf-16": ("one.csv", utf16, Reading(mini_batch_size=4000, encoding="utf-16")),
-    "json lines": ("one.jsonl", json_lines, Reading(mini_batch_size=4000)),
-    "parquet": ("one.parquet", parquet, Reading(mini_batch_size=4000)),
+KINDS: dict[str, tuple[str, Callable[[Path], None], ReadOptions]] = {
+    "csv": ("one.csv", csv, ReadOptions(mini_batch_size=4000)),
+    "gz": ("one.csv.gz", gz, ReadOptions(mini_batch_size=4000)),
+    "utf-16": ("one.csv", utf16, ReadOptions(mini_batch_size=4000, encoding="utf-16")),
+    "json lines": ("one.jsonl", json_lines, ReadOptions(mini_batch_size=4000)),
+    "parquet": ("one.parquet", parquet, ReadOptions(mini_batch_size=4000)),
     "folder key": (
         "in/key=1/one.csv",
         csv,
-        Reading(partition_keys=("key",), partition_format="key={key}/one.csv"),
+        ReadOptions(partition_keys=("key",), partition_format="key={key}/one.csv"),
     ),
-    "files": ("files/one.txt", csv, Reading(input_type="files", mini_batch_size=1)),
-    "mltable": ("table/one.csv", csv, Reading(mini_batch_size=4000)),
+    "files": ("files/one.txt", csv, ReadOptions(input_type="files", mini_batch_size=1)),
+    "mltable": ("table/one.csv", csv, ReadOptions(mini_batch_size=4000)),
 }
 
 
@@ -160,7 +160,7 @@ def test_the_message_has_both_sizes_and_times(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("n\n1\n")
     os.utime(path, ns=(0, 1_700_000_000_123_456_789))
-    source = open_source(str(path), Reading())
+    source = open_source(str(path), ReadOptions())
     path.write_text("n\n1\n2\n")
     os.utime(path, ns=(0, 1_700_000_060_000_000_000))
     with pytest.raises(InputChanged) as caught:
@@ -179,7 +179,7 @@ def test_rows_are_not_brought_together_of_a_file_that_changes(
     """The driver reads them, with the same care."""
     path = tmp_path / "one.csv"
     csv(path)
-    source = open_source(str(path), Reading(partition_keys=("text",)))
+    source = open_source(str(path), ReadOptions(partition_keys=("text",)))
     change(path)
     (tmp_path / "scratch").mkdir()
     with pytest.raises(InputChanged):
@@ -190,7 +190,7 @@ def test_a_stream_that_changes_is_not_cut(tmp_path: Path) -> None:
     """The driver reads it for the plan."""
     path = tmp_path / "one.csv.gz"
     gz(path)
-    source = open_source(str(path), Reading(mini_batch_size=4000))
+    source = open_source(str(path), ReadOptions(mini_batch_size=4000))
     plan = source.mini_batches()
     next(plan)
     truncated(path)
@@ -202,7 +202,7 @@ def test_files_that_are_gone_or_new_are_no_change(tmp_path: Path) -> None:
     """All that the plan has of the others was read."""
     for name in "abc":
         (tmp_path / f"{name}.csv").write_text("n\n1\n")
-    source = open_source(str(tmp_path), Reading())
+    source = open_source(str(tmp_path), ReadOptions())
     (tmp_path / "a.csv").unlink()
     (tmp_path / "d.csv").write_text("n\n1\n")
     refuse_changed_files(source.files())
@@ -260,7 +260,7 @@ def test_another_host_compares_sizes_and_its_own_times(tmp_path: Path) -> None:
     """A replica with another time is taken; with another size it is not, nor when it changes."""
     path = tmp_path / "one.csv"
     csv(path)
-    source = open_source(str(path), Reading(mini_batch_size=4000))
+    source = open_source(str(path), ReadOptions(mini_batch_size=4000))
     told = pickle.dumps((source.reader(), list(source.mini_batches())))
 
     def read_there(table: str) -> str:
@@ -299,7 +299,7 @@ def test_files_of_a_store_are_compared_by_listing(
     """Whether they lie in one folder or in many; a request for each would take hours."""
     for n in range(120):
         memory.pipe(f"/in/{n % folders}/{n:03}.csv", b"n\n1\n")
-    source = open_source("memory://in", Reading())
+    source = open_source("memory://in", ReadOptions())
     asked = []
     info = type(memory).info
     monkeypatch.setattr(type(memory), "info", lambda *a, **k: asked.append(a) or info(*a, **k))
@@ -319,7 +319,7 @@ def test_a_few_files_of_a_store_are_asked_for_one_by_one(
     urls = [f"memory://in/{n}.csv" for n in range(3)]
     for url in urls:
         memory.pipe(url, b"n\n1\n")
-    source = open_source(urls, Reading())
+    source = open_source(urls, ReadOptions())
     memory.rm(urls[0])
     refuse_changed_files(source.files())
     memory.pipe(urls[2], json.dumps({}).encode())

@@ -13,7 +13,7 @@ from put_together import together
 
 from daskprs.errors import LoadError
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 from daskprs.inputs.text.json_lines import clean_rows, parsed
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, case: str) -> None:
     good = b'{"a": "x"}\n'
     path.write_bytes(good * 450_000)
     found = path.stat()
-    source = open_source(path, Reading())
+    source = open_source(path, ReadOptions())
     path.write_bytes(good + line.ljust(3 * len(good) - 1) + b"\n" + good * (450_000 - 4))
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
     with pytest.raises(LoadError, match=message):
@@ -75,7 +75,7 @@ def test_keys_that_nobody_wants_need_not_be_known(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"a": number, f"b{number}": number} for number in range(50)]
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    got = together(open_source(path, Reading(mini_batch_size=100, columns=("a",))))
+    got = together(open_source(path, ReadOptions(mini_batch_size=100, columns=("a",))))
     assert list(got["a"]) == list(range(50))
 
 
@@ -89,7 +89,7 @@ def test_a_row_that_is_nested_too_deeply_is_named(tmp_path: Path, drops: bool) -
     """It is JSON, so that dropping invalid lines keeps it; the other rows give the columns."""
     path = tmp_path / "rows.jsonl"
     path.write_text(f"{nested(1)}\n{nested(100_000)}\n")
-    source = open_source(path, Reading(drop_invalid_lines=drops))
+    source = open_source(path, ReadOptions(drop_invalid_lines=drops))
     with pytest.raises(LoadError, match=r"rows\.jsonl, line 2: nested too deeply"):
         together(source)
 
@@ -98,7 +98,7 @@ def test_a_row_that_cannot_be_moved_to_its_key_is_refused(tmp_path: Path) -> Non
     """Values that are read may be nested too deeply to be written."""
     path = tmp_path / "rows.jsonl"
     path.write_text(f"{nested(1)}\n{nested(900)}\n")
-    assert len(together(open_source(path, Reading()))) == 2
-    source = open_source(path, Reading(partition_keys=("k",)))
+    assert len(together(open_source(path, ReadOptions()))) == 2
+    source = open_source(path, ReadOptions(partition_keys=("k",)))
     with pytest.raises(LoadError, match=r"partition_keys: .* nested too deeply .* by columns"):
         source.prepare(tmp_path)

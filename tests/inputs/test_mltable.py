@@ -23,7 +23,7 @@ from daskprs.errors import InputError, LoadError, OptionError, YamlError
 from daskprs.inputs.frames.inline_data import FarReader
 from daskprs.inputs.mltable import form
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 from daskprs.yaml_files.form import Effect, keys_of
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def test_files_of_one_name_in_two_folders_are_sampled_independently(tmp_path: Pa
     assert 800 < is_one.sum() < 1200
     assert list(rows["a"][is_one]) != list(rows["a"][~is_one])
     content["transformations"] = [half]
-    source = open_source(mltable(tmp_path, content, files), Reading(mini_batch_size=100))
+    source = open_source(mltable(tmp_path, content, files), ReadOptions(mini_batch_size=100))
     paths = [path for one in source.mini_batches() for path in source.reader().load(one)]
     kept = [{Path(one).name for one in paths if f"/{folder}/" in one} for folder in ("one", "two")]
     assert kept[0] != kept[1]
@@ -189,7 +189,7 @@ def test_a_second_sample_and_another_seed_draw_other_rows(tmp_path: Path) -> Non
 def test_pieces_that_nothing_is_left_of_are_not_mini_batches(tmp_path: Path) -> None:
     """What is skipped or behind the last row that is taken is not read again; numbers are whole."""
     folder = numbers_table(tmp_path, READ_CSV, {"skip": 50}, {"take": 5})
-    source = open_source(folder, Reading(mini_batch_size=60))
+    source = open_source(folder, ReadOptions(mini_batch_size=60))
     source.prepare(tmp_path)
     plan = list(source.mini_batches())
     assert [one.index for one in plan] == list(range(len(plan)))
@@ -206,7 +206,7 @@ def test_parquet_is_not_read_to_be_counted(tmp_path: Path) -> None:
         "transformations": ["read_parquet", {"skip": 15}, {"take": 30}],
     }
     folder = mltable(tmp_path, content, {"a.parquet": body.getvalue()})
-    source = open_source(folder, Reading(mini_batch_size="1 GB"))
+    source = open_source(folder, ReadOptions(mini_batch_size="1 GB"))
     source.prepare(tmp_path)
     plan = [(one.items, one.row_lower_bound) for one in source.mini_batches()]
     assert plan == [(5, 0), (10, 5), (10, 15), (5, 25)]
@@ -353,7 +353,7 @@ def test_rows_that_cannot_be_read_are_counted_all_the_same(tmp_path: Path) -> No
         {"paths": [{"file": "a.csv"}], "transformations": [READ_CSV, {"take": 4}]},
         {"a.csv": "a,b\n1,1\n2,2,2\n3,3\n4,4\n5,5\n6,6\n"},
     )
-    source = open_source(folder, Reading(mini_batch_size=4))
+    source = open_source(folder, ReadOptions(mini_batch_size=4))
     source.prepare(tmp_path)
     reader = source.reader()
     found: list[Any] = []
@@ -562,7 +562,7 @@ def test_an_mltable_may_lie_where_fsspec_reaches(tmp_path: Path) -> None:
     )
     memory.pipe("/remote/table/a.csv", b"x\n4\n")
     for url in ("memory://remote/table", "memory://remote/table/MLTable"):
-        source = open_source(url, Reading())
+        source = open_source(url, ReadOptions())
         source.prepare(tmp_path)
         reader = source.reader()
         (one,) = source.mini_batches()
@@ -610,7 +610,7 @@ def test_keys_in_paths_are_text_and_shuffle_nothing(tmp_path: Path, partition_fo
         "transformations": [*first, {"keep_columns": ["Brand", "sold", "Store"]}],
     }
     folder = mltable(tmp_path, content, SALES)
-    source = open_source(folder, Reading(partition_keys=("Store", "Brand")))
+    source = open_source(folder, ReadOptions(partition_keys=("Store", "Brand")))
     assert type(source).__name__ == "FolderKeySource"
     source.prepare(tmp_path)
     found = {}
@@ -642,7 +642,7 @@ def test_a_format_may_name_folders_and_dates(tmp_path: Path) -> None:
 def test_keys_that_are_columns_are_shuffled(tmp_path: Path) -> None:
     """Those that a transformation has changed, too."""
     folder = numbers_table(tmp_path, READ_CSV, {"filter": "number < 20"})
-    source = open_source(folder, Reading(partition_keys=("text",)))
+    source = open_source(folder, ReadOptions(partition_keys=("text",)))
     source.prepare(tmp_path)
     keys = [one.partition_key[0][1] for one in source.mini_batches()]
     assert keys == [f"t{number}" for number in range(7)]
@@ -708,7 +708,7 @@ def test_without_a_read_it_is_a_list_of_files(tmp_path: Path) -> None:
         {"skip": 1},
     ]
     folder = mltable(tmp_path, content, files)
-    source = open_source(folder, Reading(partition_keys=("number",)))
+    source = open_source(folder, ReadOptions(partition_keys=("number",)))
     found = [(one.partition_key, one.piece.paths) for one in source.mini_batches()]
     assert found == [
         ((("number", "1"),), (f"{folder}/b/1.wav",)),
@@ -716,13 +716,13 @@ def test_without_a_read_it_is_a_list_of_files(tmp_path: Path) -> None:
     ]
     content["transformations"] = [{"select_partitions": [0, 5]}]
     folder = mltable(tmp_path, content, files)
-    (one,) = open_source(folder, Reading()).mini_batches()
+    (one,) = open_source(folder, ReadOptions()).mini_batches()
     assert one.piece.paths == (f"{folder}/a/0.wav", f"{folder}/b/2.wav")
     content["transformations"] = [{"take_random_sample": {"probability": 0.5, "seed": 1}}]
     drawn = [
         [
             path.removeprefix(str(folder))
-            for one in open_source(folder, Reading()).mini_batches()
+            for one in open_source(folder, ReadOptions()).mini_batches()
             for path in one.piece.paths
         ]
         for folder in (mltable(tmp_path, content, files), mltable(tmp_path, content, files))
@@ -734,19 +734,19 @@ def test_without_a_read_it_is_a_list_of_files(tmp_path: Path) -> None:
 def test_the_caller_says_what_is_meant_and_is_told_where_it_does_not_fit(tmp_path: Path) -> None:
     """`input_type="files"` gives what lies there; what the MLTable says is not said twice."""
     table = numbers_table(tmp_path, READ_CSV)
-    files = open_source(table, Reading(input_type="files"))
+    files = open_source(table, ReadOptions(input_type="files"))
     found = [path for one in files.mini_batches() for path in one.piece.paths]
     assert found == sorted(str(path) for path in Path(table).rglob("*") if path.is_file())
     assert str(Path(table, "MLTable")) in found
-    assert open_source(table, Reading(input_type="table")).unit == "row"
+    assert open_source(table, ReadOptions(input_type="table")).unit == "row"
     columns = rows_of(table, columns=("text",)).columns
     assert list(columns) == ["text"]
     with pytest.raises(OptionError, match=r"input_type='table': .* has no read_"):
-        open_source(numbers_table(tmp_path), Reading(input_type="table"))
+        open_source(numbers_table(tmp_path), ReadOptions(input_type="table"))
     with pytest.raises(
         OptionError, match="delimiter=';': not for an MLTable, which says it itself"
     ):
-        open_source(table, Reading(delimiter=";"))
+        open_source(table, ReadOptions(delimiter=";"))
 
 
 # ---- mistakes ----
@@ -876,7 +876,7 @@ def test_the_page_names_every_transformation_and_option() -> None:
 def test_a_node_that_does_not_see_the_files_says_so(tmp_path: Path) -> None:
     """Readers travel; what they read has to be where the node is."""
     folder = numbers_table(tmp_path, READ_CSV, {"filter": "number > 3"})
-    source = open_source(folder, Reading())
+    source = open_source(folder, ReadOptions())
     source.prepare(tmp_path)
     reader = FarReader(pickle.loads(pickle.dumps(source.reader())))
     first, second, *_ = source.mini_batches()

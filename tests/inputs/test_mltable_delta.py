@@ -11,7 +11,7 @@ from mltables import mltable, rows_of
 
 from daskprs.errors import InputError, YamlError
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,9 @@ def test_the_latest_version_is_the_default_and_that_of_a_far_future(
 
 def test_mini_batches_of_one_row_group_are_leased_together(tmp_path: Path) -> None:
     """So that it is decoded once, as of Parquet."""
-    batches = list(open_source(delta_table(tmp_path), Reading(mini_batch_size=1)).mini_batches())
+    batches = list(
+        open_source(delta_table(tmp_path), ReadOptions(mini_batch_size=1)).mini_batches()
+    )
     groups = {(one.load_group, one.piece.base.piece[:2]) for one in batches}
     assert sorted(group for group, _ in groups) == [0, 1, 2]
     assert len(batches) == 4
@@ -98,7 +100,7 @@ def test_a_sample_stays_the_same_where_the_table_is_moved(tmp_path: Path) -> Non
 
 def test_keys_that_are_folders_need_no_shuffle(tmp_path: Path) -> None:
     """Their values come from the log."""
-    source = open_source(delta_table(tmp_path), Reading(partition_keys=("key",)))
+    source = open_source(delta_table(tmp_path), ReadOptions(partition_keys=("key",)))
     assert type(source).__name__ == "FolderKeySource"
     keys = {one.partition_key[0][1]: one.items for one in source.mini_batches()}
     assert keys == {"x": 3, "y z": 1}
@@ -108,11 +110,11 @@ def test_a_newer_version_makes_another_job(tmp_path: Path) -> None:
     """Unless the MLTable names one."""
     fixed, latest = delta_table(tmp_path, version_as_of=1), delta_table(tmp_path)
     for folder, stays in ((fixed, True), (latest, False)):
-        before = open_source(folder, Reading()).fingerprint()
+        before = open_source(folder, ReadOptions()).fingerprint()
         more = pa.table({"a": [5], "key": ["x"], "b": [None]}, schema=None)
         more = more.set_column(2, "b", pa.array([None], pa.bool_()))
         deltalake.write_deltalake(str(folder / "data"), more, mode="append")
-        assert (open_source(folder, Reading()).fingerprint() == before) is stays
+        assert (open_source(folder, ReadOptions()).fingerprint() == before) is stays
 
 
 def test_what_cannot_be_read_is_told_with_its_place(tmp_path: Path) -> None:

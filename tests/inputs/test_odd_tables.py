@@ -20,7 +20,7 @@ from put_together import together
 import daskprs.inputs.keys.shuffle
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +61,7 @@ FRAMES = {
 def test_any_frame_comes_back(tmp_path: Path, kind: str, size: int) -> None:
     """As `reset_index(drop=True)` gives it."""
     frame = FRAMES[kind]
-    source = open_source(frame, Reading(mini_batch_size=size))
+    source = open_source(frame, ReadOptions(mini_batch_size=size))
     got = together(source, tmp_path)
     pd.testing.assert_frame_equal(got, frame.reset_index(drop=True))
     assert sum(one.items for one in source.mini_batches()) == len(frame)
@@ -89,17 +89,17 @@ def test_any_arrow_table_is_what_pandas_makes_of_the_whole(
     tmp_path: Path, kind: str, size: int
 ) -> None:
     """A null anywhere types its column everywhere."""
-    got = together(open_source(TABLES[kind], Reading(mini_batch_size=size)), tmp_path)
+    got = together(open_source(TABLES[kind], ReadOptions(mini_batch_size=size)), tmp_path)
     pd.testing.assert_frame_equal(got, TABLES[kind].to_pandas())
 
 
 def test_an_index_in_an_arrow_table_is_a_column(tmp_path: Path) -> None:
     """As it is in Parquet; one without a name is left out."""
     named = pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]}, index=pd.Index(["x", "y"], name="k")))
-    got = together(open_source(named, Reading(mini_batch_size=1)), tmp_path)
+    got = together(open_source(named, ReadOptions(mini_batch_size=1)), tmp_path)
     pd.testing.assert_frame_equal(got, pd.DataFrame({"a": [1, 2], "k": ["x", "y"]}))
     unnamed = pa.Table.from_pandas(pd.DataFrame({"a": [1, 2]}, index=["x", "y"]))
-    got = together(open_source(unnamed, Reading(mini_batch_size=1)), tmp_path)
+    got = together(open_source(unnamed, ReadOptions(mini_batch_size=1)), tmp_path)
     pd.testing.assert_frame_equal(got, pd.DataFrame({"a": [1, 2]}))
 
 
@@ -107,7 +107,7 @@ def test_a_table_that_is_written_is_let_go(tmp_path: Path) -> None:
     """A source holds no memory of rows that lie in its file."""
     before = pa.total_allocated_bytes()
     table = pa.table({"a": pa.array(range(1_000_000)), "b": pa.nulls(1_000_000, pa.string())})
-    source = open_source(table, Reading())
+    source = open_source(table, ReadOptions())
     del table
     assert pa.total_allocated_bytes() - before > 8_000_000
     source.prepare(tmp_path)
@@ -133,7 +133,7 @@ def test_parquet_files_have_one_type_for_a_column(tmp_path: Path, kind: str, siz
     for number, table in enumerate(PARQUET[kind]):
         pq.write_table(table, tmp_path / f"{number}.parquet")
     expected = pa.concat_tables(PARQUET[kind], promote_options="permissive").to_pandas()
-    got = together(open_source(tmp_path, Reading(mini_batch_size=size)))
+    got = together(open_source(tmp_path, ReadOptions(mini_batch_size=size)))
     pd.testing.assert_frame_equal(got, expected)
 
 
@@ -141,10 +141,10 @@ def test_files_may_disagree_on_columns_that_nobody_wants(tmp_path: Path) -> None
     """With `columns`; a file without a wanted one is named."""
     pq.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"c": [3], "a": [4]}), tmp_path / "1.parquet")
-    got = together(open_source(tmp_path, Reading(columns=("a",))))
+    got = together(open_source(tmp_path, ReadOptions(columns=("a",))))
     assert list(got["a"]) == [1, 4]
     with pytest.raises(InputError, match=r"1\.parquet lacks columns that .* has: b"):
-        open_source(tmp_path, Reading(columns=("b",)))
+        open_source(tmp_path, ReadOptions(columns=("b",)))
 
 
 def test_an_integer_that_no_float_can_hold_is_named(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_an_integer_that_no_float_can_hold_is_named(tmp_path: Path) -> None:
     path = tmp_path / "table.parquet"
     pq.write_table(pa.table({"a": [2**60 + 1, None]}), path)
     with pytest.raises(LoadError, match=r"table.parquet, row group 0, column 'a'.*'Int64'"):
-        together(open_source(path, Reading()))
+        together(open_source(path, ReadOptions()))
     pd.DataFrame({"a": pd.array([2**60 + 1, None], dtype="Int64")}).to_parquet(path)
-    assert list(together(open_source(path, Reading()))["a"]) == [2**60 + 1, pd.NA]
+    assert list(together(open_source(path, ReadOptions()))["a"]) == [2**60 + 1, pd.NA]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_types_that_pandas_wrote_and_cannot_read_are_values(
     """Its own Arrow types, in files of `DataFrame.to_parquet`, whatever their names hold."""
     column = pd.array([value, value], dtype=pd.ArrowDtype(type_))
     pd.DataFrame({"a": column}).to_parquet(tmp_path / "a.parquet")
-    got = together(open_source(tmp_path, Reading(mini_batch_size=1)))["a"]
+    got = together(open_source(tmp_path, ReadOptions(mini_batch_size=1)))["a"]
     assert [list(one) if isinstance(value, list) else one for one in got] == [value, value]
 
 
@@ -192,7 +192,7 @@ def test_what_pandas_noted_in_one_file_is_not_said_of_another_type(
     """Integers that are nullable in the first file do not make those of floats."""
     for name, (dtype, values) in {"1": first, "2": second}.items():
         pd.DataFrame({"a": pd.array(values, dtype)}).to_parquet(tmp_path / f"{name}.parquet")
-    got = together(open_source(tmp_path, Reading()))
+    got = together(open_source(tmp_path, ReadOptions()))
     pd.testing.assert_frame_equal(got, pd.DataFrame({"a": pd.array(expected[1], expected[0])}))
 
 
@@ -201,7 +201,7 @@ def test_values_of_folders_have_one_type(tmp_path: Path) -> None:
     for folder in ("k=1/x=a%2Fb/y=²", "k=__HIVE_DEFAULT_PARTITION__/x=c/y=99999999999999999999"):
         (tmp_path / folder).mkdir(parents=True)
         pq.write_table(pa.table({"a": [1]}), tmp_path / folder / "0.parquet")
-    got = together(open_source(tmp_path, Reading()))
+    got = together(open_source(tmp_path, ReadOptions()))
     expected = {"a": [1, 1], "k": [1, None], "x": ["a/b", "c"], "y": ["²", "99999999999999999999"]}
     pd.testing.assert_frame_equal(got, pd.DataFrame(expected).astype({"k": "float64"}))
 
@@ -221,7 +221,7 @@ def test_keys_that_are_equal_are_one(
     """In however many parts the rows are brought together."""
     monkeypatch.setattr(daskprs.inputs.keys.shuffle, "PART_BYTES", part_bytes)
     frame = pd.DataFrame({"key": KEYS[kind], "row": range(9)})
-    source = open_source(frame, Reading(partition_keys=("key",)))
+    source = open_source(frame, ReadOptions(partition_keys=("key",)))
     source.prepare(tmp_path)
     reader = source.reader()
     rows = [list(reader.load(one)["row"]) for one in source.mini_batches()]
@@ -242,7 +242,7 @@ def test_a_cell_that_cannot_travel_is_named(tmp_path: Path, kind: str, rows: int
     frame = pd.DataFrame({"n": range(rows + 1), "o": [1] * rows + [UNPICKLABLE[kind]]})
     message = rf"data: column 'o', row {rows}: the .*{kind} there cannot be sent .* in init\(\)"
     with pytest.raises(InputError, match=message):
-        open_source(frame, Reading(mini_batch_size=100)).prepare(tmp_path)
+        open_source(frame, ReadOptions(mini_batch_size=100)).prepare(tmp_path)
 
 
 def _third_fails(number: int) -> Any:
@@ -276,7 +276,7 @@ def test_a_partition_that_cannot_be_had_is_named(
     make, message = PARTITIONS[case]
     parts = [delayed(make)(number) for number in range(4)]
     frame = dd.from_delayed(parts, meta={"a": "int64"}, verify_meta=False)
-    source = open_source(frame, Reading(partition_keys=keys))
+    source = open_source(frame, ReadOptions(partition_keys=keys))
     with pytest.raises(LoadError, match=message):
         source.prepare(tmp_path)
 
@@ -285,25 +285,25 @@ def test_a_bag_that_cannot_be_computed_is_named() -> None:
     """Before anything starts."""
     bag = db.from_sequence([1], npartitions=1).map(lambda _: _third_fails(2))
     with pytest.raises(InputError, match=r"partition 0 .* cannot be computed: ConnectionError"):
-        open_source(bag, Reading())
+        open_source(bag, ReadOptions())
 
 
 def test_data_of_another_package_is_named_with_the_package() -> None:
     """Several packages have a DataFrame."""
     polars = type("DataFrame", (), {"__module__": "polars.dataframe.frame", "to_pandas": len})()
     with pytest.raises(InputError, match=r"data: a polars\.DataFrame is none .*its to_pandas\(\)"):
-        open_source(polars, Reading())
+        open_source(polars, ReadOptions())
 
 
 def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:
     """Before the first mini-batch, by name."""
     frame = pd.DataFrame({7: [1, 2], "twice": [[1], [2]]})
     with pytest.raises(OptionError, match="no column '7'"):
-        open_source(frame, Reading(partition_keys=("7",)))
+        open_source(frame, ReadOptions(partition_keys=("7",)))
     with pytest.raises(OptionError, match="more than one column 'twice'"):
-        open_source(pd.concat([frame, frame], axis=1), Reading(partition_keys=("twice",)))
+        open_source(pd.concat([frame, frame], axis=1), ReadOptions(partition_keys=("twice",)))
     with pytest.raises(LoadError, match="a list cannot be a key"):
-        open_source(frame, Reading(partition_keys=("twice",))).prepare(tmp_path)
+        open_source(frame, ReadOptions(partition_keys=("twice",))).prepare(tmp_path)
 
 
 LARGE = 2**60 + 1
@@ -336,7 +336,9 @@ def test_large_integers_beside_nulls_are_readable(
     data = _as_input(kind, tmp_path)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    got = together(open_source(data, Reading(mini_batch_size=size, dtypes={"id": dtype})), scratch)
+    got = together(
+        open_source(data, ReadOptions(mini_batch_size=size, dtypes={"id": dtype})), scratch
+    )
     pd.testing.assert_series_equal(got["id"], pd.Series([3, LARGE, None], dtype=dtype, name="id"))
     if "x" in got:
         assert got["x"].dtype == "float64"
@@ -347,7 +349,7 @@ def test_a_value_that_would_change_is_refused(tmp_path: Path, kind: str) -> None
     """Nothing is wrapped around, rounded or filled in."""
     data = _as_input(kind, tmp_path)
     with pytest.raises((InputError, LoadError), match=r"column 'id'"):
-        together(open_source(data, Reading(dtypes={"id": "UInt8"})), tmp_path)
+        together(open_source(data, ReadOptions(dtypes={"id": "UInt8"})), tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["Parquet", "Arrow", "pandas"])
@@ -365,7 +367,7 @@ def test_a_type_that_a_column_cannot_have_is_refused(
 ) -> None:
     """Before anything starts."""
     with pytest.raises(OptionError, match=message):
-        open_source(_as_input(kind, tmp_path), Reading(dtypes=dtypes))
+        open_source(_as_input(kind, tmp_path), ReadOptions(dtypes=dtypes))
 
 
 UNFIT = {
@@ -382,7 +384,7 @@ def test_an_option_that_means_nothing_for_an_input_is_refused(tmp_path: Path, op
     frame.to_parquet(tmp_path / "a.parquet")
     for data in (frame, tmp_path / "a.parquet", dd.from_pandas(frame, npartitions=1)):
         with pytest.raises(OptionError, match=f"{option}=.*: not for"):
-            open_source(data, Reading(**UNFIT[option]))
+            open_source(data, ReadOptions(**UNFIT[option]))
 
 
 def test_partitions_have_the_types_that_were_announced(tmp_path: Path) -> None:
@@ -390,15 +392,15 @@ def test_partitions_have_the_types_that_were_announced(tmp_path: Path) -> None:
     frames = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [1.5]})]
     parts = [delayed(frame) for frame in frames]
     wide = dd.from_delayed(parts, meta=frames[1], verify_meta=False)
-    assert list(together(open_source(wide, Reading()), tmp_path)["a"]) == [1.0, 1.5]
+    assert list(together(open_source(wide, ReadOptions()), tmp_path)["a"]) == [1.0, 1.5]
     narrow = dd.from_delayed(parts, meta=frames[0], verify_meta=False)
     with pytest.raises(LoadError, match="partition 1: column 'a' is float64 where int64"):
-        open_source(narrow, Reading()).prepare(tmp_path)
+        open_source(narrow, ReadOptions()).prepare(tmp_path)
 
 
 def test_categories_that_only_partitions_know_are_values(tmp_path: Path) -> None:
     """Each partition has others."""
     frame = pd.DataFrame({"a": ["x", "x", "y", None]})
     collection = dd.from_pandas(frame, npartitions=2).astype({"a": "category"})
-    got = together(open_source(collection, Reading()), tmp_path)
+    got = together(open_source(collection, ReadOptions()), tmp_path)
     assert list(got["a"].fillna("")) == ["x", "x", "y", ""]

@@ -18,7 +18,7 @@ from put_together import together
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.delimited.parser import DelimitedParser
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.read_options import Reading
+from daskprs.inputs.source.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ def test_delimited_text_is_what_pandas_reads(
     path.write_bytes(text.encode("utf-8-sig" if bom else "utf-8"))
     expected = pd.read_csv(path)
     assume(next(iter(expected.columns)).startswith("column"))
-    got = together(open_source(path, Reading(mini_batch_size=size)))
+    got = together(open_source(path, ReadOptions(mini_batch_size=size)))
     pd.testing.assert_frame_equal(got, expected)
     path.unlink()
 
@@ -81,7 +81,7 @@ def test_json_lines_are_what_a_frame_of_them_is(
     name = f"rows{next(COUNTER)}.jsonl" + (".gz" if compress else "")
     path = tmp_path_factory.getbasetemp() / name
     path.write_bytes(gzip.compress(body) if compress else body)
-    got = together(open_source(path, Reading(mini_batch_size=size)))
+    got = together(open_source(path, ReadOptions(mini_batch_size=size)))
     expected = pd.DataFrame(rows)
     for column in [name for name in expected if expected[name].dtype.name == "object"]:
         expected[column] = expected[column].astype(object).where(expected[column].notna(), None)
@@ -114,7 +114,7 @@ def test_parquet_files_are_what_pandas_reads(
         frame["text"] = frame["text"].astype("str")
         frame.to_parquet(folder / f"{number}.parquet", row_group_size=group)
         frames.append(frame)
-    got = together(open_source(folder, Reading(mini_batch_size=size)))
+    got = together(open_source(folder, ReadOptions(mini_batch_size=size)))
     pd.testing.assert_frame_equal(got, pd.concat(frames, ignore_index=True))
 
 
@@ -130,21 +130,21 @@ def test_a_frame_comes_back_with_its_types(tmp_path: Path, size: int) -> None:
             "number": np.linspace(-1, 1, 60),
         }
     )
-    got = together(open_source(frame, Reading(mini_batch_size=size)), tmp_path)
+    got = together(open_source(frame, ReadOptions(mini_batch_size=size)), tmp_path)
     pd.testing.assert_frame_equal(got, frame)
 
 
 def test_a_frame_of_any_objects_comes_back(tmp_path: Path) -> None:
     """What Arrow cannot hold is pickled."""
     frame = pd.DataFrame({"thing": [{1, 2}, "text", None, 5j], 7: range(4)})
-    got = together(open_source(frame, Reading(mini_batch_size=1)), tmp_path)
+    got = together(open_source(frame, ReadOptions(mini_batch_size=1)), tmp_path)
     pd.testing.assert_frame_equal(got, frame)
 
 
 def test_an_arrow_table_comes_as_pandas_has_it(tmp_path: Path) -> None:
     """Cut by rows."""
     table = pa.table({"a": [1, 2, 3], "b": ["x", "y", None]})
-    got = together(open_source(table, Reading(mini_batch_size=1)), tmp_path)
+    got = together(open_source(table, ReadOptions(mini_batch_size=1)), tmp_path)
     pd.testing.assert_frame_equal(got, table.to_pandas())
 
 
@@ -159,7 +159,7 @@ def test_a_key_is_never_split_nor_doubled(
     """One mini-batch for each combination, in order of first appearance, rows in input order."""
     frame = pd.DataFrame(rows, columns=["text", "number"]).assign(row=range(len(rows)))
     scratch = tmp_path_factory.mktemp("scratch")
-    source = open_source(frame, Reading(partition_keys=("text", "number")))
+    source = open_source(frame, ReadOptions(partition_keys=("text", "number")))
     source.prepare(scratch)
     reader = source.reader()
     groups = [reader.load(one) for one in source.mini_batches()]
@@ -178,7 +178,7 @@ def test_keys_in_folder_names_are_not_shuffled(tmp_path: Path) -> None:
         folder = tmp_path / f"key={key}"
         folder.mkdir(exist_ok=True)
         (folder / f"{number}.csv").write_text(f"number\n{number}\n")
-    source = open_source(tmp_path, Reading(partition_keys=("key",)))
+    source = open_source(tmp_path, ReadOptions(partition_keys=("key",)))
     reader = source.reader()
     loaded = [(one.partition_key, reader.load(one)) for one in source.mini_batches()]
     reader.close()
@@ -218,7 +218,7 @@ def test_bad_input_is_refused_before_anything_starts(tmp_path: Path, case: str) 
         frame.to_parquet(tmp_path / "two" / f"{name}.parquet")
         frame.to_csv(tmp_path / "heads" / f"{name}.csv", index=False)
     with pytest.raises((InputError, OptionError), match=message):
-        open_source(str(tmp_path / where), Reading(**reading))
+        open_source(str(tmp_path / where), ReadOptions(**reading))
 
 
 MISFITS = {
@@ -236,7 +236,7 @@ def test_what_does_not_fit_is_named(tmp_path: Path, case: str, size: int) -> Non
     body, message = MISFITS[case]
     path = tmp_path / "table.csv"
     path.write_bytes(body)
-    source = open_source(path, Reading(mini_batch_size=size, dtypes={"a": "int64"}))
+    source = open_source(path, ReadOptions(mini_batch_size=size, dtypes={"a": "int64"}))
     with pytest.raises(LoadError, match=message) as refused:
         together(source)
     assert refused.value.items == (2 if size == 7 else 10)
@@ -248,7 +248,7 @@ def test_lines_that_cannot_be_read_are_counted_all_the_same(tmp_path: Path) -> N
     (tmp_path / "table.jsonl").write_bytes(b'{"a": 1}\n\n{"a": 2}\n{"a"\n')
     for name in ("table.csv", "table.jsonl"):
         with pytest.raises(LoadError) as refused:
-            together(open_source(tmp_path / name, Reading()))
+            together(open_source(tmp_path / name, ReadOptions()))
         assert refused.value.items == 3
 
 
@@ -256,7 +256,7 @@ def test_a_quote_without_its_other_half_is_an_error_where_lines_are_records(tmp_
     """`support_multi_line=False` says that fields hold no line breaks."""
     path = tmp_path / "table.csv"
     path.write_text('a,b\n1,"2\n3",4\n')
-    source = open_source(path, Reading(support_multi_line=False))
+    source = open_source(path, ReadOptions(support_multi_line=False))
     with pytest.raises(LoadError, match="goes on after its line"):
         together(source)
 
@@ -269,7 +269,7 @@ def test_the_documented_example_of_byte_ranges(tmp_path: Path) -> None:
     body += b"r" * (84_032 - len(body) - 1) + b"\n"
     path = tmp_path / "table.csv"
     path.write_bytes(body)
-    source = open_source(path, Reading(mini_batch_size="10 KB"))
+    source = open_source(path, ReadOptions(mini_batch_size="10 KB"))
     reader = source.reader()
     counts = [len(reader.load(one)) for one in source.mini_batches()]
     reader.close()
@@ -291,5 +291,5 @@ def test_one_bad_line_among_many_is_found_in_a_few_looks(
     path = tmp_path / "table.csv"
     path.write_bytes(b"a,b\n" + b"1,2\n" * 30_000 + b"1,2,3\n")
     with pytest.raises(LoadError, match="line 30002: 3 fields where 2"):
-        together(open_source(path, Reading()))
+        together(open_source(path, ReadOptions()))
     assert len(looks) < 60

@@ -23,7 +23,7 @@ from daskprs.output.journal.history import History
 from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
-from daskprs.output.spool.agent_spool import OwnSpool, UnwritableError
+from daskprs.output.spool.agent_spool import AgentSpool, UnwritableError
 
 N = 40
 MANY = 1000
@@ -124,7 +124,7 @@ def part(disk: Path) -> None:
 
 def agent(disk: Path) -> None:
     """Let a large result fill the disk: it is taken back, and nothing else is lost with it."""
-    spool = OwnSpool(SpoolSpec("0-process000", f"{disk}/text", f"{disk}/typed", synced=True))
+    spool = AgentSpool(SpoolSpec("0-process000", f"{disk}/text", f"{disk}/typed", synced=True))
     format_result(lines(0), BOTH, spool)
     with pytest.raises(UnwritableError, match=r"No space left on device: .*/text"):
         format_result((bytes(1000).hex() for _ in range(10_000)), BOTH, spool)

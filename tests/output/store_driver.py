@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
 from daskprs.output.journal.resumption import Resumption
-from daskprs.output.rows.format_result import Rows, format_result
+from daskprs.output.rows.format_result import FormattedRows, format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
-from daskprs.output.spool.agent_spool import OwnSpool, UnwritableError
+from daskprs.output.spool.agent_spool import AgentSpool, UnwritableError
 from daskprs.output.store import ResultStore
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def mini_batch(index: int, identity: str | None = None) -> MiniBatch:
     return MiniBatch(index, None, identity or f"part {index}")
 
 
-def outcome_of(index: int, rows: Rows, attempt: int = 1) -> Outcome:
+def outcome_of(index: int, rows: FormattedRows, attempt: int = 1) -> Outcome:
     """Return the outcome of an attempt that made these rows."""
     return Outcome(
         index,
@@ -68,16 +68,16 @@ class Driver:
         self.store = store
         self.folder = folder
         self.spec = spec
-        self.agents: list[OwnSpool] = []
+        self.agents: list[AgentSpool] = []
         self.agent = self.new_agent(AGENT)
 
-    def new_agent(self, name: str) -> OwnSpool:
+    def new_agent(self, name: str) -> AgentSpool:
         """Return the spool of one more agent."""
         text, typed = (
             str(folder(self.store.epoch) / name)
             for folder in (self.folder.spools, self.folder.typed_spools)
         )
-        self.agents.append(OwnSpool(SpoolSpec(name, text, typed, synced=False)))
+        self.agents.append(AgentSpool(SpoolSpec(name, text, typed, synced=False)))
         return self.agents[-1]
 
     def commit(
@@ -86,7 +86,7 @@ class Driver:
         result: Any,
         identity: str | None = None,
         *,
-        agent: OwnSpool | None = None,
+        agent: AgentSpool | None = None,
     ) -> None:
         """Commit what `run` would have returned for a mini-batch; an agent has put it aside."""
         agent = agent or self.agent
@@ -96,13 +96,13 @@ class Driver:
             agent.flush()
         except UnwritableError as error:
             unwritten = str(error)
-        made = Results(Packed([outcome_of(index, rows)]), rows.payload, agent.name, unwritten)
+        made = Results(ColumnBatch([outcome_of(index, rows)]), rows.payload, agent.name, unwritten)
         self.store.commit([mini_batch(index, identity)], made)
 
     def commit_carried(self, index: int, result: Any) -> None:
         """Commit what came along with its outcome, from an agent that does not see the folder."""
         rows = format_result(result, self.spec)
-        made = Results(Packed([outcome_of(index, rows)]), rows.payload)
+        made = Results(ColumnBatch([outcome_of(index, rows)]), rows.payload)
         self.store.commit([mini_batch(index)], made)
 
     def has(self, index: int, identity: str | None = None) -> bool:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from daskprs.errors import ReturnTypeError
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
-from daskprs.output.spool.agent_spool import WRITE_BYTES, OwnSpool
+from daskprs.output.spool.agent_spool import WRITE_BYTES, AgentSpool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +28,9 @@ BOTH = OutputSpec(text=True, typed=True)
 
 
 @pytest.fixture
-def spool(tmp_path: Path) -> Iterator[OwnSpool]:
+def spool(tmp_path: Path) -> Iterator[AgentSpool]:
     """Yield the spool of an agent."""
-    one = OwnSpool(SpoolSpec("agent", f"{tmp_path}/text", f"{tmp_path}/typed", synced=False))
+    one = AgentSpool(SpoolSpec("agent", f"{tmp_path}/text", f"{tmp_path}/typed", synced=False))
     yield one
     one.forget()
 
@@ -170,7 +170,7 @@ def test_a_generator_may_mix_frames_and_lines() -> None:
     assert (rows_of_it.payload, rows_of_it.succeeded) == (b"first\n1\n2\nlast\n", 4)
 
 
-def test_what_a_generator_raises_passes_through(spool: OwnSpool) -> None:
+def test_what_a_generator_raises_passes_through(spool: AgentSpool) -> None:
     """It is the script's own error; what was put into the spool until then is taken back."""
 
     def rows() -> Iterator[str]:
@@ -244,7 +244,7 @@ def test_text_that_is_not_utf8_is_refused(kind: Any) -> None:
 # ---- where rows are put ----
 
 
-def test_in_a_spool_are_the_same_bytes(spool: OwnSpool, tmp_path: Path) -> None:
+def test_in_a_spool_are_the_same_bytes(spool: AgentSpool, tmp_path: Path) -> None:
     """Text and typed rows go into a file each, behind what is there; nothing travels."""
     texts = [f"some text to make row {row} longer" for row in range(300_000)]
     frame = pd.DataFrame({"n": range(300_000), "text": texts})

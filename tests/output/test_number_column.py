@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.output.journal.int_column import BLOCK, NumberColumn
+from daskprs.output.journal.int_column import BLOCK, IntColumn
 
 COUNTS = st.integers(0, 2 * BLOCK + 3)
 
@@ -17,11 +17,11 @@ def test_numbers_and_zeros_come_back_as_they_were_put_in(
 ) -> None:
     """All at once and one by one; and a column that is made of them is the same."""
     numbers = [0] * before + list(range(first, first + count)) + [0] * after
-    column = NumberColumn("q")
+    column = IntColumn("q")
     column.extend(None, before)
     column.extend(range(first, first + count), count)
     column.extend(None, after)
-    for one in (column, NumberColumn("q", np.array(numbers, np.int64))):
+    for one in (column, IntColumn("q", np.array(numbers, np.int64))):
         assert len(one) == len(numbers)
         assert np.array_equal(one.copy(), np.array(numbers, np.int64))
         for row in {0, before, before + count, BLOCK, len(numbers) - 1} & set(range(len(numbers))):

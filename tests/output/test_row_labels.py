@@ -21,14 +21,14 @@ from pandas.testing import assert_frame_equal, assert_index_equal, assert_series
 from store_driver import TYPED, driving, mini_batch, outcome_of
 
 import daskprs
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Results
 from daskprs.core.outcomes import Extent
 from daskprs.errors import JobChanged
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.row_labels import LabelWriter, prepared_labels, row_bounds
 from daskprs.output.read_rows import read_rows
-from daskprs.output.rows.format_result import Rows, format_result
+from daskprs.output.rows.format_result import FormattedRows, format_result
 from daskprs.output.rows.row_matching import RowMatcher
 from daskprs.output.rows.typed_rows import decode
 
@@ -261,9 +261,11 @@ def test_a_grown_input_moves_labels_with_their_rows(tmp_path: Path) -> None:
 def test_a_folder_of_an_earlier_version_is_read_and_resumed(tmp_path: Path) -> None:
     """Its frames were kept without an index, and it has no labels: rows are numbered."""
     earlier = pickle.dumps(("frame", WHOLE[:2].reset_index(drop=True)), protocol=5)
-    rows = Rows(2, None, Extent(len(earlier), zlib.crc32(earlier)), None, earlier)
+    rows = FormattedRows(2, None, Extent(len(earlier), zlib.crc32(earlier)), None, earlier)
     with driving(tmp_path / "job", None, TYPED) as driver:
-        driver.store.commit([mini_batch(0)], Results(Packed([outcome_of(0, rows)]), rows.payload))
+        driver.store.commit(
+            [mini_batch(0)], Results(ColumnBatch([outcome_of(0, rows)]), rows.payload)
+        )
     folder = JobFolder(tmp_path / "job")
     assert_frame_equal(read_rows(folder), WHOLE[:2])
     with LabelWriter(folder.scratch) as labels:

@@ -21,14 +21,14 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
-from daskprs.output.spool.agent_spool import WRITE_BYTES, OwnSpool, SpoolFile, UnwritableError
+from daskprs.output.spool.agent_spool import WRITE_BYTES, AgentSpool, SpoolFile, UnwritableError
 
 N = 20
 
 
-def spool_of(folder: Path, *, synced: bool = False) -> OwnSpool:
+def spool_of(folder: Path, *, synced: bool = False) -> AgentSpool:
     """Return a spool in a folder."""
-    return OwnSpool(SpoolSpec("0-process000", f"{folder}/text", f"{folder}/typed", synced=synced))
+    return AgentSpool(SpoolSpec("0-process000", f"{folder}/text", f"{folder}/typed", synced=synced))
 
 
 # ---- the file of an agent ----

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.ending import Ending, JobStatus
 from daskprs.core.events import (
     AttemptFailed,
@@ -14,9 +14,9 @@ from daskprs.core.events import (
     JobStarted,
     MiniBatchesDone,
     Place,
+    Progress,
+    ProgressReported,
     SlotState,
-    Standing,
-    Stood,
 )
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
@@ -52,15 +52,15 @@ def attempt(
     assert not more
     mini_batch = MiniBatch(index, None, "", label=label, partition_key=key)
     if failure is None:
-        return MiniBatchesDone(place, [mini_batch], Packed([outcome]))
+        return MiniBatchesDone(place, [mini_batch], ColumnBatch([outcome]))
     return AttemptFailed(place, mini_batch, outcome, bool(final), True)
 
 
-def standing(done: int = 0, total: int = 10, *, failed: int = 0, **more: Any) -> Standing:
+def standing(done: int = 0, total: int = 10, *, failed: int = 0, **more: Any) -> Progress:
     """Return how far a job is whose plan is known."""
     counts = Counts(total, done, failed)
     given = {"plan_complete": True, "expected": total, "running": 0, "waiting": 0, "recovered": 0}
-    return Standing(counts, counts, **(given | more))
+    return Progress(counts, counts, **(given | more))
 
 
 def stood(
@@ -71,9 +71,9 @@ def stood(
     quiet_s: float = 0.0,
     slots: tuple[SlotState, ...] = (),
     **more: Any,
-) -> Stood:
+) -> ProgressReported:
     """Return a look at a job."""
-    return Stood(standing(done, total, **more), slots, elapsed_s, quiet_s)
+    return ProgressReported(standing(done, total, **more), slots, elapsed_s, quiet_s)
 
 
 def slot(phase: str, since_s: float = 1.0, index: int | None = None, process: int = 0) -> SlotState:

@@ -9,7 +9,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from job_events import attempt, job_ended, job_started, slot, stood
 
-from daskprs.core.events import Remarked, SlotsChanged
+from daskprs.core.events import MessageLogged, SlotsChanged
 from daskprs.core.outcomes import Failure
 from daskprs.folders.job_folder import JobFolder
 from daskprs.report.progress.progress import progress_for
@@ -28,7 +28,7 @@ def main(how: str) -> None:
             progress.tell(stood(tenth // 2, elapsed_s=tenth / 10))
         progress.tell(attempt(3, Failure("ValueError", "row 3 is bad\nand more", "Traceback")))
         print("printed by other code")
-        progress.tell(Remarked("warning", "the disk is slow"))
+        progress.tell(MessageLogged("warning", "the disk is slow"))
         progress.tell(stood(9, elapsed_s=60, quiet_s=50, slots=STRAGGLER))
         if how == "interrupted":
             raise KeyboardInterrupt

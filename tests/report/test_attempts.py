@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from job_events import HERE, attempt
 from job_runs import new_run
 
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import MiniBatchesDone, Place
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
@@ -79,7 +79,7 @@ def test_the_log_of_a_process_says_the_same(folder: JobFolder) -> None:
     for group in (done, done[::-1], [lost, done[1]]):
         mini_batches = [MiniBatch(outcome.index, None, "") for outcome in group]
         for log in logs:
-            log.tell(MiniBatchesDone(HERE, mini_batches, Packed(group)))
+            log.tell(MiniBatchesDone(HERE, mini_batches, ColumnBatch(group)))
     files.close()
     lines = folder.process_log(HERE.node, HERE.process).read_text().splitlines()
     told = [[cell.rpartition(" ")[2] for cell in line.split("|")[3:]] for line in lines]

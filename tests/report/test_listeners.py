@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from job_events import attempt, job_ended, stood
 
-from daskprs.core.events import Remarked, Stood
+from daskprs.core.events import MessageLogged, ProgressReported
 from daskprs.report.listeners import Listeners
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Deaf(Hearing):
         """Raise."""
         super().tell(event)
         match event:
-            case Stood():
+            case ProgressReported():
                 msg = "enough"
                 raise RuntimeError(msg)
 
@@ -62,7 +62,7 @@ def test_one_that_raises_is_written_down_closed_and_told_nothing_more(folder: Jo
     assert deaf.heard == [attempt(1), stood()]
     assert deaf.closed == 1
     match other.heard:
-        case [_, _, Remarked("warning", message), _]:
+        case [_, _, MessageLogged("warning", message), _]:
             assert "Deaf has stopped, the job goes on: RuntimeError: enough" in message
         case heard:
             raise AssertionError(heard)

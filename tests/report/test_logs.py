@@ -12,7 +12,7 @@ import pytest
 from job_events import HERE, attempt, job_ended, job_started, slot, stood
 
 from daskprs.core.ending import JobStatus
-from daskprs.core.events import AgentChanged, OutputPublished, Remarked, SlotsChanged
+from daskprs.core.events import AgentChanged, MessageLogged, OutputPublished, SlotsChanged
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
 from daskprs.core.outcomes import Failure
 from daskprs.report.listeners import Listeners
@@ -61,7 +61,7 @@ def test_the_driver_log_has_time_level_process_thread_and_message(folder: JobFol
         folder,
         job_started(options={"run_max_try": 1}),
         SlotsChanged(2, 8),
-        Remarked("warning", "the disk is slow"),
+        MessageLogged("warning", "the disk is slow"),
         OutputPublished("/out/file.txt", 12),
         job_ended(),
     )

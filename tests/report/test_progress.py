@@ -13,13 +13,13 @@ from job_events import HERE, attempt, job_ended, job_started, stood
 from polling import poll_for
 
 from daskprs.core.ending import JobStatus
-from daskprs.core.events import AgentChanged, Remarked, SlotsChanged
+from daskprs.core.events import AgentChanged, MessageLogged, SlotsChanged
 from daskprs.core.lease import InitFailed
 from daskprs.core.outcomes import Failure
 from daskprs.report.listeners import Listeners
 from daskprs.report.progress import preparation
 from daskprs.report.progress.plain_lines import PlainLines
-from daskprs.report.progress.progress import Progress, progress_for
+from daskprs.report.progress.progress import ProgressBar, progress_for
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event
@@ -31,7 +31,7 @@ BAD = Failure("ValueError", "bad\nand more", "Traceback")
 def lines_of(folder: JobFolder, *events: Event) -> list[str]:
     """Return what a log file gets of a job."""
     stream = io.StringIO()
-    progress = Progress(PlainLines(stream), folder)
+    progress = ProgressBar(PlainLines(stream), folder)
     for event in events:
         progress.tell(event)
     progress.close()
@@ -88,7 +88,7 @@ def test_an_init_that_fails_is_told_too(folder: JobFolder) -> None:
 
 def test_warnings_are_told_and_lesser_remarks_are_not(folder: JobFolder) -> None:
     """Those are in the driver's log."""
-    remarks = [Remarked(level, level) for level in ("debug", "info", "warning", "error")]
+    remarks = [MessageLogged(level, level) for level in ("debug", "info", "warning", "error")]
     assert lines_of(folder, *remarks) == ["daskprs: warning: warning", "daskprs: error: error"]
 
 
@@ -126,7 +126,7 @@ def test_a_stream_that_is_no_terminal_gets_plain_lines(
     stream = io.StringIO()
     progress = progress_for(wanted, stream, folder)
     assert progress is not None
-    progress.tell(Remarked("warning", "slow"))
+    progress.tell(MessageLogged("warning", "slow"))
     assert stream.getvalue() == "daskprs: warning: slow\n"
 
 
@@ -189,7 +189,7 @@ def test_a_notebook_keeps_the_last_of_many_warnings(
 ) -> None:
     """All of them are in the driver's log."""
     kernel = Kernel(monkeypatch, kernel=object())
-    shown_in(folder, *(Remarked("warning", str(n)) for n in range(100)))
+    shown_in(folder, *(MessageLogged("warning", str(n)) for n in range(100)))
     lines = kernel.bundles[-1]["text/plain"].splitlines()
     assert lines == [f"warning: {n}" for n in range(80, 100)]
 
@@ -209,7 +209,7 @@ def test_a_long_preparation_tells_how_far_it_is(
     """Nothing else happens meanwhile, and a person wants to know that it is alive."""
     monkeypatch.setattr(preparation, "FIRST_AFTER_S", 0.01)
     stream = io.StringIO()
-    listeners = Listeners([Progress(PlainLines(stream), folder)], folder)
+    listeners = Listeners([ProgressBar(PlainLines(stream), folder)], folder)
     with preparation.told_of(listeners, lambda: "3 of 7 parts"):
         assert poll_for(lambda: stream.getvalue().count("\n") > 1)
     listeners.close()

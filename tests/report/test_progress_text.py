@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from job_events import slot, standing, stood
 
-from daskprs.core.events import Stood
+from daskprs.core.events import ProgressReported
 from daskprs.report.humanize import counted, duration
-from daskprs.report.progress.rate import Pace, PaceMaker
+from daskprs.report.progress.rate import Pace, RateMeter
 from daskprs.report.progress.stall_reason import why_waiting
 from daskprs.report.progress.text import View, fraction_done, progress_text
 
@@ -59,7 +59,7 @@ def test_why_nothing_moves(
 
 def test_pace_leaves_out_what_comes_before_the_work() -> None:
     """A minute of init() says nothing about how long the rest takes."""
-    maker = PaceMaker()
+    maker = RateMeter()
     for elapsed_s in (1, 30, 60):
         assert maker.pace(stood(0, elapsed_s=elapsed_s, slots=INIT)) == Pace()
     assert maker.pace(stood(0, elapsed_s=61, slots=RUNNING)) == Pace()
@@ -68,14 +68,14 @@ def test_pace_leaves_out_what_comes_before_the_work() -> None:
 
 def test_pace_counts_only_what_this_run_has_done() -> None:
     """A resume finds most of it done, in no time."""
-    maker = PaceMaker()
+    maker = RateMeter()
     assert maker.pace(stood(6, elapsed_s=0, recovered=6)) == Pace()
     assert maker.pace(stood(8, elapsed_s=2, recovered=6)) == Pace(per_s=1.0, left_s=2.0)
 
 
 def test_nobody_says_how_long_a_plan_of_unknown_length_takes() -> None:
     """But how fast it goes."""
-    assert PaceMaker().pace(stood(4, elapsed_s=2, **UNKNOWN)) == Pace(per_s=2.0)
+    assert RateMeter().pace(stood(4, elapsed_s=2, **UNKNOWN)) == Pace(per_s=2.0)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_what_matters_least_is_left_out_first(width: int, text: str) -> None:
 )
 def test_the_share_that_is_settled(state: object, share: float | None) -> None:
     """None while nobody knows how many there will be."""
-    assert fraction_done(View(Stood(state, (), 1.0, 0.0))) == share  # type: ignore[arg-type]
+    assert fraction_done(View(ProgressReported(state, (), 1.0, 0.0))) == share  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

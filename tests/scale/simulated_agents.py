@@ -15,13 +15,13 @@ from distributed import get_worker
 
 from daskprs.agent.protocol.messages import Outcomes
 from daskprs.agent.supervision.lease_run import LeaseRun
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import Place, SlotState
 from daskprs.core.lease import AgentReady, AgentStarted, LeaseReturned, Results
 from daskprs.core.outcomes import Extent, Outcome, Status
 
 if TYPE_CHECKING:
-    from daskprs.core.lease import Lease, Post
+    from daskprs.core.lease import AgentAssignment, Lease
 
 ROW = b"done\n"
 CHECKSUM = 0
@@ -84,7 +84,7 @@ class SimulatedSlot:
         place = Place(self.node, self.process, "simulated", os.getpid())
         return SlotState(place, "running", 0.0, None)
 
-    def _events(self, post: Post | None, node: int) -> tuple[Any, ...]:
+    def _events(self, post: AgentAssignment | None, node: int) -> tuple[Any, ...]:
         if post is None:
             return ()
         self.process, self.node = post.process, node
@@ -119,7 +119,7 @@ class SimulatedSlot:
             return
         self._free_s += count * Work.seconds
         indexes = run.indexes(run.received, run.received + count)
-        outcomes = Packed(_outcome(index) for index in indexes)
+        outcomes = ColumnBatch(_outcome(index) for index in indexes)
         run.receive(Outcomes(run.order, Results(outcomes, ROW * count)))
         Work.add(count, self._free_s)
 

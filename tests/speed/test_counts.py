@@ -18,7 +18,7 @@ import pytest
 import daskprs
 from daskprs.agent.child.outbox import Outbox
 from daskprs.core.actions import Commit, SlotAdded, SlotId, Submit
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import MiniBatchesDone, Place
 from daskprs.core.lease import LeaseReturned, Results
 from daskprs.core.ledger import Ledger
@@ -125,7 +125,7 @@ class Driver:
 
     def _returned(self, lease: Any) -> LeaseReturned:
         took_s = self.elapsed_s
-        outcomes = Packed(
+        outcomes = ColumnBatch(
             Outcome(index, 1, Status.RUN_DONE, 1, 1, 1e9, took_s, took_s, took_s, Extent(2, 5))
             for index in lease.work.column("mini_batch.index")
         )

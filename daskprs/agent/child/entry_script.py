@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
 
 
-class Entry:
+class ScriptFunctions:
     """A script that is imported: `init`, `run` and `shutdown`, there or not."""
 
     def __init__(self, script: Any, name: str) -> None:
@@ -79,7 +79,7 @@ def takes_one(run: Callable[..., Any]) -> bool:
     return True
 
 
-def load_entry_script(job: JobSpec, process: ProcessSpec) -> Entry:
+def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
     """Make this process one that runs the script, and import it."""
     script = job.script
     EntryScript.install(job, process)
@@ -93,7 +93,7 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> Entry:
     )
     if script.source_directory is not None:
         sys.path.insert(0, script.source_directory)
-    return Entry(_imported(script), script.name)
+    return ScriptFunctions(_imported(script), script.name)
 
 
 def _imported(script: ScriptSpec) -> Any:

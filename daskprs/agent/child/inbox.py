@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.work_queue import Order
-from daskprs.agent.protocol.messages import Keep, More, RunLease, Stop
+from daskprs.agent.protocol.messages import ExtendLease, RunLease, Stop, TruncateLease
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -121,9 +121,9 @@ class Intake:
                 self._order.add(work)
                 self._page.begin_lease(lease_id)
                 self._outbox.open(lease_id)
-            case More(lease_id, work) if lease_id == self._order.lease_id:
+            case ExtendLease(lease_id, work) if lease_id == self._order.lease_id:
                 self._order.add(work)
-            case Keep(lease_id, last):
+            case TruncateLease(lease_id, last):
                 self._keeps += 1
                 if lease_id == self._order.lease_id:
                     self._order.drop_beyond(last)

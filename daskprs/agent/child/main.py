@@ -28,7 +28,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.child.entry_script import Entry, load_entry_script
+from daskprs.agent.child.entry_script import ScriptFunctions, load_entry_script
 from daskprs.agent.child.failure import failure_of, may_pass
 from daskprs.agent.child.inbox import Intake
 from daskprs.agent.child.loader import Loader
@@ -50,7 +50,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.files.file_versions import compare_with_times_seen
 from daskprs.inputs.source.source import PathsReader
 from daskprs.output.rows.format_result import format_result
-from daskprs.output.spool.agent_spool import OwnSpool, UnwritableError
+from daskprs.output.spool.agent_spool import AgentSpool, UnwritableError
 from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Agent:
         self._reserve = reserve
         self._pid = os.getpid()
         spool = start.process.spool
-        self._spool = None if spool is None else OwnSpool(spool)
+        self._spool = None if spool is None else AgentSpool(spool)
         if self._spool is not None:
             os.register_at_fork(after_in_child=self._spool.forget)
         self._connection = connection
@@ -121,7 +121,7 @@ class Agent:
         self._loader = Loader(None, page, reserve)
         self._loader.start()
         self._intake = Intake(connection, page, self._loader, self._outbox)
-        self.entry: Entry = load_entry_script(start.job, start.process)
+        self.entry: ScriptFunctions = load_entry_script(start.job, start.process)
         _compare_times_here(start.job)
         reader: Reader = pickle.loads(start.job.reader)
         self._gives_paths = isinstance(reader, PathsReader)
@@ -153,7 +153,7 @@ class Agent:
         while (assigned := intake.claim()) is not None:
             position = intake.position
             self._reserve.renew()
-            attempt = Attempt(*assigned)
+            attempt = AttemptRun(*assigned)
             self._load(attempt, position)
             intake.look_ahead()
             outcome, payload = self._run(attempt, position)
@@ -170,13 +170,13 @@ class Agent:
         if os.getpid() != self._pid:
             os._exit(0)
 
-    def _load(self, attempt: Attempt, position: int) -> None:
+    def _load(self, attempt: AttemptRun, position: int) -> None:
         self._page.enter(Phase.LOADING, position)
         attempt.begin()
         loaded = self._loader.take(position, attempt.mini_batch)
         attempt.data, attempt.load_error = loaded.data, loaded.error
 
-    def _run(self, attempt: Attempt, position: int) -> tuple[Outcome, bytes]:
+    def _run(self, attempt: AttemptRun, position: int) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
             if isinstance(attempt.load_error, InputChanged):
                 failure = input_changed(attempt.load_error)
@@ -200,7 +200,7 @@ class Agent:
                 return attempt.failed(Status.INPUT_CHANGED, input_changed(error)), b""
         return outcome, payload
 
-    def _tried(self, attempt: Attempt) -> tuple[Outcome, bytes]:
+    def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run`, whatever it raises."""
         try:
             return self._call(attempt)
@@ -213,7 +213,7 @@ class Agent:
                 self._reserve.release()
             return attempt.failed(Status.RUN_EXCEPTION, failure_of(error, self._job)), b""
 
-    def _call(self, attempt: Attempt) -> tuple[Outcome, bytes]:
+    def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run` and format what it returns; iterating a generator is part of it."""
         data, attempt.data = attempt.data, None
         result = self.entry.run(data, self.entry.context(attempt.mini_batch))
@@ -265,7 +265,7 @@ def _compare_times_here(job: JobSpec) -> None:
         compare_with_times_seen(JobFolder(job.job_dir).times_seen(job.epoch, here))
 
 
-class Attempt:
+class AttemptRun:
     """One attempt while it is being made: its clock, its data, its outcome."""
 
     def __init__(self, mini_batch: MiniBatch, number: int) -> None:

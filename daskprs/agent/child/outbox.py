@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from daskprs.agent.protocol.messages import Outcomes
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Results
 from daskprs.core.outcomes import Failure, Status
 from daskprs.output.spool.agent_spool import UnwritableError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from daskprs.agent.child.memory_reserve import MemoryReserve
     from daskprs.core.outcomes import Outcome
-    from daskprs.output.spool.agent_spool import OwnSpool
+    from daskprs.output.spool.agent_spool import AgentSpool
 
 FLUSH_AFTER_S = 0.5
 """An outcome waits this long at most for others to travel with."""
@@ -41,7 +41,7 @@ class Outbox:
     def __init__(
         self,
         connection: Connection,
-        spool: OwnSpool | None = None,
+        spool: AgentSpool | None = None,
         reserve: MemoryReserve | None = None,
     ) -> None:
         self._reserve = reserve
@@ -141,7 +141,7 @@ class Outbox:
     def _send_group(self, group: Sequence[tuple[Outcome, bytes]]) -> None:
         rows = b"".join(payload for _, payload in group)
         name = "" if self._spool is None or rows else self._spool.name
-        results = Results(Packed(outcome for outcome, _ in group), rows, name, self._unwritten)
+        results = Results(ColumnBatch(outcome for outcome, _ in group), rows, name, self._unwritten)
         self._connection.send(Outcomes(self._lease_id, results))
 
     def _send_one_by_one(self) -> None:

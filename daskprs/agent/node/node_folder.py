@@ -31,7 +31,7 @@ LOCK = ".lock"
 PART = ".part"
 
 
-class Piece(NamedTuple):
+class LogPiece(NamedTuple):
     """Bytes of a log, to be written where they belong."""
 
     log: str
@@ -97,7 +97,7 @@ class NodeFolder:
 
     # ---- logs ----
 
-    def news(self, known: Mapping[str, int]) -> list[Piece]:
+    def news(self, known: Mapping[str, int]) -> list[LogPiece]:
         """Return what was appended to logs, some megabytes at most.
 
         Parameters
@@ -108,7 +108,7 @@ class NodeFolder:
 
         """
         self._known = dict(known)
-        pieces: list[Piece] = []
+        pieces: list[LogPiece] = []
         left = NEWS_BYTES
         for path in self._logs():
             log = str(path.relative_to(self.job.logs))
@@ -119,13 +119,13 @@ class NodeFolder:
                 at = _from(at or 0, size)
                 file.seek(at)
                 body = file.read(min(size - at, left, NEWS_OF_ONE_BYTES))
-                pieces.append(Piece(log, at, body))
+                pieces.append(LogPiece(log, at, body))
                 left -= len(body)
             if left <= 0:
                 break
         return pieces
 
-    def last_news(self) -> list[Piece]:
+    def last_news(self) -> list[LogPiece]:
         """Return what may not have been told yet."""
         return self.news(self._known)
 

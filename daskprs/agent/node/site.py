@@ -18,7 +18,7 @@ THIS_PROCESS = secrets.token_hex(8)
 """Known to nobody but this process, and to whom it tells."""
 
 
-class Mark(NamedTuple):
+class ProbeFile(NamedTuple):
     """A file that the driver has written, and what is in it: who sees the one knows the other."""
 
     file: str
@@ -38,17 +38,17 @@ class Mark(NamedTuple):
         return True
 
 
-class Origin(NamedTuple):
+class DriverInfo(NamedTuple):
     """What a worker has to know of the driver, to find out for itself how far away that is."""
 
     driver: str
     """`THIS_PROCESS` of the driver."""
-    job_folder: Mark
+    job_folder: ProbeFile
     reader: bytes
     """The pickled reader for agents that do not see the job folder."""
 
 
-class Site:
+class WorkerSite:
     """A worker's place.
 
     Parameters
@@ -62,7 +62,7 @@ class Site:
 
     """
 
-    def __init__(self, job: JobSpec, origin: Origin, scratch: Path) -> None:
+    def __init__(self, job: JobSpec, origin: DriverInfo, scratch: Path) -> None:
         self.folder: NodeFolder | None = None
         """Where the job lives on this node, if the driver's folder is not seen here."""
         self.store: NodeFolder | None = None
@@ -85,7 +85,7 @@ class Site:
         store = self.store
         return [] if store is None else [k for k in self.wanted if not store.snapshot(k).exists()]
 
-    def _look_around(self, origin: Origin, scratch: Path) -> None:
+    def _look_around(self, origin: DriverInfo, scratch: Path) -> None:
         job, far = self.job, not origin.job_folder.is_seen()
         unseen = [one for one in job.side_inputs if version_of(Path(one.path)) != one.version]
         if not far and not unseen:
@@ -120,7 +120,7 @@ def _with_side_inputs(job: JobSpec, store: NodeFolder) -> JobSpec:
     )
 
 
-def _moved(job: JobSpec, origin: Origin, folder: NodeFolder) -> JobSpec:
+def _moved(job: JobSpec, origin: DriverInfo, folder: NodeFolder) -> JobSpec:
     script = job.script
     if script.source_directory is not None:
         here = folder.snapshot(snapshot_digest(script))

@@ -6,8 +6,8 @@ Pickled named tuples over a socket pair (`multiprocessing.connection.Connection`
 supervisor → agent
 `Start`                 once, first: the job and the process
 `RunLease`              work
-`More`                  work to be done after that, as if it had come with it
-`Keep`                  after a recall: go on up to this position, drop what is beyond
+`ExtendLease`                  work to be done after that, as if it had come with it
+`TruncateLease`                  after a recall: go on up to this position, drop what is beyond
 `Stop`                  call `shutdown` and exit with 0
 agent → supervisor
 `Started`               interpreter up, protocol understood, script not imported yet
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from daskprs.core.columnar import Packed
+    from daskprs.core.columnar import ColumnBatch
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure
@@ -114,18 +114,18 @@ class RunLease(NamedTuple):
     """Run these, in order."""
 
     lease_id: int
-    work: Packed[Assigned]
+    work: ColumnBatch[Assigned]
     prefetch: bool
 
 
-class More(NamedTuple):
+class ExtendLease(NamedTuple):
     """Run these after what came before."""
 
     lease_id: int
-    work: Packed[Assigned]
+    work: ColumnBatch[Assigned]
 
 
-class Keep(NamedTuple):
+class TruncateLease(NamedTuple):
     """The supervisor's answer to an agent that saw the recall: the last position that is its."""
 
     lease_id: int

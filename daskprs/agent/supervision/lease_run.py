@@ -12,7 +12,7 @@ from daskprs.core.outcomes import Failure, Outcome, Status
 
 if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import Outcomes
-    from daskprs.core.columnar import Packed
+    from daskprs.core.columnar import ColumnBatch
     from daskprs.core.lease import Results
     from daskprs.core.mini_batch import Assigned
 
@@ -29,7 +29,9 @@ class LeaseRun:
     `received` are done, those up to `kept` are the agent's.
     """
 
-    def __init__(self, order: int, work: Packed[Assigned], return_after_s: float = 1.0) -> None:
+    def __init__(
+        self, order: int, work: ColumnBatch[Assigned], return_after_s: float = 1.0
+    ) -> None:
         self.order = order
         """Its number between supervisor and agent."""
         self.return_after_s = return_after_s
@@ -38,7 +40,7 @@ class LeaseRun:
         self.kept = -1
         self.recalled = False
         """What had not begun was taken back, or nothing could be, since something came last."""
-        self._work: deque[tuple[int, int, Packed[Assigned]]] = deque()
+        self._work: deque[tuple[int, int, ColumnBatch[Assigned]]] = deque()
         """With the position of the first of each, and the one behind the last; what is done, or was
         taken back, is dropped."""
         self._quiet_since_s = time.monotonic()
@@ -52,7 +54,7 @@ class LeaseRun:
         """Nothing of it is left."""
         return self.received > self.kept
 
-    def extend(self, work: Packed[Assigned]) -> None:
+    def extend(self, work: ColumnBatch[Assigned]) -> None:
         """Append work, that of a lease that continues the last one."""
         if self.finished:
             self._quiet_since_s = time.monotonic()
@@ -124,7 +126,7 @@ class LeaseRun:
         work, place = self._place(position)
         return None if work is None else work.column("mini_batch.index")[place]
 
-    def _place(self, position: int) -> tuple[Packed[Assigned] | None, int]:
+    def _place(self, position: int) -> tuple[ColumnBatch[Assigned] | None, int]:
         for first, beyond, work in tuple(self._work):  # progress looks from another thread
             if first <= position < beyond:
                 return work, position - first

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.agent.supervision.zygote import Zygote
     from daskprs.core.events import SlotState
-    from daskprs.core.lease import AgentEvent, Lease, Post
+    from daskprs.core.lease import AgentAssignment, AgentEvent, Lease
     from daskprs.core.limits import Limits
 
 
@@ -139,7 +139,7 @@ class AgentPool:
         synced = not far and boot_id() != self._job.boot_id
         return SpoolSpec(name, text, typed, synced, from_bytes=IN_MESSAGE_BYTES if far else 0)
 
-    def _employ(self, node: int, post: Post) -> Supervisor:
+    def _employ(self, node: int, post: AgentAssignment) -> Supervisor:
         """Start an agent; it has log files of its own."""
         zygote = self._living_zygote(post.threads)
         folder, name = self._folder, post.process

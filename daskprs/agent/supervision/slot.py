@@ -9,12 +9,18 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from daskprs.agent.protocol.messages import Keep, More, Outcomes, RunLease
+from daskprs.agent.protocol.messages import ExtendLease, Outcomes, RunLease, TruncateLease
 from daskprs.agent.supervision.lease_run import Blame, LeaseRun, blame_death, blame_timeout
-from daskprs.agent.supervision.supervisor import EXIT_GRACE_S, LOOK_EVERY_S, Overdue, Supervisor
-from daskprs.core.columnar import Packed
+from daskprs.agent.supervision.supervisor import (
+    EXIT_GRACE_S,
+    LOOK_EVERY_S,
+    MissedDeadline,
+    Supervisor,
+)
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import Place, SlotState
 from daskprs.core.lease import (
+    AgentAssignment,
     AgentEvent,
     AgentExited,
     AgentReady,
@@ -23,7 +29,6 @@ from daskprs.core.lease import (
     InitFailed,
     Lease,
     LeaseReturned,
-    Post,
     Results,
 )
 from daskprs.system.log_cap import cut
@@ -32,7 +37,7 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure, Outcome
 
 HOST = socket.gethostname()
-Employ = Callable[[int, Post], Supervisor]
+Employ = Callable[[int, AgentAssignment], Supervisor]
 """Starts an agent on a node, by its number, with what it is given there."""
 
 
@@ -89,7 +94,7 @@ class Slot:
 
     # ---- the agent ----
 
-    def _ready_agent(self, post: Post | None) -> Supervisor | None:
+    def _ready_agent(self, post: AgentAssignment | None) -> Supervisor | None:
         """Return the agent, a new one if there is a post for it; None when there is no agent."""
         agent = self._agent
         if agent is not None:
@@ -101,7 +106,7 @@ class Slot:
                 self._dismiss(agent.stop())
         return None if post is None else self._started(post)
 
-    def _started(self, post: Post) -> Supervisor | None:
+    def _started(self, post: AgentAssignment) -> Supervisor | None:
         """Return a new agent; None when `init` failed."""
         begun = time.monotonic()
         self._agent = agent = self._employ(self._node, post)
@@ -157,7 +162,7 @@ class Slot:
         elif lease.work and self._run is not None and self._agent is not None:
             self._run.extend(lease.work)
             self._run.return_after_s = lease.return_after_s
-            self._agent.send(More(self._run.order, lease.work))
+            self._agent.send(ExtendLease(self._run.order, lease.work))
         return self._watch(lease)
 
     def _watch(self, lease: Lease) -> LeaseReturned:
@@ -194,7 +199,7 @@ class Slot:
             kept = agent.page.claimed(run.order)
             if kept < run.kept:
                 kept = agent.page.recall(run.order)
-                agent.send(Keep(run.order, kept))
+                agent.send(TruncateLease(run.order, kept))
             untouched = run.keep(kept)
             if not untouched:
                 return None
@@ -215,7 +220,7 @@ class Slot:
         return self._blamed(lease, blame)
 
     def _timed_out(
-        self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Overdue
+        self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: MissedDeadline
     ) -> LeaseReturned:
         returncode = agent.end(dump=True)
         self._receive(agent.drain(), run, below=overdue.activity.position)
@@ -241,7 +246,7 @@ class Slot:
         run = self._run
         results = () if run is None else run.share()
         if more:
-            results = (*results, Results(Packed(more)))
+            results = (*results, Results(ColumnBatch(more)))
         if not running:
             self._run = None
         return LeaseReturned(

@@ -46,7 +46,7 @@ TAIL_BYTES = 2000
 """So much of the end of the stderr log goes into a message about a death."""
 
 
-class Overdue(NamedTuple):
+class MissedDeadline(NamedTuple):
     """An agent that has been at one thing for too long."""
 
     activity: Activity
@@ -160,12 +160,12 @@ class Supervisor:
 
     # ---- deadlines ----
 
-    def overdue(self) -> Overdue | None:
+    def overdue(self) -> MissedDeadline | None:
         """Say whether the agent has been at one thing for too long, or has grown too big."""
         activity = self.page.look()
         if self._age_s(activity) < self._deadlines[activity.phase].seconds:
             return None
-        return Overdue(activity, self._overdue_at(activity.phase))
+        return MissedDeadline(activity, self._overdue_at(activity.phase))
 
     def _overdue_at(self, phase: Phase) -> Failure:
         deadline = self._deadlines[phase]

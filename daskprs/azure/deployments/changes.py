@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.deployments.form import Settings
+from daskprs.azure.deployments.form import DeploymentSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ def changed(content: Any, changes: Mapping[str, Any]) -> Any:
             way = ["resources", INSTANCE_COUNT]
         elif way[0] == SETTINGS and len(way) > 1 and way[1] in content:
             way = way[1:]
-        elif way[0] in Settings.model_fields and way[0] not in content:
+        elif way[0] in DeploymentSettings.model_fields and way[0] not in content:
             way = [SETTINGS, *way]
         _put(content, way, value)
     return content

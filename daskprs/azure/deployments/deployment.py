@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.script.checked_script import check_script
-from daskprs.azure.deployments.form import Code, Compute, Model, ModelDeployment, Settings
+from daskprs.azure.deployments.form import (
+    Code,
+    Compute,
+    DeploymentSettings,
+    ModelDeployment,
+    ModelForm,
+)
 from daskprs.azure.deployments.model_folder import DRIVER, OF_MLFLOW, is_mlflow
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
@@ -31,7 +37,7 @@ class Deployment:
 
     name: str
     endpoint_name: str | None
-    settings: Settings
+    settings: DeploymentSettings
     instance_count: int
     script: str
     source_directory: Path
@@ -86,12 +92,12 @@ def deployment_of(
     form, mistakes, wrong = filled_as_far(ModelDeployment, content, document)
     if form is None:
         return None, mistakes
-    reading = _Reading(form, document, folder, assets, mistakes, wrong)
+    reading = _DeploymentReader(form, document, folder, assets, mistakes, wrong)
     found = reading.deployment()
     return (None if mistakes else found), mistakes
 
 
-class _Reading:
+class _DeploymentReader:
     """One form on its way to a deployment."""
 
     def __init__(
@@ -146,7 +152,7 @@ class _Reading:
 
     def _model(self) -> tuple[Path | None, str]:
         match self._form.model:
-            case Model(path=path, local_path=local, name=name):
+            case ModelForm(path=path, local_path=local, name=name):
                 if path is None and local is None:
                     self._wrong(("model",), "it has no path")
                     return None, ""
@@ -196,11 +202,11 @@ class _Reading:
 
     # ---- how ----
 
-    def _settings(self) -> Settings:
+    def _settings(self) -> DeploymentSettings:
         """Return the settings, wherever they stand."""
         form = self._form
-        inner = form.settings or Settings()
-        own = form.model_fields_set & Settings.model_fields.keys()
+        inner = form.settings or DeploymentSettings()
+        own = form.model_fields_set & DeploymentSettings.model_fields.keys()
         for name in sorted(own & inner.model_fields_set):
             self._wrong((name,), f"it stands in settings, too: {getattr(inner, name)!r}")
         return inner.model_copy(update={name: getattr(form, name) for name in own})

@@ -62,7 +62,7 @@ class RetrySettings(Form):
     timeout: int = works(30, "seconds for one call of `run`", gt=0, le=LONGEST_S)
 
 
-class Settings(Form):
+class DeploymentSettings(Form):
     """What a deployment of a model does with its files."""
 
     mini_batch_size: int = works(10, "files", ge=1)
@@ -76,7 +76,7 @@ class Settings(Form):
     environment_variables: Variables | None = works(None, "Azure drops them; here they count")
 
 
-class Model(Form):
+class ModelForm(Form):
     """A model that is written out in the file."""
 
     schema_: str | None = without_effect("for editors", alias="$schema")
@@ -117,7 +117,7 @@ class Compute(Form):
     instance_count: int | None = works(None, "as `resources.instance_count`", ge=1)
 
 
-class Resources(Form):
+class DeploymentResources(Form):
     """How many nodes."""
 
     instance_count: int | None = works(None, "nodes at most; default 1", ge=1)
@@ -127,7 +127,7 @@ class Resources(Form):
     shm_size: str | None = without_effect("there is no container")
 
 
-class ModelDeployment(Settings):
+class ModelDeployment(DeploymentSettings):
     """A deployment of a model. What `settings` holds may stand beside it, as in older files."""
 
     schema_: str | None = without_effect("for editors", alias="$schema")
@@ -137,7 +137,7 @@ class ModelDeployment(Settings):
     description: str | None = without_effect(LABEL)
     tags: dict[str, Any] | None = without_effect(LABEL)
     properties: dict[str, Any] | None = without_effect(LABEL)
-    model: Annotated[Text | Annotated[Model, MAPPING], SHAPE] | None = works(
+    model: Annotated[Text | Annotated[ModelForm, MAPPING], SHAPE] | None = works(
         None, "`AZUREML_MODEL_DIR` is a folder that contains it"
     )
     code_configuration: CodeConfiguration | None = works(
@@ -147,8 +147,8 @@ class ModelDeployment(Settings):
     compute: Annotated[Text | Annotated[Compute, MAPPING], SHAPE] | None = without_effect(
         f"{HERE}; an `instance_count` in it, as the oldest files have it, counts"
     )
-    resources: Resources | None = works(None)
-    settings: Settings | None = works(None)
+    resources: DeploymentResources | None = works(None)
+    settings: DeploymentSettings | None = works(None)
 
 
 class PipelineDeployment(Form):

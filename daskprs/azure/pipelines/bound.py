@@ -15,7 +15,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 SWITCHES = {"true": True, "false": False}
 
 
-class Bound(NamedTuple):
+class Binding(NamedTuple):
     """A value: that of an expression."""
 
     value: str | bool | int | float | None
@@ -49,9 +49,9 @@ class Bound(NamedTuple):
         return self.type in FILE_TYPES
 
 
-def unknown(type_: str | None = None) -> Bound:
+def unknown(type_: str | None = None) -> Binding:
     """Return what stands for a value that cannot be told: what hangs on it is no mistake."""
-    return Bound("", type_, is_path=True)
+    return Binding("", type_, is_path=True)
 
 
 def as_type(type_: str | None) -> str | None:
@@ -64,7 +64,7 @@ def takes_path(type_: str | None) -> bool:
     return type_ in PATH_TYPES
 
 
-def wrong_value(declared: InputForm, bound: Bound) -> str | None:
+def wrong_value(declared: InputForm, bound: Binding) -> str | None:
     """Return what is wrong with a value by the rules of its declaration; None if nothing is."""
     value = bound.value
     if value is None or bound.is_path:

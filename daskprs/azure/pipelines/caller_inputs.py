@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Given:
+class CallerInputs:
     """What a caller gives besides the file."""
 
     assets: Assets

@@ -18,7 +18,7 @@ from daskprs.yaml_files.mistakes import Mistake
 if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.forms.port import InputForm, OutputForm
-    from daskprs.yaml_files.mistakes import Place
+    from daskprs.yaml_files.mistakes import SourceLocation
 
 FORMS: dict[str, type[ParallelForm | CommandForm]] = {
     "parallel": ParallelForm,
@@ -32,7 +32,7 @@ PORTS = ("inputs", "outputs")
 
 
 @dataclass(frozen=True)
-class Source:
+class YamlSource:
     """Where something is declared."""
 
     document: Document
@@ -41,11 +41,11 @@ class Source:
     """What its paths are relative to."""
 
     @classmethod
-    def of(cls, document: Document) -> Source:
+    def of(cls, document: Document) -> YamlSource:
         """Return that of a whole file."""
         return cls(document, (), Path(document.name).absolute().parent)
 
-    def place(self, *below: str | int, of_key: bool = False) -> Place:
+    def place(self, *below: str | int, of_key: bool = False) -> SourceLocation:
         """Return where something in it stands."""
         return self.document.place((*self.loc, *below), of_key=of_key)
 
@@ -60,12 +60,12 @@ class Declared:
     """A step, with what its component says under it."""
 
     name: str
-    source: Source
+    source: YamlSource
     """Where the pipeline declares it."""
     form: ParallelForm | CommandForm
     """Its keys, those of the component included, but for inputs and outputs."""
     component: StepForm | None
-    component_source: Source | None
+    component_source: YamlSource | None
     code: Path | None
     wrong: frozenset[str] = frozenset()
     """Keys that are left out, since something is wrong with them."""
@@ -112,7 +112,7 @@ class Declared:
 
 
 def declared(
-    name: str, content: Any, source: Source, assets: Assets
+    name: str, content: Any, source: YamlSource, assets: Assets
 ) -> tuple[Declared | None, list[Mistake]]:
     """Return a step, and all that is wrong with it."""
     if not isinstance(content, dict):
@@ -144,7 +144,7 @@ def declared(
 
 
 def _filled(
-    form: type[StepForm], content: Any, source: Source
+    form: type[StepForm], content: Any, source: YamlSource
 ) -> tuple[Any, list[Mistake], frozenset[str]]:
     return filled_as_far(form, content, source.document, PORTS, source.loc)
 
@@ -162,12 +162,12 @@ def on_top(below: Any, above: Any) -> Any:
 
 
 def _component(
-    content: dict[str, Any], source: Source, assets: Assets, mistakes: list[Mistake]
-) -> tuple[Any, Source | None]:
+    content: dict[str, Any], source: YamlSource, assets: Assets, mistakes: list[Mistake]
+) -> tuple[Any, YamlSource | None]:
     """Return the component of a step: inline, from a file, or none."""
     given = content.get(COMPONENT)
     if isinstance(given, dict):
-        return given, Source(source.document, (*source.loc, COMPONENT), source.base)
+        return given, YamlSource(source.document, (*source.loc, COMPONENT), source.base)
     if given is None:
         return None, None
     try:
@@ -176,9 +176,9 @@ def _component(
         mistakes.append(source.mistake(str(error), COMPONENT))
         return None, None
     if not isinstance(document.content, dict):
-        mistakes.append(Source.of(document).mistake("a component is a mapping of keys"))
+        mistakes.append(YamlSource.of(document).mistake("a component is a mapping of keys"))
         return None, None
-    return document.content, Source.of(document)
+    return document.content, YamlSource.of(document)
 
 
 def _kind(content: dict[str, Any], component: Any) -> str:
@@ -190,7 +190,7 @@ def _kind(content: dict[str, Any], component: Any) -> str:
 
 
 def _code(
-    form: ParallelForm | CommandForm, source: Source, assets: Assets, mistakes: list[Mistake]
+    form: ParallelForm | CommandForm, source: YamlSource, assets: Assets, mistakes: list[Mistake]
 ) -> Path | None:
     way: Loc = ("code",)
     if isinstance(form, ParallelForm):

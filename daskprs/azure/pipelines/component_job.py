@@ -17,7 +17,7 @@ from daskprs.yaml_files.mistakes import Mistake, refuse
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.azure.pipelines.caller_inputs import Given
+    from daskprs.azure.pipelines.caller_inputs import CallerInputs
     from daskprs.yaml_files.document import Document
 
 
@@ -26,7 +26,7 @@ def is_of_component(content: Any) -> bool:
     return isinstance(content, dict) and "component" in content and "jobs" not in content
 
 
-def of_component(document: Document, given: Given) -> tuple[Path, Given]:
+def of_component(document: Document, given: CallerInputs) -> tuple[Path, CallerInputs]:
     """Return the file of the component, and what it is given: the caller wins over the job.
 
     Overrides of steps are the component's, all others the job's.

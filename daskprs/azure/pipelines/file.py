@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.azure.expressions import NAME
 from daskprs.azure.file_kinds import way_to_run
-from daskprs.azure.pipelines.component import Declared, Source, declared
+from daskprs.azure.pipelines.component import Declared, YamlSource, declared
 from daskprs.azure.pipelines.component_job import is_of_component, of_component
 from daskprs.azure.pipelines.forms.pipeline import PipelineForm, SettingsForm
 from daskprs.azure.pipelines.overrides import overridden
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
-    from daskprs.azure.pipelines.bound import Bound
-    from daskprs.azure.pipelines.caller_inputs import Given
+    from daskprs.azure.pipelines.bound import Binding
+    from daskprs.azure.pipelines.caller_inputs import CallerInputs
     from daskprs.azure.pipelines.step import Step
     from daskprs.folders.pipeline_folder import PipelineFolder
 
@@ -42,14 +42,16 @@ class Pipeline:
     name: str
     steps: Mapping[str, Step]
     """In an order in which they can be done."""
-    outputs: Mapping[str, Bound]
+    outputs: Mapping[str, Binding]
     goes_on: bool
     """Whether the failure of a step leaves those alone that do not need it."""
     notices: list[str]
     """What has no effect here, and warnings."""
 
 
-def read_pipeline(path: str | PathLike[str], folder: PipelineFolder, given: Given) -> Pipeline:
+def read_pipeline(
+    path: str | PathLike[str], folder: PipelineFolder, given: CallerInputs
+) -> Pipeline:
     """Return the pipeline in a file.
 
     Parameters
@@ -71,14 +73,14 @@ def read_pipeline(path: str | PathLike[str], folder: PipelineFolder, given: Give
     if is_of_component(document.content):
         component, given = of_component(document, given)
         document = Document.read(component)
-    return _Reading(document, folder, given).pipeline()
+    return _PipelineReader(document, folder, given).pipeline()
 
 
-class _Reading:
+class _PipelineReader:
     """Reads one file; mistakes are collected until nothing more can be found."""
 
-    def __init__(self, document: Document, folder: PipelineFolder, given: Given) -> None:
-        self._source = Source.of(document)
+    def __init__(self, document: Document, folder: PipelineFolder, given: CallerInputs) -> None:
+        self._source = YamlSource.of(document)
         self._content = overridden(document.content, given.overrides)
         self._folder = folder
         self._given = given
@@ -165,7 +167,9 @@ class _Reading:
             mistake = self._source.mistake(told, "settings", name, of_key=True)
             yield str(mistake._replace(is_warning=True))
 
-    def _refuse_names(self, key: str, names: Iterable[str], source: Source | None = None) -> None:
+    def _refuse_names(
+        self, key: str, names: Iterable[str], source: YamlSource | None = None
+    ) -> None:
         """Refuse names that would be no plain names of folders."""
         for name in names:
             if not NAME.fullmatch(name):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskprs.agent.node.environment import ASSETS
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed
-from daskprs.azure.pipelines.bound import Bound, takes_path
+from daskprs.azure.pipelines.bound import Binding, takes_path
 from daskprs.azure.pipelines.forms.step import ALL
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
@@ -56,7 +56,7 @@ class ParallelStep:
         if not self.mistakes and data is not None and script is not None:
             self.task = self._task(data, output, script)
 
-    def _task(self, data: Bound, output: Bound | None, script: TaskForm) -> Task:
+    def _task(self, data: Binding, output: Binding | None, script: TaskForm) -> Task:
         return Task(
             name=self._step.name,
             data=str(data.value),
@@ -69,7 +69,7 @@ class ParallelStep:
 
     # ---- what is wanted ----
 
-    def _data(self) -> Bound | None:
+    def _data(self) -> Binding | None:
         """Return what is cut into mini-batches."""
         text, known = self._form.input_data, [*self._inputs]
         if text is None and self._step.wrong:
@@ -89,7 +89,7 @@ class ParallelStep:
             raise _Wrong(told, "input_data")
         return bound
 
-    def _append_row_to(self) -> Bound | None:
+    def _append_row_to(self) -> Binding | None:
         """Return the output that rows go to, if there is one."""
         text = self._form.task.append_row_to if self._form.task else None
         way = ("append_row_to",) if text is None else ("task", "append_row_to")
@@ -152,7 +152,7 @@ class ParallelStep:
 
     # ---- options ----
 
-    def _options(self, data: Bound) -> dict[str, Any]:
+    def _options(self, data: Binding) -> dict[str, Any]:
         form, retry = self._form, self._form.retry_settings
         retries = retry.max_retries if retry else None
         options: dict[str, Any] = {
@@ -188,20 +188,20 @@ class ParallelStep:
             variables[ASSETS] = json.dumps(dict(self._wiring.assets.paths))
         return variables
 
-    def _side_inputs(self, data: Bound) -> dict[str, str]:
+    def _side_inputs(self, data: Binding) -> dict[str, str]:
         return {
             name: str(one.value)
             for name, one in self._inputs.items()
             if one.is_path and one is not data and not one.is_unknown
         }
 
-    def _of_output(self, output: Bound | None) -> dict[str, Any]:
+    def _of_output(self, output: Binding | None) -> dict[str, Any]:
         if output is None:
             return {"output_action": "summary_only"}
         name = {"append_row_file_name": output.path.name} if output.is_file else {}
         return {"output_action": "append_row", **name}
 
-    def _output_dir(self, output: Bound | None) -> Any:
+    def _output_dir(self, output: Binding | None) -> Any:
         """Return the folder that a script finds as its output folder."""
         if output is not None:
             return output.path.parent if output.is_file else output.path

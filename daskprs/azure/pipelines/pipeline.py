@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import Assets
-from daskprs.azure.pipelines.caller_inputs import Given
+from daskprs.azure.pipelines.caller_inputs import CallerInputs
 from daskprs.azure.pipelines.command_step import Command, refuse_no_shell
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.run.pipeline_run import PipelineRun
@@ -127,7 +127,7 @@ def run_with(
         raise OptionError(option, ": name the folder of the run by ", Option("job_dir"), ".")
     folder = PipelineFolder(job_dir or default_path(run_name(path), secrets.token_hex(4)))
     options = {"overwrite": True} if overwrite else {}
-    given = Given(
+    given = CallerInputs(
         assets,
         tuple(overrides),
         _texts(inputs),

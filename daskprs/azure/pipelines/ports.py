@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.expressions import ExpressionError, Reference, filled_in, parsed
-from daskprs.azure.pipelines.bound import Bound, as_type, takes_path, unknown
+from daskprs.azure.pipelines.bound import Binding, as_type, takes_path, unknown
 from daskprs.azure.pipelines.forms.port import InputForm, OutputForm
 from daskprs.inputs.source.input_file import is_url
 from daskprs.yaml_files.document import Document
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.pipelines.component import Source
+    from daskprs.azure.pipelines.component import YamlSource
     from daskprs.azure.pipelines.forms.pipeline import JobForm
     from daskprs.azure.pipelines.values import Values
     from daskprs.folders.pipeline_folder import PipelineFolder
@@ -47,7 +47,7 @@ class PipelinePorts:
     def __init__(
         self,
         form: JobForm,
-        source: Source,
+        source: YamlSource,
         values: Values,
         folder: PipelineFolder,
         inputs: Mapping[str, str],
@@ -97,7 +97,7 @@ class PipelinePorts:
                 told = f"there is no {flag[2:]} {name!r}; {nearest_of(name, known)}"
                 self._values.mistakes.append(Mistake(self._source.place(), f"{flag} {name}", told))
 
-    def _input(self, name: str, port: Any, given: str | None) -> Bound:
+    def _input(self, name: str, port: Any, given: str | None) -> Binding:
         values, source = self._values, self._source
         way: tuple[str, ...] = ("inputs", name)
         form = port if isinstance(port, InputForm) else None
@@ -106,13 +106,15 @@ class PipelinePorts:
             form is not None and (form.place is not None or (kind is None and form.default is None))
         )
         if given is not None and is_path:
-            return values.existing(Bound(str(Path.cwd() / given), kind, is_path=True), source, *way)
+            return values.existing(
+                Binding(str(Path.cwd() / given), kind, is_path=True), source, *way
+            )
         if given is not None:
             text = kind == "string"
             value = given if text else Document(given, f"--input {name}").content
-            return values.fitting(form, Bound(value, kind), source, *way)
+            return values.fitting(form, Binding(value, kind), source, *way)
         if form is None:
-            return Bound(port)
+            return Binding(port)
         if form.place is not None:
             way = (*way, "path") if form.path is not None else way
             return values.existing(values.path(form.place, kind, source, *way), source, *way)
@@ -120,15 +122,15 @@ class PipelinePorts:
             if self._with_inputs:
                 values.wrong(f"it has no value: give it by --input {name}=…", source, *way)
             return unknown(kind)
-        return values.fitting(form, Bound(form.default, kind), source, *way)
+        return values.fitting(form, Binding(form.default, kind), source, *way)
 
-    def _output(self, name: str, port: Any, given: str | None) -> Bound:
+    def _output(self, name: str, port: Any, given: str | None) -> Binding:
         form = port if isinstance(port, OutputForm) else None
         kind = as_type(form.type) if form else None
         if given is not None:
-            return Bound(str(Path.cwd() / given), kind, is_path=True)
+            return Binding(str(Path.cwd() / given), kind, is_path=True)
         if form is None or form.path is None:
-            return Bound(str(self._folder.outputs / name), kind, is_path=True)
+            return Binding(str(self._folder.outputs / name), kind, is_path=True)
         way = ("outputs", name, "path")
         words = {"name": self._folder.path.name, "output_name": name}
         words["default_datastore"] = self.store

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.expressions import ExpressionError, filled_in, only_reference, parsed
 
 if TYPE_CHECKING:
-    from daskprs.azure.pipelines.component import Source
+    from daskprs.azure.pipelines.component import YamlSource
     from daskprs.azure.pipelines.ports import PipelinePorts
     from daskprs.yaml_files.document import Loc
     from daskprs.yaml_files.mistakes import Mistake
@@ -29,7 +29,7 @@ class RunSettings:
 
     """
 
-    def __init__(self, ports: PipelinePorts, source: Source) -> None:
+    def __init__(self, ports: PipelinePorts, source: YamlSource) -> None:
         self.mistakes: list[Mistake] = []
         self._ports = ports
         self._source = source

@@ -15,8 +15,8 @@ from daskprs.errors import ScriptError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.pipelines.bound import Bound
-    from daskprs.azure.pipelines.caller_inputs import Given
+    from daskprs.azure.pipelines.bound import Binding
+    from daskprs.azure.pipelines.caller_inputs import CallerInputs
     from daskprs.azure.pipelines.command_step import Command
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.forms.parallel import ParallelForm
@@ -34,8 +34,8 @@ class Step:
     name: str
     work: Task | Command
     needs: frozenset[str]
-    inputs: Mapping[str, Bound]
-    outputs: Mapping[str, Bound]
+    inputs: Mapping[str, Binding]
+    outputs: Mapping[str, Binding]
     others: Mapping[str, Any]
     """System flags that are no options of the job."""
     may_reuse: bool
@@ -58,7 +58,7 @@ class StepMaker:
 
     """
 
-    def __init__(self, wiring: Wiring, given: Given, *, is_fresh: bool = False) -> None:
+    def __init__(self, wiring: Wiring, given: CallerInputs, *, is_fresh: bool = False) -> None:
         self.mistakes: list[Mistake] = []
         """Warnings included."""
         self._wiring = wiring

@@ -13,7 +13,7 @@ from daskprs.azure.expressions import (
     only_reference,
     parsed,
 )
-from daskprs.azure.pipelines.bound import Bound, as_type, unknown
+from daskprs.azure.pipelines.bound import Binding, as_type, unknown
 from daskprs.azure.pipelines.forms.port import OutputForm
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class StepOutputs:
         self._writers: dict[str, str] = {}
         """Of outputs of the pipeline: the output of a step that each is."""
 
-    def of(self, step: Declared) -> dict[str, Bound]:
+    def of(self, step: Declared) -> dict[str, Binding]:
         """Return those of a step, by name."""
         declared = step.declared_outputs
         if step.component is not None:
@@ -75,7 +75,7 @@ class StepOutputs:
         }
         return words.get(one.scope)
 
-    def _one(self, step: Declared, name: str) -> Bound:
+    def _one(self, step: Declared, name: str) -> Binding:
         port, below = step.given_outputs.get(name), step.declared_outputs.get(name)
         form = port if isinstance(port, OutputForm) else None
         kind = as_type(form.type if form and form.type else below.type if below else None)
@@ -83,12 +83,12 @@ class StepOutputs:
         way = ("outputs", name, *(("path",) if form else ()))
         given = self._given.get(f"{step.name}.{name}")
         if given is not None:
-            return Bound(str(Path.cwd() / given), kind or "uri_folder", is_path=True)
+            return Binding(str(Path.cwd() / given), kind or "uri_folder", is_path=True)
         if text is None:
             is_whole = name == ARTIFACTS and form is None and below is None and step.is_command
             place = self._folder.named_output(step.name, name)
             place = self._folder.step(step.name) if is_whole else place
-            return Bound(str(place), kind or "uri_folder", is_path=True)
+            return Binding(str(place), kind or "uri_folder", is_path=True)
         try:
             parts = parsed(text)
             one = only_reference(parts)
@@ -101,7 +101,7 @@ class StepOutputs:
             return unknown(kind)
         return self._values.path(text, kind or "uri_folder", step.source, *way, made=True)
 
-    def _of_pipeline(self, output: str, one: Reference) -> Bound:
+    def _of_pipeline(self, output: str, one: Reference) -> Binding:
         """Return the output of the pipeline that one of a step is: no other one may be it, too."""
         bound = named(one, self._ports.outputs)
         writer = self._writers.setdefault(one.name, output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.azure.pipelines.bound import Bound, unknown, wrong_value
+from daskprs.azure.pipelines.bound import Binding, unknown, wrong_value
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.mistakes import nearest_of
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.pipelines.component import Declared, Source
+    from daskprs.azure.pipelines.component import Declared, YamlSource
     from daskprs.azure.pipelines.forms.port import InputForm
     from daskprs.folders.pipeline_folder import PipelineFolder
     from daskprs.yaml_files.mistakes import Mistake
@@ -36,13 +36,13 @@ class Values:
         self._assets = assets
         self._folder = folder
 
-    def wrong(self, told: object, source: Source, *way: str, of_key: bool = False) -> None:
+    def wrong(self, told: object, source: YamlSource, *way: str, of_key: bool = False) -> None:
         """Keep a mistake."""
         self.mistakes.append(source.mistake(str(told), *way, of_key=of_key))
 
     def path(
-        self, text: str, kind: str | None, source: Source, *way: str, made: bool = False
-    ) -> Bound:
+        self, text: str, kind: str | None, source: YamlSource, *way: str, made: bool = False
+    ) -> Binding:
         """Return a path or reference as a value; one that is made may lie in the run's folder."""
         root = self._folder.datastore if made else None
         try:
@@ -50,9 +50,9 @@ class Values:
         except UsageError as error:
             self.wrong(error, source, *way)
             return unknown(kind)
-        return Bound(str(place.absolute()), kind, is_path=True)
+        return Binding(str(place.absolute()), kind, is_path=True)
 
-    def existing(self, bound: Bound, source: Source, *way: str) -> Bound:
+    def existing(self, bound: Binding, source: YamlSource, *way: str) -> Binding:
         """Return a value; a path that no step makes has to be there."""
         if bound.is_path and not bound.makers and not bound.is_unknown:
             if not bound.path.exists():
@@ -72,7 +72,9 @@ class Values:
                 told = f"its component has no {ports[:-1]} {name!r}; {nearest_of(name, known)}"
                 self.wrong(told, step.source, ports, name, of_key=True)
 
-    def fitting(self, declared: InputForm | None, bound: Bound, source: Source, *way: str) -> Bound:
+    def fitting(
+        self, declared: InputForm | None, bound: Binding, source: YamlSource, *way: str
+    ) -> Binding:
         """Return a value, after a look at the rules of its declaration."""
         told = None if declared is None else wrong_value(declared, bound)
         if told is not None:

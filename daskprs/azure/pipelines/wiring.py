@@ -13,7 +13,7 @@ from daskprs.azure.expressions import (
     parsed,
     references,
 )
-from daskprs.azure.pipelines.bound import Bound, as_type, takes_path, unknown
+from daskprs.azure.pipelines.bound import Binding, as_type, takes_path, unknown
 from daskprs.azure.pipelines.forms.port import InputForm
 from daskprs.azure.pipelines.step_outputs import StepOutputs
 from daskprs.errors import UsageError
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daskprs.folders.pipeline_folder import PipelineFolder
 
 
-def makers_of(place: Path, outputs: Mapping[str, Mapping[str, Bound]]) -> list[str]:
+def makers_of(place: Path, outputs: Mapping[str, Mapping[str, Binding]]) -> list[str]:
     """Return the steps in whose outputs a place lies."""
     return [
         step
@@ -40,7 +40,7 @@ def makers_of(place: Path, outputs: Mapping[str, Mapping[str, Bound]]) -> list[s
 
 
 def is_shared(
-    step: str, inputs: Iterable[Bound], outputs: Mapping[str, Mapping[str, Bound]]
+    step: str, inputs: Iterable[Binding], outputs: Mapping[str, Mapping[str, Binding]]
 ) -> bool:
     """Say whether others write where a step writes, or it reads there."""
     others = [one for name, made in outputs.items() if name != step for one in made.values()]
@@ -94,14 +94,14 @@ class Wiring:
         self.outputs_of = {name: self._outputs.of(step) for name, step in steps.items()}
         known = [f"{name}.{one}" for name, found in self.outputs_of.items() for one in found]
         ports.refuse_unknown("--output", outputs, [*ports.outputs, *known])
-        self._inputs_of: dict[str, dict[str, Bound]] = {}
+        self._inputs_of: dict[str, dict[str, Binding]] = {}
         self._asked: set[str] = set()
         for name in steps:
             self.inputs_of(name)
         for name in steps:
             self._take_what_is_there(name)
 
-    def inputs_of(self, name: str) -> dict[str, Bound]:
+    def inputs_of(self, name: str) -> dict[str, Binding]:
         """Return the inputs of a step.
 
         Raises
@@ -160,7 +160,7 @@ class Wiring:
 
     # ---- inputs of a step ----
 
-    def _inputs(self, step: Declared) -> dict[str, Bound]:
+    def _inputs(self, step: Declared) -> dict[str, Binding]:
         declared = step.declared_inputs
         if step.component is not None:
             self._values.refuse_undeclared(step, "inputs", step.given_inputs, list(declared))
@@ -173,17 +173,17 @@ class Wiring:
             found[name] = bound
         return found
 
-    def _input(self, step: Declared, name: str, below: InputForm | None) -> Bound:
+    def _input(self, step: Declared, name: str, below: InputForm | None) -> Binding:
         port = step.given_inputs.get(name)
         form = port if isinstance(port, InputForm) else None
         kind = as_type(form.type if form and form.type else below.type if below else None)
         text = form.place if form else port
         if text is None and form is not None and form.default is not None:
-            return Bound(form.default, kind)
+            return Binding(form.default, kind)
         if text is None:
             return self._default(step, name, below, kind)
         way = ("inputs", name, *(("path",) if form else ()))
-        bound = self._value(step, text, way) if isinstance(text, str) else Bound(text)
+        bound = self._value(step, text, way) if isinstance(text, str) else Binding(text)
         bound = bound._replace(type=kind or bound.type)
         if bound.value is None or not (bound.is_path or takes_path(kind) or form):
             return bound
@@ -191,7 +191,7 @@ class Wiring:
             return bound
         return self._made(step, bound) or self._there(step, bound, way)
 
-    def _made(self, step: Declared, bound: Bound) -> Bound | None:
+    def _made(self, step: Declared, bound: Binding) -> Binding | None:
         """Return a path with the steps in whose outputs it lies; None where it lies in none."""
         try:
             place = self.assets.place(bound.text or "", step.source.base, self.folder.datastore)
@@ -202,7 +202,7 @@ class Wiring:
         if not makers:
             return None
         others = dict.fromkeys([*bound.makers, *(one for one in makers if one != step.name)])
-        return Bound(
+        return Binding(
             str(place),
             bound.type,
             is_path=True,
@@ -210,7 +210,7 @@ class Wiring:
             may_be_old=not bound.makers and place.exists() and not self.folder.is_named_in(place),
         )
 
-    def _there(self, step: Declared, bound: Bound, way: tuple[str, ...]) -> Bound:
+    def _there(self, step: Declared, bound: Binding, way: tuple[str, ...]) -> Binding:
         """Return a path that no step makes: it has to be there."""
         is_output = any(one.value == bound.value for one in self._ports.outputs.values())
         if bound.is_path and (self._broken or not is_output):  # an input has been looked at
@@ -235,10 +235,10 @@ class Wiring:
 
     def _default(
         self, step: Declared, name: str, below: InputForm | None, kind: str | None
-    ) -> Bound:
+    ) -> Binding:
         """Return what an input is that the pipeline does not give."""
         if below is not None and below.default is not None:
-            return Bound(below.default, kind)
+            return Binding(below.default, kind)
         if below is not None and below.place is not None and step.component_source is not None:
             source, way = step.component_source, ("inputs", name)
             return self._values.existing(
@@ -249,9 +249,9 @@ class Wiring:
         if below is not None and not below.optional:
             self._values.wrong(f"the input {name!r} is missing", step.source, "inputs")
             return unknown(kind)
-        return Bound(None, kind)
+        return Binding(None, kind)
 
-    def _value(self, step: Declared, text: str, way: tuple[str, ...]) -> Bound:
+    def _value(self, step: Declared, text: str, way: tuple[str, ...]) -> Binding:
         """Return what the text of an input stands for."""
         try:
             parts = parsed(text)
@@ -260,16 +260,16 @@ class Wiring:
                 return self._referred(one)
             makers = [maker for one in references(parts) for maker in self._referred(one).makers]
             text = filled_in(parts, lambda one: self._referred(one).text)
-            return Bound(text, makers=tuple(dict.fromkeys(makers)))
+            return Binding(text, makers=tuple(dict.fromkeys(makers)))
         except ExpressionError as error:
             self._values.wrong(error, step.source, *way)
             return unknown()
 
-    def _referred(self, one: Reference) -> Bound:
+    def _referred(self, one: Reference) -> Binding:
         if one.scope == "default_datastore":
-            return Bound(self._ports.store)
+            return Binding(self._ports.store)
         if one.scope == "name":
-            return Bound(self.folder.path.name)
+            return Binding(self.folder.path.name)
         if one.step is None:  # older files leave out `parent`
             known = {"inputs": self._ports.inputs, "outputs": self._ports.outputs}.get(one.scope)
             if known is None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from daskprs.agent.node.node_folder import Piece
+    from daskprs.agent.node.node_folder import LogPiece
     from daskprs.cluster.remote.node_service import NodeCalls
 
 ROUNDS = 8
@@ -39,7 +39,7 @@ class FarLogs:
         """For each folder of a node, how much of each log is here."""
         self._writing = threading.Lock()
 
-    def write(self, folder: str, pieces: Iterable[Piece]) -> None:
+    def write(self, folder: str, pieces: Iterable[LogPiece]) -> None:
         """Write pieces where they belong; what was written before is the same."""
         with self._writing:
             known = self._known.setdefault(folder, {})

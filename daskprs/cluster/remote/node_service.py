@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.agent.node.site import Mark, Site
+    from daskprs.agent.node.site import ProbeFile, WorkerSite
     from daskprs.agent.supervision.pool import AgentPool
     from daskprs.core.lease import AgentEvent
 
@@ -47,7 +47,7 @@ class NodeService:
     """
 
     def __init__(
-        self, site: Site, pool: AgentPool, stopped: Callable[[tuple[AgentEvent, ...]], None]
+        self, site: WorkerSite, pool: AgentPool, stopped: Callable[[tuple[AgentEvent, ...]], None]
     ) -> None:
         self._site = site
         self._pool = pool
@@ -59,7 +59,7 @@ class NodeService:
         result = await asyncio.to_thread(_answer, call, given)
         return {"result": to_serialize(result)}
 
-    def _look(self, output: Mark | None) -> dict[str, Any]:
+    def _look(self, output: ProbeFile | None) -> dict[str, Any]:
         """Return where this worker stands, and what it lacks."""
         folder, store = self._site.folder, self._site.store
         return {

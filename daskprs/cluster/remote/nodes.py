@@ -18,15 +18,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.node.site import THIS_PROCESS, Mark, Origin, snapshot_digest
-from daskprs.cluster.connect import Settings
+from daskprs.agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile, snapshot_digest
+from daskprs.cluster.connect import DaskSettings
 from daskprs.cluster.lease import fetched, logs_topic
 from daskprs.cluster.remote.logs import FarLogs
 from daskprs.cluster.remote.node_service import NodeCalls, Unreachable
 from daskprs.cluster.remote.results import Brought, bring
 from daskprs.cluster.remote.transfer import send
 from daskprs.cluster.topics import forget
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.errors import DaskprsError, Option, OutputError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.worker_events import WorkerTold
+    from daskprs.cluster.worker_events import Heartbeat
     from daskprs.core.lease import Lease
 
 IN_PROCESS = "inproc://"
@@ -50,7 +50,7 @@ LOGS_EVERY_S = 1.0
 CARRIED_BYTES = 4 << 20
 """A lease carries so much data, or one mini-batch: the scheduler holds it meanwhile."""
 END_S = 15.0
-LARGE_LEASES = Settings({"distributed.admin.large-graph-warning-threshold": "1TB"})
+LARGE_LEASES = DaskSettings({"distributed.admin.large-graph-warning-threshold": "1TB"})
 
 
 class FarNodes:
@@ -89,8 +89,8 @@ class FarNodes:
         self._lock = threading.Lock()
         self._closing = ExitStack()
         self._threads: ThreadPoolExecutor | None = None
-        self._output: Mark | None = None
-        self.origin = Origin(THIS_PROCESS, Mark("", ""), b"")
+        self._output: ProbeFile | None = None
+        self.origin = DriverInfo(THIS_PROCESS, ProbeFile("", ""), b"")
         """What workers are told."""
         if not client.scheduler.address.startswith(IN_PROCESS):
             self._open()
@@ -115,15 +115,15 @@ class FarNodes:
         self._client.subscribe_topic(topic, self._last_news)
         self._closing.callback(forget, self._client, topic)
 
-    def _mark(self, place: Path) -> Mark:
+    def _mark(self, place: Path) -> ProbeFile:
         token = secrets.token_hex(16)
         place.write_text(token)
         self._closing.callback(place.unlink, missing_ok=True)
-        return Mark(str(place), token)
+        return ProbeFile(str(place), token)
 
     # ---- workers ----
 
-    def ready(self, workers: Mapping[str, WorkerTold]) -> Mapping[str, WorkerTold]:
+    def ready(self, workers: Mapping[str, Heartbeat]) -> Mapping[str, Heartbeat]:
         """Return those of the workers that can be given leases; others are being made ready.
 
         Raises
@@ -215,7 +215,7 @@ class FarNodes:
             size += len(mini_batch.piece.body)
             if size >= CARRIED_BYTES:
                 break
-        return replace(lease, work=Packed(work))
+        return replace(lease, work=ColumnBatch(work))
 
     def deliver(
         self, worker: str, lease_id: int, put: Callable[[tuple[int, Any]], None], future: Future

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SHOWN = 200
 
 
-class Misfit:
+class BadRecord:
     """Finds the first record that does not fit.
 
     Parameters

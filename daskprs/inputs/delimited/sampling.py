@@ -26,7 +26,7 @@ PART_BYTES = 256 << 10
 """So much is read at the beginning of a file, in its middle and at its end."""
 
 
-class Sample(NamedTuple):
+class SampledRows(NamedTuple):
     """Rows of an input."""
 
     rows: pd.DataFrame
@@ -67,7 +67,7 @@ class Sampler:
         known = [size for size in sizes if size is not None]
         self._is_small = len(known) == len(files) and sum(known) <= WHOLE_BYTES
 
-    def sample(self) -> Sample:
+    def sample(self) -> SampledRows:
         """Return rows, with all columns in order of first appearance.
 
         Raises
@@ -87,9 +87,9 @@ class Sampler:
         filled = [frame for frame in frames if len(frame)] or frames[:1]
         names = list(dict.fromkeys(name for header in self._headers for name in header.names))
         if not filled:
-            return Sample(pd.DataFrame(columns=names), is_complete)
+            return SampledRows(pd.DataFrame(columns=names), is_complete)
         rows = pd.concat(filled, ignore_index=True) if len(filled) > 1 else filled[0]
-        return Sample(rows.reindex(columns=names), is_complete)
+        return SampledRows(rows.reindex(columns=names), is_complete)
 
     def _places(self) -> list[int]:
         """Return the places of the files that are read: the first, the last, and some between."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import LoadError, Option, OptionError
-from daskprs.inputs.delimited.bad_record import Misfit
+from daskprs.inputs.delimited.bad_record import BadRecord
 from daskprs.inputs.delimited.column import TEXT
 from daskprs.inputs.delimited.header import headers_of
 from daskprs.inputs.delimited.parser import REFUSALS, DelimitedParser, Dialect
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.files.path_columns import PathValues
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
 
 
 class DelimitedSource(TextSource):
@@ -47,7 +47,7 @@ class DelimitedSource(TextSource):
 
     """
 
-    def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
+    def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         dialect = _dialect(files, reading)
         mode = reading.header or "all_files_same_headers"
         headers = headers_of(files, dialect, reading.encoding, mode)
@@ -68,7 +68,7 @@ class DelimitedSource(TextSource):
         )
         wanted = self._paths.of_files
         check_columns(wanted or (), list(schema), "columns")
-        self._rows = Rows(
+        self._rows = DelimitedRowOptions(
             [header.names for header in headers],
             [self._paths.of_file(file.path) for file in files],
             schema,
@@ -91,7 +91,7 @@ class DelimitedSource(TextSource):
         return self.reader().frame_of(Records(b"", 0), 0)
 
 
-def _dialect(files: Sequence[InputFile], reading: Reading) -> Dialect:
+def _dialect(files: Sequence[InputFile], reading: ReadOptions) -> Dialect:
     delimiter = reading.delimiter or ("\t" if ".tsv" in files[0].name.lower() else ",")
     if not delimiter.isascii() or delimiter == "\0":
         raise OptionError(Option("delimiter", delimiter), ": must be a single ASCII character.")
@@ -99,7 +99,7 @@ def _dialect(files: Sequence[InputFile], reading: Reading) -> Dialect:
     return Dialect(delimiter, encoding, reading.support_multi_line, reading.empty_as_string)
 
 
-def _dtypes(names: Sequence[str], reading: Reading) -> Mapping[str, Any]:
+def _dtypes(names: Sequence[str], reading: ReadOptions) -> Mapping[str, Any]:
     """Return the types that are given, those of columns that are read as they are written too."""
     if reading.infer_types and not reading.as_written:
         return reading.dtypes
@@ -107,7 +107,7 @@ def _dtypes(names: Sequence[str], reading: Reading) -> Mapping[str, Any]:
     return {**dict.fromkeys(kept, TEXT), **reading.dtypes}
 
 
-class Rows(NamedTuple):
+class DelimitedRowOptions(NamedTuple):
     """How records become rows."""
 
     names: list[tuple[str, ...]]
@@ -122,7 +122,7 @@ class Rows(NamedTuple):
 class DelimitedReader:
     """Parses the records of a range with the types of the whole input."""
 
-    def __init__(self, text: TextFiles, rows: Rows) -> None:
+    def __init__(self, text: TextFiles, rows: DelimitedRowOptions) -> None:
         self._text = text
         self._rows = rows
         self._open = OpenText(text)
@@ -169,7 +169,7 @@ class DelimitedReader:
         try:
             return self._parser.parse(records.body, names, is_open=records.is_open)
         except REFUSALS:
-            offset, told = Misfit(self._parser, records, names).find()
+            offset, told = BadRecord(self._parser, records, names).find()
             msg = f"{self._open.line_at(place, records.start + offset)}: {told}"
             raise LoadError(msg) from None
 

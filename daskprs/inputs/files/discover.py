@@ -23,7 +23,7 @@ GLOB_CHARACTERS = frozenset("*?[")
 LOCAL_URL = "file://"
 
 
-class Named(NamedTuple):
+class MatchedFiles(NamedTuple):
     """What one name stands for."""
 
     files: FileList
@@ -105,7 +105,7 @@ def _each_once(inputs: list[FileList]) -> list[FileList]:
     return [one.without(rows) if rows else one for one, rows in zip(inputs, again, strict=True)]
 
 
-def _named(path: str) -> Named:
+def _named(path: str) -> MatchedFiles:
     if not path:
         msg = "data: an empty path names nothing. The current folder is '.'."
         raise InputError(msg)
@@ -127,15 +127,15 @@ def _is_glob(path: str) -> bool:
 # ---- on a disk ----
 
 
-def _local(path: str) -> Named:
+def _local(path: str) -> MatchedFiles:
     place = Path(path).absolute()
     if place.is_file():
         status = place.stat()
-        return Named(FileList([_file(str(place), status, "")]), is_one_file=True)
+        return MatchedFiles(FileList([_file(str(place), status, "")]), is_one_file=True)
     if place.is_dir():
-        return Named(FileList(_below(str(place), "")), is_one_file=False)
+        return MatchedFiles(FileList(_below(str(place), "")), is_one_file=False)
     if _is_glob(path):
-        return Named(FileList(_matches(path)).in_order(), is_one_file=False)
+        return MatchedFiles(FileList(_matches(path)).in_order(), is_one_file=False)
     msg = f"there is no file or folder {path!r}.{nearest(path)}"
     raise InputError(msg)
 
@@ -217,7 +217,7 @@ def _glob_root(path: str) -> Path:
 # ---- elsewhere ----
 
 
-def _remote(url: str) -> Named:
+def _remote(url: str) -> MatchedFiles:
     if url.startswith(LOCAL_URL):
         return _local(url.removeprefix(LOCAL_URL))
     import fsspec
@@ -243,7 +243,7 @@ def _remote(url: str) -> Named:
             path = _chained(filesystem.unstrip_protocol(name), url)
             relative = name.removeprefix(root).lstrip("/")
             files.add(InputFile(path, info["size"], version_of(info), relative))
-    return Named(files.in_order(), is_one_file)
+    return MatchedFiles(files.in_order(), is_one_file)
 
 
 def _found(filesystem: Any, place: str) -> tuple[dict[str, dict[str, Any]], str, bool]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
 
 PATH = "Path"
 """The name that MLTable gives to the column of paths."""
@@ -46,7 +46,7 @@ class PathColumns:
 
     """
 
-    def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
+    def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         self._path_first = reading.include_path_column
         given = [_values(file, reading) for file in files]
         self.names = [name for name, _ in given[0]] if given else []
@@ -147,7 +147,7 @@ def _repeated(value: Any, type_: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type_), count)
 
 
-def _values(file: InputFile, reading: Reading) -> Values:
+def _values(file: InputFile, reading: ReadOptions) -> Values:
     if reading.partition_format is not None:
         return PartitionFormat(reading.partition_format).values(file)
     return hive_values(file) if reading.path_values == "typed" else ()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 COMPRESSED = (".gz", ".zst")
 
 
-class Kind(Enum):
+class TableKind(Enum):
     """Kinds of tables."""
 
     PARQUET = "parquet"
@@ -23,16 +23,16 @@ class Kind(Enum):
 
 
 SUFFIXES = {
-    ".parquet": Kind.PARQUET,
-    ".pq": Kind.PARQUET,
-    ".csv": Kind.DELIMITED,
-    ".tsv": Kind.DELIMITED,
-    ".jsonl": Kind.JSON_LINES,
-    ".ndjson": Kind.JSON_LINES,
+    ".parquet": TableKind.PARQUET,
+    ".pq": TableKind.PARQUET,
+    ".csv": TableKind.DELIMITED,
+    ".tsv": TableKind.DELIMITED,
+    ".jsonl": TableKind.JSON_LINES,
+    ".ndjson": TableKind.JSON_LINES,
 }
 
 
-def kind_of(path: str) -> Kind | None:
+def kind_of(path: str) -> TableKind | None:
     """Return the kind of table that a name says; None for any other file."""
     name = name_of(path).lower()
     for suffix in COMPRESSED:
@@ -47,7 +47,7 @@ def compression_of(path: str) -> str | None:
     return "zstd" if path.endswith(".zst") else None
 
 
-def kind_of_all(paths: Iterable[str], *, strict: bool) -> Kind | None:
+def kind_of_all(paths: Iterable[str], *, strict: bool) -> TableKind | None:
     """Return the kind that all files have; None when none is a table.
 
     Raises
@@ -56,7 +56,7 @@ def kind_of_all(paths: Iterable[str], *, strict: bool) -> Kind | None:
         For a mixture, with one example of each; with `strict`, when none is a table.
 
     """
-    examples: dict[Kind | None, str] = {}
+    examples: dict[TableKind | None, str] = {}
     for path in paths:
         examples.setdefault(kind_of(path), path)
     if len(examples) > 1:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputError
 from daskprs.folders.row_labels import LabelWriter, row_bounds
-from daskprs.inputs.frames.hashing_writer import DigestedFile
+from daskprs.inputs.frames.hashing_writer import HashingWriter
 from daskprs.inputs.source.arrow_pandas import (
     ToPandas,
     cast,
@@ -75,7 +75,7 @@ class FrameSource:
         self._path = str(scratch / "frame.arrow")
         meta = self.meta()
         columns = [f"{name!r}: {dtype}" for name, dtype in zip(meta, meta.dtypes, strict=True)]
-        with whole_file(Path(self._path), durable=False) as file, DigestedFile(file) as digested:
+        with whole_file(Path(self._path), durable=False) as file, HashingWriter(file) as digested:
             with pa.ipc.new_file(digested, self._table.schema) as writer:
                 for batch in self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH):
                     writer.write_batch(batch)

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from daskprs.errors import DaskprsError
     from daskprs.folders.row_labels import Numbers
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Source, Unit
 
 WHOLE = 1 << 62
 """The size of a mini-batch that takes a whole partition."""
 
 
-def open_collection(data: Any, reading: Reading) -> Source:
+def open_collection(data: Any, reading: ReadOptions) -> Source:
     """Return the source of a dask DataFrame, or of a Bag of paths.
 
     Without a size, each partition is one mini-batch.
@@ -63,7 +63,7 @@ def open_collection(data: Any, reading: Reading) -> Source:
     raise InputError(msg)
 
 
-def _open_bag(bag: Any, reading: Reading) -> FilesSource:
+def _open_bag(bag: Any, reading: ReadOptions) -> FilesSource:
     delayed = enumerate(bag.to_delayed())
     partitions = [list(_computed(one, number, InputError)) for number, one in delayed]
     for path in (path for partition in partitions for path in partition):

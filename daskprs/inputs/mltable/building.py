@@ -15,11 +15,11 @@ from daskprs.inputs.mltable.steps import (
     AddPathColumns,
     Convert,
     Filter,
-    Keep,
+    KeepColumns,
+    RandomSample,
     Rename,
-    Sample,
     Skip,
-    Step,
+    TableStep,
     Take,
     Unconverted,
 )
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.inputs.mltable.form import ConvertEntry
-    from daskprs.inputs.mltable.read import Written
+    from daskprs.inputs.mltable.read import MLTableContent
     from daskprs.yaml_files.mistakes import Mistake
 
 NULLABLE = {"int", "boolean"}
@@ -56,7 +56,7 @@ class Builder:
 
     def __init__(
         self,
-        written: Written,
+        written: MLTableContent,
         meta: pd.DataFrame,
         path_names: Sequence[str],
         samples: Callable[[], list[pd.DataFrame]],
@@ -67,11 +67,11 @@ class Builder:
         self._samples = samples
         self._sampled: list[pd.DataFrame] | None = None
         self._counting = self._sampling = 0
-        self.steps: list[Step] = []
+        self.steps: list[TableStep] = []
         self.meta = meta
         self.mistakes: list[Mistake] = []
         if path_names:
-            self._add(Keep(tuple(name for name in meta.columns if name not in path_names)))
+            self._add(KeepColumns(tuple(name for name in meta.columns if name not in path_names)))
 
     def begin(self, path_column: str, overrides: dict[str, Any]) -> None:
         """Do what options of reading say: the name of the path column, and types."""
@@ -113,12 +113,12 @@ class Builder:
     def _keep_columns(self, at: int, value: list[str]) -> None:
         names = self._matching(value)
         if self._known(names, at):
-            self._add(Keep(tuple(names)))
+            self._add(KeepColumns(tuple(names)))
 
     def _drop_columns(self, at: int, value: list[str]) -> None:
         names = self._matching(value)
         if self._known(names, at):
-            self._add(Keep(tuple(name for name in self.meta.columns if name not in names)))
+            self._add(KeepColumns(tuple(name for name in self.meta.columns if name not in names)))
 
     def _filter(self, at: int, value: str) -> None:
         try:
@@ -141,12 +141,12 @@ class Builder:
 
     def _take_random_sample(self, at: int, value: Any) -> None:
         del at
-        self._add(Sample(value.probability, value.seed or 0, self._sampling))
+        self._add(RandomSample(value.probability, value.seed or 0, self._sampling))
         self._sampling += 1
 
     # ---- what they have in common ----
 
-    def _add(self, step: Step) -> None:
+    def _add(self, step: TableStep) -> None:
         self.steps.append(step)
         self.meta = transformed(self._whole, self.steps)
         self._sampled = None
@@ -160,7 +160,7 @@ class Builder:
 
     def _nulls(self, names: list[str]) -> set[str]:
         """Return which columns hold a null at this place, as far as samples tell."""
-        steps = [step for step in self.steps if not isinstance(step, Take | Skip | Sample)]
+        steps = [step for step in self.steps if not isinstance(step, Take | Skip | RandomSample)]
         found = set[str]()
         for frame in self._samples():
             try:
@@ -209,7 +209,7 @@ def conversion(name: str, column_type: Any, folder: str) -> Conversion:
     return Conversion(name, "datetime", formats=formats, date_constant=constant)
 
 
-def as_written(written: Written) -> Iterator[str]:
+def as_written(written: MLTableContent) -> Iterator[str]:
     """Yield the columns that are converted before anything asks for their values.
 
     Of delimited text these are converted from what is written: a type in between, found by samples,

@@ -29,7 +29,7 @@ ISO = "ISO8601"
 TEXT = "str"
 
 
-class Misfit(ValueError):  # noqa: N818 - it says what is wrong
+class ConversionError(ValueError):
     """A value that does not become the type of its column."""
 
     def __init__(self, row: int, told: str) -> None:
@@ -111,12 +111,12 @@ class Conversion(NamedTuple):
         if _is_null(value):
             if self.kind in {"int", "boolean"} and not self.is_nullable:
                 told = f"nothing, and {self.kind} holds no null: there was none in the samples"
-                raise Misfit(row, told)
+                raise ConversionError(row, told)
             return None
         try:
             return getattr(self, f"_{self.kind}")(value)
         except (ValueError, ArithmeticError, TypeError):
-            raise Misfit(row, f"{_shown(value)}, which is no {self.kind}") from None
+            raise ConversionError(row, f"{_shown(value)}, which is no {self.kind}") from None
 
     def _int(self, value: Any) -> int:
         if isinstance(value, str):
@@ -174,7 +174,9 @@ class Conversion(NamedTuple):
         if lost.any():
             row = cells.index[int(lost.to_numpy().argmax())]
             known = ", ".join(self.formats) or "ISO 8601"
-            raise Misfit(int(row), f"{_shown(cells[row])}, which is no date as {known} has it")
+            raise ConversionError(
+                int(row), f"{_shown(cells[row])}, which is no date as {known} has it"
+            )
         return found
 
     def _read(self, texts: pd.Series, date_format: str) -> pd.Series:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from daskprs.core.mini_batch import Where
 from daskprs.errors import InputError, LoadError
-from daskprs.inputs.parquet.row_groups import Named, RowGroupReader, RowGroups
+from daskprs.inputs.parquet.row_groups import NamedFile, RowGroupReader, RowGroups
 from daskprs.inputs.parquet.schema import nulls_of
 from daskprs.inputs.source.arrow_pandas import OneType, ToPandas, cast, one_type
 from daskprs.yaml_files.mistakes import refuse
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.mltable.read import Written
+    from daskprs.inputs.mltable.read import MLTableContent
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Unit
 
 
-def open_delta(written: Written, reading: Reading) -> DeltaSource:
+def open_delta(written: MLTableContent, reading: ReadOptions) -> DeltaSource:
     """Return the source of a version of a Delta table.
 
     Raises
@@ -80,7 +80,7 @@ class DeltaSource:
     unit: Unit = "row"
     how_far = ""
 
-    def __init__(self, place: str, table: Any, reading: Reading) -> None:
+    def __init__(self, place: str, table: Any, reading: ReadOptions) -> None:
         dataset = table.to_pyarrow_dataset()
         self._place = place
         self._version = int(table.version())
@@ -101,9 +101,9 @@ class DeltaSource:
         """Return slices of row groups, by file, in order of path."""
         return self._groups.mini_batches(self._named)
 
-    def _named(self, file: int) -> Named:
+    def _named(self, file: int) -> NamedFile:
         path = self._fragments[file].path
-        return Named(f"{self._table_id}|{path}", path)
+        return NamedFile(f"{self._table_id}|{path}", path)
 
     def count(self) -> int:
         """Return how many mini-batches there are."""

@@ -12,11 +12,11 @@ from daskprs.yaml_files.mistakes import refuse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.mltable.read import Written
+    from daskprs.inputs.mltable.read import MLTableContent
     from daskprs.inputs.source.input_file import InputFile
 
 
-def format_of(written: Written, files: Sequence[InputFile]) -> str | None:
+def format_of(written: MLTableContent, files: Sequence[InputFile]) -> str | None:
     """Return the format that the paths of files match; None where there is none.
 
     A format goes to the end of the path. One that the first file does not match in this way names

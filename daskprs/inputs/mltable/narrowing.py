@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from daskprs.inputs.mltable.steps import Convert, Filter, Keep, Step
+from daskprs.inputs.mltable.steps import Convert, Filter, KeepColumns, TableStep
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-def needed(steps: Sequence[Step], final: Sequence[str], there: Sequence[str]) -> tuple[str, ...]:
+def needed(
+    steps: Sequence[TableStep], final: Sequence[str], there: Sequence[str]
+) -> tuple[str, ...]:
     """Return which columns of the files have to be read, in their order there.
 
     Parameters
@@ -31,12 +33,12 @@ def needed(steps: Sequence[Step], final: Sequence[str], there: Sequence[str]) ->
     return tuple(name for name in there if name in asked) or tuple(there[:1])
 
 
-def narrowed(steps: Sequence[Step], left_out: set[str]) -> Iterator[Step]:
+def narrowed(steps: Sequence[TableStep], left_out: set[str]) -> Iterator[TableStep]:
     """Yield the steps for rows without some columns."""
     for step in steps:
         match step:
-            case Keep():
-                yield Keep(tuple(name for name in step.names if name not in left_out))
+            case KeepColumns():
+                yield KeepColumns(tuple(name for name in step.names if name not in left_out))
             case Convert():
                 kept = tuple(one for one in step.conversions if one.column not in left_out)
                 yield replace(step, conversions=kept)

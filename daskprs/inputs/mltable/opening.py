@@ -11,7 +11,7 @@ from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.files.discover import visible
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.path_columns import PATH
-from daskprs.inputs.files.suffixes import Kind
+from daskprs.inputs.files.suffixes import TableKind
 from daskprs.inputs.mltable.building import Builder, as_written
 from daskprs.inputs.mltable.form import (
     ENCODINGS,
@@ -24,9 +24,9 @@ from daskprs.inputs.mltable.formats import format_of
 from daskprs.inputs.mltable.narrowing import narrowed, needed
 from daskprs.inputs.mltable.paths_source import open_paths
 from daskprs.inputs.mltable.place import own_names
-from daskprs.inputs.mltable.read import Written, read_mltable
+from daskprs.inputs.mltable.read import MLTableContent, read_mltable
 from daskprs.inputs.mltable.source import MLTableSource, PlacedSource
-from daskprs.inputs.mltable.steps import Keep, Sample
+from daskprs.inputs.mltable.steps import KeepColumns, RandomSample
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.read_options import Partitions, check_options
 from daskprs.inputs.tables import open_table
@@ -35,8 +35,8 @@ from daskprs.yaml_files.mistakes import refuse
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daskprs.inputs.mltable.steps import Step
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.mltable.steps import TableStep
+    from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Source
 
 SAMPLE_BYTES = 256 << 10
@@ -51,7 +51,7 @@ class Opened(NamedTuple):
     columns: list[str] | None
 
 
-def open_mltable(path: str, reading: Reading) -> Opened:
+def open_mltable(path: str, reading: ReadOptions) -> Opened:
     """Return the source of an MLTable, after every check that costs little.
 
     Raises
@@ -72,7 +72,7 @@ def open_mltable(path: str, reading: Reading) -> Opened:
     return _with_steps(written, reading, base)
 
 
-def _open_files(written: Written, reading: Reading) -> Source:
+def _open_files(written: MLTableContent, reading: ReadOptions) -> Source:
     check_options(reading, "mltable_files")
     if reading.input_type == "table":
         told = f": {written.document.name} has no read_…, so that it is a list of files."
@@ -85,12 +85,12 @@ class _Base(NamedTuple):
 
     source: PlacedSource
     files: FileList
-    reading: Reading
-    kind: Kind | None
+    reading: ReadOptions
+    kind: TableKind | None
     """None for a Delta table."""
 
 
-def _open_base(written: Written, reading: Reading) -> _Base:
+def _open_base(written: MLTableContent, reading: ReadOptions) -> _Base:
     read = written.read
     if read.name == "read_delta_lake":
         from daskprs.inputs.mltable.delta import open_delta
@@ -101,14 +101,14 @@ def _open_base(written: Written, reading: Reading) -> _Base:
     if form is not None:
         reading = replace(reading, partition_format=form)
     kind = {
-        "read_delimited": Kind.DELIMITED,
-        "read_json_lines": Kind.JSON_LINES,
-        "read_parquet": Kind.PARQUET,
+        "read_delimited": TableKind.DELIMITED,
+        "read_json_lines": TableKind.JSON_LINES,
+        "read_parquet": TableKind.PARQUET,
     }[read.name]
     return _Base(open_table(kind, files, reading), files, reading, kind)
 
 
-def _files(written: Written) -> FileList:
+def _files(written: MLTableContent) -> FileList:
     """Return the files of a table in the order of its paths, each once."""
     found = [FileList(visible(one)) for one in written.inputs]
     if len(found) == 1:
@@ -126,7 +126,7 @@ def _files(written: Written) -> FileList:
     return files
 
 
-def _reading_of(written: Written, given: Reading) -> Reading:
+def _reading_of(written: MLTableContent, given: ReadOptions) -> ReadOptions:
     """Return how the files are read: what the MLTable says, and the sizes of the call."""
     options = written.read.value
     reading = replace(given, columns=None, path_values="text", support_multi_line=False)
@@ -147,7 +147,9 @@ def _reading_of(written: Written, given: Reading) -> Reading:
     return _delimited(written, options or ReadDelimited(), reading)
 
 
-def _delimited(written: Written, options: ReadDelimited, reading: Reading) -> Reading:
+def _delimited(
+    written: MLTableContent, options: ReadDelimited, reading: ReadOptions
+) -> ReadOptions:
     inference = options.infer_column_types
     overrides = inference.column_type_overrides if isinstance(inference, Inference) else {}
     return replace(
@@ -161,7 +163,7 @@ def _delimited(written: Written, options: ReadDelimited, reading: Reading) -> Re
     )
 
 
-def _with_steps(written: Written, reading: Reading, base: _Base) -> Opened:
+def _with_steps(written: MLTableContent, reading: ReadOptions, base: _Base) -> Opened:
     source = base.source
     # The folders of a Delta table are columns of it, as its log says.
     carried = [] if base.kind is None else source.path_names
@@ -176,11 +178,11 @@ def _with_steps(written: Written, reading: Reading, base: _Base) -> Opened:
     steps = builder.steps
     if reading.columns is not None:
         check_columns(reading.columns, list(builder.meta.columns), "columns")
-        steps.append(Keep(reading.columns))
+        steps.append(KeepColumns(reading.columns))
         builder.meta = builder.meta[list(reading.columns)]
     source, steps = _narrowed(base, steps, builder)
     told = [one.model_dump(exclude_unset=True) for one in written.transformations]
-    is_sampled = any(isinstance(step, Sample) for step in steps)
+    is_sampled = any(isinstance(step, RandomSample) for step in steps)
     table = MLTableSource(source, steps, told, _names(base) if is_sampled else {})
     return Opened(table, list(table.meta().columns))
 
@@ -192,7 +194,9 @@ def _names(base: _Base) -> dict[str, str]:
     return dict(zip(base.files.paths(), own_names(base.files), strict=True))
 
 
-def _narrowed(base: _Base, steps: list[Step], builder: Builder) -> tuple[PlacedSource, list[Step]]:
+def _narrowed(
+    base: _Base, steps: list[TableStep], builder: Builder
+) -> tuple[PlacedSource, list[TableStep]]:
     """Return the source without the columns that nothing comes of, and the steps without them."""
     source = base.source
     of_paths = {PATH, *source.path_names}

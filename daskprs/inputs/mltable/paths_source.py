@@ -17,7 +17,7 @@ from daskprs.inputs.mltable.building import Builder
 from daskprs.inputs.mltable.form import FORMAT
 from daskprs.inputs.mltable.formats import format_of
 from daskprs.inputs.mltable.place import own_names
-from daskprs.inputs.mltable.steps import Piece, run
+from daskprs.inputs.mltable.steps import PieceContext, run
 from daskprs.inputs.source.read_options import Partitions
 from daskprs.inputs.source.sizes import files_per_mini_batch
 from daskprs.yaml_files.mistakes import refuse
@@ -25,11 +25,11 @@ from daskprs.yaml_files.mistakes import refuse
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from daskprs.inputs.mltable.read import Written
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.mltable.read import MLTableContent
+    from daskprs.inputs.source.read_options import ReadOptions
 
 
-def open_paths(written: Written, reading: Reading) -> FilesSource:
+def open_paths(written: MLTableContent, reading: ReadOptions) -> FilesSource:
     """Return the source of a list of files.
 
     Its transformations work on a table of one row for each file: its path, and what that carries.
@@ -56,7 +56,7 @@ def open_paths(written: Written, reading: Reading) -> FilesSource:
     return FilesSource(inputs, count, partition_format, keys)
 
 
-def _inputs(written: Written) -> list[FileList]:
+def _inputs(written: MLTableContent) -> list[FileList]:
     own = written.document.name
     inputs = discover(written.entries)
     return [FileList(file for file in one if file.path != own) for one in inputs]
@@ -70,7 +70,7 @@ def _only(inputs: Sequence[FileList], kept: set[int]) -> list[FileList]:
     return [one for one in left if one]
 
 
-def _kept(written: Written, files: FileList, reading: Reading) -> list[int]:
+def _kept(written: MLTableContent, files: FileList, reading: ReadOptions) -> list[int]:
     """Return the places of the files that are kept."""
     table = _table(files, reading)
     table = table.iloc[_partitions(written, len(files))]
@@ -79,13 +79,13 @@ def _kept(written: Written, files: FileList, reading: Reading) -> list[int]:
     builder.add_all()
     refuse(builder.mistakes)
     offsets = [_number_of(name) for name in own_names(files)]
-    piece = Piece(
+    piece = PieceContext(
         table, (0,) * len(builder.steps), "", lambda: offsets, lambda row: files[row].path
     )
     return [int(row) for row in run(builder.steps, piece)[0].index]
 
 
-def _table(files: FileList, reading: Reading) -> pd.DataFrame:
+def _table(files: FileList, reading: ReadOptions) -> pd.DataFrame:
     paths = pd.DataFrame({PATH: list(files.paths())})
     if reading.partition_format is None:
         return paths
@@ -94,7 +94,7 @@ def _table(files: FileList, reading: Reading) -> pd.DataFrame:
     return paths.join(pd.DataFrame(values, columns=carried.names))
 
 
-def _partitions(written: Written, count: int) -> list[int]:
+def _partitions(written: MLTableContent, count: int) -> list[int]:
     """Return which files are wanted: each is a partition."""
     for one in written.transformations:
         if one.name == "select_partitions":

@@ -22,7 +22,7 @@ AZURE = "azureml:"
 WASB = ("wasb://", "wasbs://")
 
 
-class Written(NamedTuple):
+class MLTableContent(NamedTuple):
     """An MLTable."""
 
     document: Document
@@ -51,7 +51,7 @@ class Written(NamedTuple):
         return Mistake(self.document.place(loc), dotted(loc), told)
 
 
-def read_mltable(path: str) -> Written:
+def read_mltable(path: str) -> MLTableContent:
     """Return what the MLTable at a path says.
 
     Raises
@@ -80,7 +80,7 @@ def read_mltable(path: str) -> Written:
             loc = ("paths", at, next(iter(entry.model_fields_set)))
             mistakes.append(Mistake(document.place(loc), dotted(loc), told))
     refuse(mistakes)
-    return Written(document, folder, entries, inputs, transformations)
+    return MLTableContent(document, folder, entries, inputs, transformations)
 
 
 def _document(path: str) -> Document:

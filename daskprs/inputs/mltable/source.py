@@ -11,11 +11,11 @@ from daskprs.errors import LoadError
 from daskprs.inputs.mltable.expression import BadExpression
 from daskprs.inputs.mltable.steps import (
     Filter,
-    Piece,
-    Sample,
+    PieceContext,
+    RandomSample,
     Seen,
     Skip,
-    Step,
+    TableStep,
     Take,
     Unconverted,
     run,
@@ -87,7 +87,7 @@ class MLTableSource:
     def __init__(
         self,
         base: PlacedSource,
-        steps: Sequence[Step],
+        steps: Sequence[TableStep],
         told: Sequence[Any],
         names: dict[str, str],
     ) -> None:
@@ -98,7 +98,7 @@ class MLTableSource:
         counting = [at for at, step in enumerate(steps) if isinstance(step, Take | Skip)]
         self._counted = self._steps[: counting[-1] + 1] if counting else ()
         """The steps up to the last one that counts."""
-        drops = [isinstance(step, Filter | Sample) for step in steps]
+        drops = [isinstance(step, Filter | RandomSample) for step in steps]
         self._keeps_counts = not any(drops)
         self._counts_rows = not any(drops[: len(self._counted)])
         self._met: list[tuple[Seen, bool]] = []
@@ -262,7 +262,7 @@ class MLTableReader:
 
     """
 
-    def __init__(self, reader: PlacedReader, steps: Sequence[Step]) -> None:
+    def __init__(self, reader: PlacedReader, steps: Sequence[TableStep]) -> None:
         self._reader = reader
         self._steps = tuple(steps)
 
@@ -273,9 +273,9 @@ class MLTableReader:
     def run(self, mini_batch: MiniBatch) -> tuple[pd.DataFrame, Seen]:
         """Return the rows that are left, and the counts behind them."""
         base, seen, file = mini_batch.piece
-        if any(isinstance(step, Sample) for step in self._steps):
+        if any(isinstance(step, RandomSample) for step in self._steps):
             self._reader.keep_places()
-        piece = Piece(
+        piece = PieceContext(
             self._reader.load(base),
             seen,
             file,
@@ -294,7 +294,7 @@ class MLTableReader:
         self._reader.close()
 
 
-def transformed(frame: pd.DataFrame, steps: Sequence[Step]) -> pd.DataFrame:
+def transformed(frame: pd.DataFrame, steps: Sequence[TableStep]) -> pd.DataFrame:
     """Return what steps make of rows whose places do not matter, such as none."""
-    piece = Piece(frame, (0,) * len(steps), "", list, str)
+    piece = PieceContext(frame, (0,) * len(steps), "", list, str)
     return run(steps, piece)[0].reset_index(drop=True)

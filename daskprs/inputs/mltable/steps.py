@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import pandas as pd
 
-from daskprs.inputs.mltable.conversions import Conversion, Misfit
+from daskprs.inputs.mltable.conversions import Conversion, ConversionError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ Seen = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Piece:
+class PieceContext:
     """What steps may ask about the rows that they are given."""
 
     frame: pd.DataFrame
@@ -43,21 +43,21 @@ class Unconverted(ValueError):  # noqa: N818 - it says what is wrong
     """A value that does not become the type of its column; the message says where it is."""
 
 
-class Step(Protocol):
+class TableStep(Protocol):
     """One transformation."""
 
-    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return what is left of rows, with their index."""
         ...
 
 
 @dataclass(frozen=True)
-class Keep:
+class KeepColumns:
     """Keeps columns, in their order here."""
 
     names: tuple[str, ...]
 
-    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return the columns."""
         del piece
         return frame[list(self.names)]
@@ -70,7 +70,7 @@ class Rename:
     old: str
     new: str
 
-    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return the same rows."""
         del piece
         return frame.rename(columns={self.old: self.new})
@@ -82,7 +82,7 @@ class AddPathColumns:
 
     names: tuple[str, ...]
 
-    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return the rows with more columns."""
         carried = piece.frame[list(self.names)].loc[frame.index]
         return pd.concat([frame, carried], axis=1)
@@ -94,7 +94,7 @@ class Filter:
 
     expression: Expression
 
-    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return the rows that do."""
         del piece
         return frame[self.expression.mask(frame)]
@@ -106,13 +106,13 @@ class Convert:
 
     conversions: tuple[Conversion, ...]
 
-    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return the rows; a value that does not fit is an error that says where it is."""
         converted = frame.copy(deep=False)
         for one in self.conversions:
             try:
                 converted[one.column] = one.apply(converted[one.column])
-            except Misfit as misfit:
+            except ConversionError as misfit:
                 msg = f"{piece.place(misfit.row)}: column {one.column!r} holds {misfit.told}."
                 raise Unconverted(msg) from None
         return converted
@@ -130,7 +130,7 @@ class Take:
         """Return which of the rows that come after `seen` others are kept."""
         return 0, min(rows, max(0, self.count - seen))
 
-    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return those of them that are among these."""
         first, stop = self.window(piece.seen[self.number], len(frame))
         return frame.iloc[first:stop]
@@ -148,14 +148,14 @@ class Skip:
         """Return which of the rows that come after `seen` others are kept."""
         return min(rows, max(0, self.count - seen)), rows
 
-    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return the others."""
         first, stop = self.window(piece.seen[self.number], len(frame))
         return frame.iloc[first:stop]
 
 
 @dataclass(frozen=True)
-class Sample:
+class RandomSample:
     """Keeps each row with a probability, by chance that comes from where it lies in its file.
 
     So the same rows are kept in each run, on each try, and whatever the size of a mini-batch is.
@@ -166,7 +166,7 @@ class Sample:
     number: int
     """Of the samples, this one: a second one is another."""
 
-    def apply(self, frame: pd.DataFrame, piece: Piece) -> pd.DataFrame:
+    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return the rows that are drawn."""
         name = f"{self.seed}|{self.number}|{piece.file}"
         digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
@@ -178,7 +178,7 @@ class Sample:
 Counting = Take | Skip
 
 
-def run(steps: Sequence[Step], piece: Piece) -> tuple[pd.DataFrame, Seen]:
+def run(steps: Sequence[TableStep], piece: PieceContext) -> tuple[pd.DataFrame, Seen]:
     """Return what steps leave of a piece, and how many rows have come to those that count then."""
     frame, seen = piece.frame, list(piece.seen)
     for step in steps:
@@ -188,7 +188,7 @@ def run(steps: Sequence[Step], piece: Piece) -> tuple[pd.DataFrame, Seen]:
     return frame, tuple(seen)
 
 
-def slices(steps: Sequence[Step], seen: Seen, rows: int) -> tuple[int, Seen]:
+def slices(steps: Sequence[TableStep], seen: Seen, rows: int) -> tuple[int, Seen]:
     """Return the same of steps that take rows as they come: how many are left, and the counts."""
     after = list(seen)
     for step in steps:

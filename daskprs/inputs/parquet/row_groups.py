@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
 
 MOST_ROWS_OF_GROUP = 1 << 40
 
@@ -27,7 +27,7 @@ class RowGroup(NamedTuple):
     size_bytes: int
 
 
-class Named(NamedTuple):
+class NamedFile(NamedTuple):
     """What a file is called."""
 
     identity: str
@@ -48,7 +48,7 @@ class RowGroups:
 
     """
 
-    def __init__(self, footers: Iterable[Any], reading: Reading) -> None:
+    def __init__(self, footers: Iterable[Any], reading: ReadOptions) -> None:
         self._size = bytes_per_mini_batch(reading.mini_batch_size)
         groups = [one for at, footer in enumerate(footers) for one in _of_footer(at, footer)]
         if reading.partitions is not None:
@@ -57,7 +57,7 @@ class RowGroups:
             groups = [one for at, one in enumerate(groups) if at in wanted]
         self._groups = groups
 
-    def mini_batches(self, file: Callable[[int], Named]) -> Iterator[MiniBatch]:
+    def mini_batches(self, file: Callable[[int], NamedFile]) -> Iterator[MiniBatch]:
         """Yield slices of row groups, in order; `file` says what one is called."""
         index = first = 0
         for load_group, group in enumerate(self._groups):

@@ -12,7 +12,7 @@ from daskprs.core.mini_batch import Where
 from daskprs.errors import LoadError
 from daskprs.inputs.files.file_versions import opened_unchanged
 from daskprs.inputs.files.path_columns import PathColumns, PathValues
-from daskprs.inputs.parquet.row_groups import Named, RowGroupReader, RowGroups
+from daskprs.inputs.parquet.row_groups import NamedFile, RowGroupReader, RowGroups
 from daskprs.inputs.parquet.schema import SchemaOfAll, footer
 from daskprs.inputs.source.arrow_pandas import cast
 from daskprs.inputs.source.input_file import files_fingerprint
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source.arrow_pandas import OneType, ToPandas
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Unit
 
 
@@ -52,7 +52,7 @@ class ParquetSource:
     unit: Unit = "row"
     how_far = ""
 
-    def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
+    def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         self._files = files
         self._paths = PathColumns(files, reading)
         of_all = SchemaOfAll(self._paths.of_files, reading.dtypes)
@@ -67,8 +67,8 @@ class ParquetSource:
         """Return slices of row groups, in order."""
         return self._groups.mini_batches(self._named)
 
-    def _named(self, file: int) -> Named:
-        return Named(self._files[file].identity, self._files[file].name)
+    def _named(self, file: int) -> NamedFile:
+        return NamedFile(self._files[file].identity, self._files[file].name)
 
     def count(self) -> int:
         """Return how many mini-batches there are."""

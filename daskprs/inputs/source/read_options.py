@@ -51,7 +51,7 @@ Header = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """Names and defaults are those of `daskprs.parallel_run`."""
 
     input_type: InputType = "auto"
@@ -112,7 +112,7 @@ _CALLED = {
 }
 
 
-def check_options(reading: Reading, kind: str) -> None:
+def check_options(reading: ReadOptions, kind: str) -> None:
     """Refuse options that say nothing about a kind of input.
 
     Raises
@@ -121,7 +121,7 @@ def check_options(reading: Reading, kind: str) -> None:
         With the option and the kind.
 
     """
-    untouched = Reading()
+    untouched = ReadOptions()
     for option in UNFIT[kind]:
         if getattr(reading, option) != getattr(untouched, option):
             given = Option(option, getattr(reading, option))

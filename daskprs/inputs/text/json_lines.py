@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.files.path_columns import PathValues
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.text.records import Records
 
 MISFITS = (ValueError, TypeError, OverflowError)
@@ -59,7 +59,7 @@ class JsonLinesSource(TextSource):
 
     """
 
-    def __init__(self, files: Sequence[InputFile], reading: Reading) -> None:
+    def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         text = TextFiles(list(files), [0] * len(files), reading.encoding, LineScan)
         super().__init__(files, reading, text)
         sample = pd.DataFrame(_sampled(files, reading.encoding))
@@ -68,7 +68,7 @@ class JsonLinesSource(TextSource):
         check_columns(wanted or (), list(sample.columns), "columns")
         names = list(map(str, sample.columns))
         dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
-        self._rows = Rows(
+        self._rows = JsonRowOptions(
             [self._paths.of_file(file.path) for file in files],
             dtypes,
             list(wanted or names),
@@ -90,7 +90,7 @@ class JsonLinesSource(TextSource):
         return self.reader().frame_of([], 0)
 
 
-class Rows(NamedTuple):
+class JsonRowOptions(NamedTuple):
     """How objects become rows."""
 
     carried: list[PathValues]
@@ -104,7 +104,7 @@ class Rows(NamedTuple):
 class JsonLinesReader:
     """Parses the lines of a range."""
 
-    def __init__(self, text: TextFiles, rows: Rows) -> None:
+    def __init__(self, text: TextFiles, rows: JsonRowOptions) -> None:
         self._open = OpenText(text)
         self._encoding = encoding_of_bytes(text.encoding)
         self._values, self._dtypes, self._selected, self._drops = rows

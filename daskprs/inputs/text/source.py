@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.read_options import Reading
+    from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Unit
 
 CHUNK_BYTES = 1 << 20
@@ -73,7 +73,7 @@ class TextSource:
     unit: Unit = "row"
     how_far = ""
 
-    def __init__(self, files: Sequence[InputFile], reading: Reading, text: TextFiles) -> None:
+    def __init__(self, files: Sequence[InputFile], reading: ReadOptions, text: TextFiles) -> None:
         self._files = files
         self._encoding = reading.encoding
         self._size = bytes_per_mini_batch(reading.mini_batch_size)

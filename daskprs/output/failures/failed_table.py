@@ -64,7 +64,7 @@ SCHEMA = pa.schema(
 KINDS = (b'["failed"', b'["given up"')
 
 
-class _Line(NamedTuple):
+class _LogLine(NamedTuple):
     """Where a failed attempt is told of."""
 
     epoch: int
@@ -96,19 +96,19 @@ def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
             writer.write_table(pa.Table.from_pylist(some, SCHEMA))
 
 
-def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_Line]]:
+def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_LogLine]]:
     """Return where the attempts at each mini-batch that failed are told of."""
-    found: dict[str, list[_Line]] = {identity: [] for identity in failed}
+    found: dict[str, list[_LogLine]] = {identity: [] for identity in failed}
     for epoch in begun_epochs(folder):
         for offset, body in lines(folder.journal(epoch)):
             if body.startswith(KINDS):
                 _, identity, *_ = json.loads(body)
                 if identity in found:
-                    found[identity].append(_Line(epoch, offset))
+                    found[identity].append(_LogLine(epoch, offset))
     return found
 
 
-def _row(index: int, told: list[_Line], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
+def _row(index: int, told: list[_LogLine], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
     records = list(_records(told, journals))
     attempts = [Attempt(*record[3]) for _, record in records]
     item = next(Item(**record[4]) for _, record in reversed(records) if record[4] is not None)
@@ -138,8 +138,8 @@ def _row(index: int, told: list[_Line], journals: Mapping[int, IO[bytes]]) -> di
 
 
 def _records(
-    told: list[_Line], journals: Mapping[int, IO[bytes]]
-) -> Iterator[tuple[_Line, list[Any]]]:
+    told: list[_LogLine], journals: Mapping[int, IO[bytes]]
+) -> Iterator[tuple[_LogLine, list[Any]]]:
     for line in told:
         journal = journals[line.epoch]
         journal.seek(line.offset)

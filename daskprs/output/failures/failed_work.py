@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.plan_entries import Borne
+from daskprs.core.plan_entries import CarriedOverFailure
 from daskprs.output.failures.attempt_record import Attempt, Item
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class FailedWork:
         self._where = where
         self._failed: dict[int, str] = {}
         """By number, the identity."""
-        self._borne: dict[int, Borne] = {}
+        self._borne: dict[int, CarriedOverFailure] = {}
 
     def __len__(self) -> int:
         """Return how many mini-batches have failed."""
@@ -54,9 +54,9 @@ class FailedWork:
         self._failed = {index: one.identity for index, one in given_up.items()}
         if borne_is_left:
             borne = {index: one for index, one in given_up.items() if one.borne}
-            self._borne = {index: Borne(one.items) for index, one in borne.items()}
+            self._borne = {index: CarriedOverFailure(one.items) for index, one in borne.items()}
 
-    def borne(self, index: int) -> Borne | None:
+    def borne(self, index: int) -> CarriedOverFailure | None:
         """Return what is to be counted for a mini-batch that is not run again."""
         return self._borne.get(index)
 

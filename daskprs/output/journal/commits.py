@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from daskprs.output.journal.int_column import NumberColumn
+from daskprs.output.journal.int_column import IntColumn
 from daskprs.output.spool.regions import NO_REGION, Region, Regions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from daskprs.core.columnar import Packed
+    from daskprs.core.columnar import ColumnBatch
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
     from daskprs.output.journal.int_column import Numbers
@@ -24,7 +24,7 @@ BLOCK = 10_000
 NOTHING = (None, None, None)
 
 
-class Commit(NamedTuple):
+class CommittedMiniBatch(NamedTuple):
     """What the one attempt that counts made of a mini-batch."""
 
     index: int  # type: ignore[assignment] # tuple.index is of no use here
@@ -56,7 +56,7 @@ class Commits(NamedTuple):
     def of(
         cls,
         mini_batches: Sequence[MiniBatch],
-        outcomes: Packed[Outcome],
+        outcomes: ColumnBatch[Outcome],
         text: Regions | None,
         typed: Regions | None,
         header: Sequence[str | None] | None,
@@ -82,7 +82,7 @@ class CommitTable:
     """Commits, one row for each."""
 
     def __init__(self) -> None:
-        self._columns = {name: NumberColumn(code) for name, code in _COLUMNS.items()}
+        self._columns = {name: IntColumn(code) for name, code in _COLUMNS.items()}
         self._headers: dict[str | None, int] = {None: 0}
         self._spools: dict[tuple[int, str], int] = {}
         self._sorted: tuple[Numbers, Numbers] | None = None
@@ -117,7 +117,7 @@ class CommitTable:
             column.extend(new, count)
         return spool
 
-    def find(self, index: int, identity: str) -> Commit | None:
+    def find(self, index: int, identity: str) -> CommittedMiniBatch | None:
         """Return the commit of a mini-batch, of those that were there at the first call.
 
         The index alone would not do, since the input may have changed; nor would the identity,
@@ -143,7 +143,7 @@ class CommitTable:
 
     def set_column(self, name: str, values: Numbers) -> None:
         """Replace a column."""
-        self._columns[name] = NumberColumn(_COLUMNS[name], values)
+        self._columns[name] = IntColumn(_COLUMNS[name], values)
 
     def keep(self, mask: Numbers) -> None:
         """Drop every row but those that `mask` is true for."""
@@ -159,9 +159,9 @@ class CommitTable:
         """Return a header by its number in the column ``header``; 0 is that there is none."""
         return list(self._headers)[number] or ""
 
-    def _commit(self, row: int) -> Commit:
+    def _commit(self, row: int) -> CommittedMiniBatch:
         value = {name: column[row] for name, column in self._columns.items()}
-        return Commit(
+        return CommittedMiniBatch(
             value["index"],
             value["total"],
             value["succeeded"],

@@ -15,7 +15,7 @@ Numbers = np.ndarray[Any, Any]
 BLOCK = 1 << 15
 
 
-class NumberColumn:
+class IntColumn:
     """Numbers of one type, by row.
 
     Most jobs have no use for half of their columns: no frames with headers, no rows with types.

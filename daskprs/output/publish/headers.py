@@ -9,7 +9,7 @@ import numpy as np
 from daskprs.errors import OutputError
 
 if TYPE_CHECKING:
-    from daskprs.core.columnar import Packed
+    from daskprs.core.columnar import ColumnBatch
     from daskprs.core.outcomes import Outcome
     from daskprs.output.journal.commits import CommitTable
 
@@ -32,7 +32,7 @@ class Headers:
         row = int(named[0])
         return cls(commits.header(int(numbers[row])), int(commits.column("index")[row]))
 
-    def checked(self, outcomes: Packed[Outcome]) -> list[str | None] | None:
+    def checked(self, outcomes: ColumnBatch[Outcome]) -> list[str | None] | None:
         """Return the headers of mini-batches that have rows; None where there is not one.
 
         Raises

@@ -49,7 +49,7 @@ class Chunk(NamedTuple):
     checksums: Sequence[int]
 
 
-class Written(NamedTuple):
+class FinishedFile(NamedTuple):
     """A file that is finished and synced."""
 
     size: int
@@ -114,7 +114,7 @@ class OrderedText:
         """Take note that nothing comes of a mini-batch."""
         self._hand_over([Chunk([index], PUBLISHED, 0, [0], [0])])
 
-    def finish(self, commits: CommitTable) -> Written:
+    def finish(self, commits: CommitTable) -> FinishedFile:
         """Write what is missing, and return what the file is.
 
         Raises
@@ -131,7 +131,7 @@ class OrderedText:
         self._write(_chunks(commits, in_input_order(commits, left)))
         os.fsync(self._opened())
         self._sources.close()
-        return Written(self._end, self._checksum, self._header_bytes)
+        return FinishedFile(self._end, self._checksum, self._header_bytes)
 
     def close(self) -> None:
         """Let go of everything, and remove the file if it is still there."""

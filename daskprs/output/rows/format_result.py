@@ -25,7 +25,7 @@ from daskprs.output.rows.typed_rows import TypedRows
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Extent
     from daskprs.output.spec import OutputSpec
-    from daskprs.output.spool.agent_spool import OwnSpool
+    from daskprs.output.spool.agent_spool import AgentSpool
 
 CELLS_AT_ONCE = 100_000
 """Arrow tables become frames in pieces of so many cells: those that `to_csv` itself makes."""
@@ -39,7 +39,7 @@ ALLOWED = (
 )
 
 
-class Rows(NamedTuple):
+class FormattedRows(NamedTuple):
     """What an attempt made."""
 
     succeeded: int
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
     """Text, then typed; nothing where they are in a spool."""
 
 
-def format_result(result: Any, spec: OutputSpec, spool: OwnSpool | None = None) -> Rows:
+def format_result(result: Any, spec: OutputSpec, spool: AgentSpool | None = None) -> FormattedRows:
     """Format what `run` returned.
 
     Parameters
@@ -83,7 +83,7 @@ def format_result(result: Any, spec: OutputSpec, spool: OwnSpool | None = None) 
 class _Writer:
     """Writes one result in each of the wanted forms."""
 
-    def __init__(self, spec: OutputSpec, spool: OwnSpool | None) -> None:
+    def __init__(self, spec: OutputSpec, spool: AgentSpool | None) -> None:
         self._sinks = lines, values = (
             (Sink(), Sink())
             if spool is None
@@ -113,14 +113,14 @@ class _Writer:
             case _:
                 raise _refused(result)
 
-    def finish(self) -> Rows:
+    def finish(self) -> FormattedRows:
         for form in self._forms:
             form.flush()
         if any(sink.is_aside for sink in self._sinks):  # all of it is, or nothing
             for sink in self._sinks:
                 sink.put_aside()
         (text, lines), (typed, values) = (sink.finish() for sink in self._sinks)
-        return Rows(
+        return FormattedRows(
             self._succeeded,
             text if self._text else None,
             typed if self._typed else None,

@@ -24,8 +24,8 @@ from daskprs.output.rows.text_cells import (
     NOT_FOR_ARROW,
     NUMBERS,
     TEXT,
+    CellQuoting,
     LongTextError,
-    Quotes,
     cells_for_arrow,
     characters,
     has_quotes,
@@ -95,7 +95,7 @@ class FrameText:
         with _text_of(file) as text:
             piece.to_csv(text, header=False, **self._form())
 
-    def _write_quickly(self, piece: pd.DataFrame, quotes: Quotes, file: IO[bytes]) -> bool:
+    def _write_quickly(self, piece: pd.DataFrame, quotes: CellQuoting, file: IO[bytes]) -> bool:
         """Write a piece without pandas, or nothing of it, and say which."""
         rows: Iterable[Any] | None = None
         lines: memoryview | None = None
@@ -116,7 +116,7 @@ class FrameText:
             file.write(lines)
         return rows is not None or lines is not None
 
-    def _lines(self, piece: pd.DataFrame, quotes: Quotes) -> memoryview | None:
+    def _lines(self, piece: pd.DataFrame, quotes: CellQuoting) -> memoryview | None:
         columns = []
         try:
             for _, column in piece.items():  # noqa: PERF102 - a frame is no dict
@@ -168,11 +168,11 @@ class FrameText:
 
 
 @functools.cache
-def _quotes(separator: str) -> Quotes | None:
+def _quotes(separator: str) -> CellQuoting | None:
     """Return the rules for a separator, or None for one that only pandas knows what to do with."""
     one = len(separator) == 1 and separator.isascii()
     simple = one and not separator.isalnum() and separator not in IN_NUMBERS
-    return Quotes(separator) if simple else None
+    return CellQuoting(separator) if simple else None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from daskprs.output.rows.typed_rows import NO_INDEX
 
 if TYPE_CHECKING:
-    from daskprs.output.rows.typed_rows import Piece, RowNumbers
+    from daskprs.output.rows.typed_rows import RowNumbers, TypedPiece
 
 Numbers = npt.NDArray[np.int64]
 
@@ -41,7 +41,7 @@ class RowMatcher:
         self._first_unclear: int | None = None
         self._is_clear = False
 
-    def add(self, mini_batch: int, piece: Piece) -> None:
+    def add(self, mini_batch: int, piece: TypedPiece) -> None:
         """Take the next piece of a result; the pieces of a mini-batch follow one another."""
         if mini_batch != self._mini_batch:
             self._close()

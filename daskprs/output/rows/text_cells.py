@@ -73,7 +73,7 @@ def characters(text: Any) -> memoryview:
 LINE_BREAK = scalar("\n")
 
 
-def text_of(column: Column, quotes: Quotes) -> Any:
+def text_of(column: Column, quotes: CellQuoting) -> Any:
     """Return the cells of a column, null or empty where nothing is written.
 
     Returns
@@ -106,7 +106,7 @@ def text_of(column: Column, quotes: Quotes) -> Any:
             return _any(column, quotes)
 
 
-def cells_for_arrow(column: Column, quotes: Quotes) -> Any:
+def cells_for_arrow(column: Column, quotes: CellQuoting) -> Any:
     """Return a column for Arrow's CSV writer: numbers as they are where it writes them alike.
 
     Otherwise text, as `text_of` does.
@@ -142,7 +142,7 @@ def has_quotes(cells: Any) -> bool:
     return bool(cells.type == TEXT) and b'"' in bytes(characters(cells))
 
 
-class Quotes:
+class CellQuoting:
     """Puts quotes around cells that need them, as `csv.writer` does.
 
     Parameters
@@ -186,7 +186,7 @@ def _is_quoted(mark: str, separator: str) -> bool:
     return line.getvalue().startswith('"')
 
 
-def _plain(column: Column, quotes: Quotes) -> Any:
+def _plain(column: Column, quotes: CellQuoting) -> Any:
     values = column.to_numpy()
     match values.dtype.kind:
         case "i" | "u" | "b" | "f":
@@ -232,7 +232,7 @@ def _booleans(values: Any) -> Any:
     return pc.if_else(values, scalar("True"), scalar("False"))
 
 
-def _category(column: Column, quotes: Quotes) -> Any:
+def _category(column: Column, quotes: CellQuoting) -> Any:
     if not (has_plain_categories(column) and has_few_categories(column)):
         return _any(column, quotes)
     category: Any = column.array
@@ -246,7 +246,7 @@ def _category(column: Column, quotes: Quotes) -> Any:
     return text.take(codes)
 
 
-def _objects(column: Column, quotes: Quotes) -> Any:
+def _objects(column: Column, quotes: CellQuoting) -> Any:
     values = column.to_numpy()
     cells = values.tolist()
     kinds = set(map(type, cells)) - {type(None), type(pd.NA), type(pd.NaT)}
@@ -262,7 +262,7 @@ def _objects(column: Column, quotes: Quotes) -> Any:
     return _any(column, quotes)
 
 
-def _any(column: Column, quotes: Quotes) -> Any:
+def _any(column: Column, quotes: CellQuoting) -> Any:
     cells = cells_of(column)
     if cells is None:
         return None

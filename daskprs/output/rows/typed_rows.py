@@ -35,7 +35,7 @@ NO_INDEX = "no index"
 """The rows are those of an array or an Arrow table, which have no index."""
 
 
-class Piece(NamedTuple):
+class TypedPiece(NamedTuple):
     """What was kept at once: a frame, an array with a row for each number, or an element."""
 
     kind: Kind
@@ -55,9 +55,9 @@ class TypedRows:
         numbers = row_numbers(frame.index) if has_index else NO_INDEX
         rows = frame.reset_index(drop=True)
         if isinstance(numbers, str) and numbers == UNKNOWN:
-            self._dump(Piece("frame", rows)[:2])
+            self._dump(TypedPiece("frame", rows)[:2])
         else:
-            self._dump(Piece("frame", rows, numbers))
+            self._dump(TypedPiece("frame", rows, numbers))
 
     def array(self, array: np.ndarray[Any, Any]) -> None:
         """Keep a one-dimensional array."""
@@ -136,7 +136,7 @@ def row_numbers(index: pd.Index) -> RowNumbers:
     return smaller if np.array_equal(smaller, numbers) else numbers
 
 
-def decode(file: IO[bytes], length: int) -> Iterator[Piece]:
+def decode(file: IO[bytes], length: int) -> Iterator[TypedPiece]:
     """Yield the pieces in the next `length` bytes.
 
     Raises
@@ -148,7 +148,7 @@ def decode(file: IO[bytes], length: int) -> Iterator[Piece]:
     end = file.tell() + length
     while file.tell() < end:
         try:
-            piece = Piece(*pickle.load(file))
+            piece = TypedPiece(*pickle.load(file))
         except Exception as error:
             msg = (
                 f"to_pandas: typed rows cannot be read here: {type(error).__name__}: {error}. If "

@@ -26,7 +26,7 @@ class UnwritableError(OSError):
     """Rows cannot be put where they belong: that is no fault of the script."""
 
 
-class OwnSpool:
+class AgentSpool:
     """The files of an agent, one for each form of rows."""
 
     def __init__(self, spec: SpoolSpec) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from daskprs.core.columnar import Packed
+    from daskprs.core.columnar import ColumnBatch
     from daskprs.core.outcomes import Outcome
 
 
@@ -123,7 +123,7 @@ class Extents(NamedTuple):
         return Regions(offsets, self.length, self.checksum)
 
 
-def extents_of(outcomes: Packed[Outcome], form: str) -> Extents:
+def extents_of(outcomes: ColumnBatch[Outcome], form: str) -> Extents:
     """Return the extents of a form, ``text`` or ``typed``."""
     columns = (outcomes.column(f"{form}.{part}") for part in ("length", "checksum", "offset"))
     return Extents(*([value or 0 for value in column] for column in columns))

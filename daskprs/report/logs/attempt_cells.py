@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.outcomes import Status, failed_items
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ class AttemptCells:
     """Formats groups of outcomes; the logs are told of a group one after the other."""
 
     def __init__(self) -> None:
-        self._group: Packed[Outcome] = Packed()
+        self._group: ColumnBatch[Outcome] = ColumnBatch()
         self._rows: list[Row] = []
 
-    def of(self, outcomes: Packed[Outcome]) -> list[Row]:
+    def of(self, outcomes: ColumnBatch[Outcome]) -> list[Row]:
         """Return a row for each outcome."""
         if outcomes is not self._group:
             self._group, self._rows = outcomes, _rows(outcomes)
         return self._rows
 
 
-def _rows(outcomes: Packed[Outcome]) -> list[Row]:
+def _rows(outcomes: ColumnBatch[Outcome]) -> list[Row]:
     totals, succeeded = outcomes.column("total"), outcomes.column("succeeded")
     statuses = outcomes.column("status")
     return list(

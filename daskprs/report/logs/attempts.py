@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import AttemptFailed, JobStarted, MiniBatchesDone
 from daskprs.folders.job_lock import begun_epochs
 from daskprs.report.evidence import NO_PROCESS, evidence
@@ -67,13 +67,13 @@ class AttemptTable:
             case AttemptFailed(place, mini_batch, outcome, final, charged):
                 end = f"{_error(outcome.failure)},{self._detail(final=final, charged=charged)}"
                 detail = self._told(place, mini_batch, outcome.failure)
-                self._write(place, Packed([outcome]), end, [detail])
+                self._write(place, ColumnBatch([outcome]), end, [detail])
 
     def close(self) -> None:
         """Do nothing: the file is written out with the others."""
 
     def _write(
-        self, place: Place, outcomes: Packed[Outcome], end: str, details: Sequence[str]
+        self, place: Place, outcomes: ColumnBatch[Outcome], end: str, details: Sequence[str]
     ) -> None:
         where, stamp = f"{place.node},{place.process or NO_PROCESS}", self._stamps.at
         rows = [

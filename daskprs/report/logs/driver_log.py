@@ -7,7 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import JobEnded, JobStarted, OutputPublished, Remarked, SlotsChanged
+from daskprs.core.events import JobEnded, JobStarted, MessageLogged, OutputPublished, SlotsChanged
 from daskprs.report.humanize import Stamps, counted
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class DriverLog:
                 self._start(event)
             case SlotsChanged(nodes, slots):
                 self._log("info", f"{counted(nodes, 'node')}, {counted(slots, 'slot')}")
-            case Remarked(level, message):
+            case MessageLogged(level, message):
                 self._log(level, message)
             case OutputPublished(path, size_bytes):
                 self._log("info", f"published {path}, {size_bytes} bytes")

@@ -9,7 +9,7 @@ from daskprs.report.humanize import duration
 
 if TYPE_CHECKING:
     from daskprs.core.ending import Ending, Errors
-    from daskprs.core.events import Counts, JobEnded, Standing
+    from daskprs.core.events import Counts, JobEnded, Progress
     from daskprs.core.outcomes import Failure
     from daskprs.folders.job_folder import JobFolder
 
@@ -75,7 +75,7 @@ def _others(errors: Errors, headline: Failure | None) -> list[str]:
     ]
 
 
-def _all(standing: Standing) -> Counts:
+def _all(standing: Progress) -> Counts:
     """Return the counts of mini-batches, of all that there would have been where that is known."""
     counts = standing.mini_batches
     if standing.plan_complete or standing.expected is None:

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import JobEnded, Stood
+from daskprs.core.events import JobEnded, ProgressReported
 from daskprs.system.regular_files import append_regular, opened
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class LogFiles:
     def tell(self, event: Event) -> None:
         """Write out what has waited for long enough."""
         match event:
-            case Stood() if self._clock() >= self._due_s:
+            case ProgressReported() if self._clock() >= self._due_s:
                 self.flush()
             case JobEnded():
                 self.flush()

@@ -6,9 +6,9 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import JobEnded, SlotsChanged, Stood
+from daskprs.core.events import JobEnded, ProgressReported, SlotsChanged
 from daskprs.report.humanize import Stamps, duration
-from daskprs.report.progress.rate import PaceMaker, settled, total_of
+from daskprs.report.progress.rate import RateMeter, settled, total_of
 from daskprs.report.progress.stall_reason import why_waiting
 
 if TYPE_CHECKING:
@@ -46,25 +46,25 @@ class Overview:
         self._table = files.file(folder.progress_table, ",".join(COLUMNS) + "\n")
         self._stamps = Stamps()
         self._table_stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
-        self._pace = PaceMaker()
+        self._pace = RateMeter()
         self._slots = 0
         self._due_s = 0.0
 
     def tell(self, event: Event) -> None:
         """Write the counts, if it is time for it."""
         match event:
-            case Stood(elapsed_s=elapsed_s) if elapsed_s >= self._due_s:
+            case ProgressReported(elapsed_s=elapsed_s) if elapsed_s >= self._due_s:
                 self._due_s = elapsed_s + EVERY_S
                 self._write(event, why_waiting(event, self._slots))
             case SlotsChanged(slots=slots):
                 self._slots = slots
             case JobEnded():
-                self._write(Stood(event.standing, (), event.elapsed_s, 0.0), "")
+                self._write(ProgressReported(event.standing, (), event.elapsed_s, 0.0), "")
 
     def close(self) -> None:
         """Do nothing: the files are written out with the others."""
 
-    def _write(self, stood: Stood, why: str) -> None:
+    def _write(self, stood: ProgressReported, why: str) -> None:
         standing, wall_s = stood.standing, self._wall_clock()
         left_s = self._pace.pace(stood).left_s
         total = total_of(standing)

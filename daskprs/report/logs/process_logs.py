@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, assert_never
 
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import AgentChanged, AttemptFailed, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
 from daskprs.core.outcomes import signal_of
@@ -40,7 +40,7 @@ class ProcessLogs:
             case MiniBatchesDone(place, _, outcomes):
                 self._write(place, outcomes)
             case AttemptFailed(place, _, outcome):
-                self._write(place, Packed([outcome]))
+                self._write(place, ColumnBatch([outcome]))
             case AgentChanged(place, change):
                 log = self._files.file(self._folder.node_log(place.node))
                 log.write(f"{self._now.at(time.time())}|{told(change)}\n")
@@ -50,7 +50,7 @@ class ProcessLogs:
     def close(self) -> None:
         """Do nothing: the files are written out with the others."""
 
-    def _write(self, place: Place, outcomes: Packed[Outcome]) -> None:
+    def _write(self, place: Place, outcomes: ColumnBatch[Outcome]) -> None:
         log = self._logs.get(place)
         if log is None:
             path = self._folder.process_log(place.node, place.process or NO_PROCESS)

@@ -6,7 +6,7 @@ import re
 import time
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, JobStarted, Stood
+from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, JobStarted, ProgressReported
 from daskprs.core.lease import AgentExited, InitFailed
 from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.humanize import Stamps
@@ -74,7 +74,7 @@ class ScriptErrors:
             case AttemptFailed():
                 if event.outcome.failure is not None:
                     self._attempt_failed(event, event.outcome.failure)
-            case Stood():
+            case ProgressReported():
                 if self._changed and self._clock() >= self._due_s:
                     self._summarize()
             case AgentChanged(place, InitFailed(failure=failure)):

@@ -7,7 +7,7 @@ import io
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from daskprs.core.columnar import Packed
+from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady
 from daskprs.report.evidence import NO_PROCESS
@@ -54,7 +54,7 @@ class _Work:
     cpu_s: float = 0.0
     run_s: float = 0.0
 
-    def add_done(self, outcomes: Packed[Outcome]) -> None:
+    def add_done(self, outcomes: ColumnBatch[Outcome]) -> None:
         """Add attempts that went well."""
         self.succeeded += len(outcomes)
         self.items += sum(outcomes.column("total"))
@@ -64,9 +64,9 @@ class _Work:
     def add_failed(self, outcome: Outcome) -> None:
         """Add an attempt that did not; its items count when it is tried again."""
         self.failed += 1
-        self._add_times(Packed([outcome]))
+        self._add_times(ColumnBatch([outcome]))
 
-    def _add_times(self, outcomes: Packed[Outcome]) -> None:
+    def _add_times(self, outcomes: ColumnBatch[Outcome]) -> None:
         self.elapsed_s += sum(outcomes.column("elapsed_s"))
         self.cpu_s += sum(outcomes.column("cpu_s"))
         self.run_s += sum(outcomes.column("run_s"))

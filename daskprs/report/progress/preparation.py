@@ -7,7 +7,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from daskprs.core.events import Remarked
+from daskprs.core.events import MessageLogged
 from daskprs.report.humanize import duration
 
 if TYPE_CHECKING:
@@ -54,5 +54,5 @@ def _tell(listeners: Listeners, how_far: Callable[[], str], over: threading.Even
     while not over.wait(pause_s):
         text = f"preparing the input for {duration(time.monotonic() - begun)}"
         more = how_far()
-        listeners.tell(Remarked("notice", f"{text}: {more}" if more else text))
+        listeners.tell(MessageLogged("notice", f"{text}: {more}" if more else text))
         pause_s = min(LONGEST_S, 2 * pause_s)

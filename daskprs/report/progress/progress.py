@@ -10,15 +10,15 @@ from daskprs.core.events import (
     AttemptFailed,
     JobEnded,
     JobStarted,
-    Remarked,
+    MessageLogged,
+    ProgressReported,
     SlotsChanged,
-    Stood,
 )
 from daskprs.core.lease import InitFailed
 from daskprs.report.evidence import evidence
 from daskprs.report.progress.notebook import NotebookDisplay, in_notebook
 from daskprs.report.progress.plain_lines import PlainLines
-from daskprs.report.progress.rate import PaceMaker
+from daskprs.report.progress.rate import RateMeter
 from daskprs.report.progress.text import View, progress_text
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Display(Protocol):
         ...
 
 
-class Progress:
+class ProgressBar:
     """Listens to a job and shows how it goes.
 
     The first error of the script is told at once: it is what most people want to know.
@@ -57,7 +57,7 @@ class Progress:
     def __init__(self, display: Display, folder: JobFolder) -> None:
         self._display = display
         self._folder = folder
-        self._pace = PaceMaker()
+        self._pace = RateMeter()
         self._view: View | None = None
         self._slots = 0
         self._retried = 0
@@ -69,26 +69,26 @@ class Progress:
             case AttemptFailed():
                 if event.outcome.failure is not None:
                     self._attempt_failed(event, event.outcome.failure)
-            case Stood():
+            case ProgressReported():
                 self._view = self._seen(event)
                 self._display.show(self._view)
             case AgentChanged(place, InitFailed(failure=failure)):
                 self._first_error(failure, "import or init()", place)
-            case Remarked(level, message) if level in SAID_ALOUD:
+            case MessageLogged(level, message) if level in SAID_ALOUD:
                 self._display.say(message if level == "notice" else f"{level}: {message}")
             case SlotsChanged(slots=slots):
                 self._slots = slots
             case JobStarted(resumed=True):
                 self._display.say("resumed: what an earlier run has committed is not run again")
             case JobEnded(standing=standing, elapsed_s=elapsed_s):
-                seen = self._seen(Stood(standing, (), elapsed_s, 0.0))
+                seen = self._seen(ProgressReported(standing, (), elapsed_s, 0.0))
                 self._view = seen._replace(ended=True)
 
     def close(self) -> None:
         """Finish the display."""
         self._display.end(self._view)
 
-    def _seen(self, stood: Stood) -> View:
+    def _seen(self, stood: ProgressReported) -> View:
         return View(stood, self._pace.pace(stood), self._retried, self._slots)
 
     def _attempt_failed(self, event: AttemptFailed, failure: Failure) -> None:
@@ -139,7 +139,7 @@ class Terminal:
             self.say(progress_text(view))
 
 
-def progress_for(wanted: bool | None, stream: IO[str], folder: JobFolder) -> Progress | None:  # noqa: FBT001 - an option
+def progress_for(wanted: bool | None, stream: IO[str], folder: JobFolder) -> ProgressBar | None:  # noqa: FBT001 - an option
     """Return the progress that suits where the job runs; None if it is not wanted.
 
     A notebook gets a display, a terminal a live line, and anything else a line now and then.
@@ -147,6 +147,6 @@ def progress_for(wanted: bool | None, stream: IO[str], folder: JobFolder) -> Pro
     if wanted is False:
         return None
     if in_notebook():
-        return Progress(NotebookDisplay(), folder)
+        return ProgressBar(NotebookDisplay(), folder)
     terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return Progress(Terminal(stream) if terminal else PlainLines(stream), folder)
+    return ProgressBar(Terminal(stream) if terminal else PlainLines(stream), folder)

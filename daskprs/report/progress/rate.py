@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Standing, Stood
+    from daskprs.core.events import Progress, ProgressReported
 
 AT_WORK = frozenset({"loading", "running", "returning"})
 
@@ -18,7 +18,7 @@ class Pace(NamedTuple):
     left_s: float | None = None
 
 
-class PaceMaker:
+class RateMeter:
     """Watches a job, and tells its pace: the mean since its agents began to work.
 
     What was spent on starting them, on `init` above all, says nothing about the rest. It is a mean,
@@ -28,7 +28,7 @@ class PaceMaker:
     def __init__(self) -> None:
         self._idle_until_s = 0.0
 
-    def pace(self, stood: Stood) -> Pace:
+    def pace(self, stood: ProgressReported) -> Pace:
         """Return the pace so far."""
         standing = stood.standing
         fresh = settled(standing) - standing.recovered
@@ -44,11 +44,11 @@ class PaceMaker:
         return Pace(per_s, None if total is None else max(0, total - settled(standing)) / per_s)
 
 
-def total_of(standing: Standing) -> int | None:
+def total_of(standing: Progress) -> int | None:
     """Return how many mini-batches there will be, where that is known."""
     return standing.mini_batches.total if standing.plan_complete else standing.expected
 
 
-def settled(standing: Standing) -> int:
+def settled(standing: Progress) -> int:
     """Return how many mini-batches are done or given up."""
     return standing.mini_batches.succeeded + standing.mini_batches.failed

@@ -8,7 +8,7 @@ from daskprs.report.humanize import counted, duration
 from daskprs.report.progress.rate import settled
 
 if TYPE_CHECKING:
-    from daskprs.core.events import SlotState, Stood
+    from daskprs.core.events import ProgressReported, SlotState
 
 QUIET_S = 5.0
 """A job that settled something in this time needs no explanation."""
@@ -26,7 +26,7 @@ PHASES = {
 """What is said of each, the most telling first: one that runs is why the others are idle."""
 
 
-def why_waiting(stood: Stood, slots: int) -> str:
+def why_waiting(stood: ProgressReported, slots: int) -> str:
     """Return one clause that says what the slots are doing; empty while the job moves.
 
     Parameters

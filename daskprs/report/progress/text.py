@@ -9,13 +9,13 @@ from daskprs.report.progress.rate import Pace, settled, total_of
 from daskprs.report.progress.stall_reason import why_waiting
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Stood
+    from daskprs.core.events import ProgressReported
 
 
 class View(NamedTuple):
     """What there is to show of a job."""
 
-    stood: Stood
+    stood: ProgressReported
     pace: Pace = Pace()
     retried: int = 0
     """Attempts that failed and were followed by another."""

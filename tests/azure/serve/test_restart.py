@@ -19,8 +19,8 @@ from services import PROGRAMS, LightService
 
 import daskprs
 import daskprs.job.status
-from daskprs.serve.job_queue import Limits, Registry
-from daskprs.serve.served_job import LIVE, Asked, ServedJob
+from daskprs.serve.job_queue import JobQueue, QueueLimits
+from daskprs.serve.served_job import LIVE, RequestedJob, ServedJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,23 +108,25 @@ def test_one_service_at_a_time_works_in_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobQueue]:
     """Yield a registry that was not opened yet, of one job at a time."""
     paths = [str(PROGRAMS), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    one = Registry(tmp_path / "jobs", Limits(running=1))
+    one = JobQueue(tmp_path / "jobs", QueueLimits(running=1))
     yield one
     one.close()
 
 
-def asked(name: str, created: str, folder: Path) -> Asked:
+def asked(name: str, created: str, folder: Path) -> RequestedJob:
     """Return what makes a light job."""
     words = ["light_job", os.devnull, str(folder / "output")]
-    return Asked(name, "first", created, "ours", {}, {}, {}, words, str(folder / "output"), {})
+    return RequestedJob(
+        name, "first", created, "ours", {}, {}, {}, words, str(folder / "output"), {}
+    )
 
 
 def test_a_process_that_never_came_to_be_is_started_by_the_next_service(
-    registry: Registry, tmp_path: Path
+    registry: JobQueue, tmp_path: Path
 ) -> None:
     """The service died between the lock and the process."""
     folder = tmp_path / "jobs" / "batchjob-1"
@@ -135,7 +137,7 @@ def test_a_process_that_never_came_to_be_is_started_by_the_next_service(
     assert poll_for(lambda: registry.status(registry.get("batchjob-1")).status == "Completed")
 
 
-def test_what_was_never_accepted_is_no_job(registry: Registry, tmp_path: Path) -> None:
+def test_what_was_never_accepted_is_no_job(registry: JobQueue, tmp_path: Path) -> None:
     """Half a folder, or half a file, is passed over."""
     for name, content in [("a", None), ("b", ""), ("c", "{}"), ("d", "[]"), ("e", '{"name": 1}')]:
         folder = tmp_path / "jobs" / f"batchjob-{name}"
@@ -168,7 +170,7 @@ def _fails(mini_batch: pd.DataFrame) -> None:
 
 
 def test_a_wish_to_end_that_comes_before_the_process_is_heeded(
-    registry: Registry, tmp_path: Path
+    registry: JobQueue, tmp_path: Path
 ) -> None:
     """It finds the wish when it says who it is."""
     folder = tmp_path / "jobs" / "batchjob-1"
@@ -181,7 +183,7 @@ def test_a_wish_to_end_that_comes_before_the_process_is_heeded(
 
 
 def test_a_process_for_which_there_is_no_room_is_started_later(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
+    registry: JobQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system has too many of them for now."""
     spawn, refusals = os.posix_spawn, [errno.EAGAIN, errno.ENOMEM]
@@ -199,7 +201,7 @@ def test_a_process_for_which_there_is_no_room_is_started_later(
 
 
 def test_a_process_that_cannot_be_started_fails_its_job(
-    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: JobQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the reason, and the next one is started."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
@@ -225,7 +227,7 @@ def died(tmp_path: Path, name: str, number: int) -> ServedJob:
 
 @pytest.mark.timeout(120)
 def test_odd_files_of_a_job_hold_up_neither_the_service_nor_another_job(
-    registry: Registry, tmp_path: Path
+    registry: JobQueue, tmp_path: Path
 ) -> None:
     """FIFOs, folders, devices and names with large numbers, wherever a file of a job is."""
     names = ["process.1", "ended.1", "driver.txt", "job/journal.1", "job/epoch.999999999999"]
@@ -253,7 +255,7 @@ def test_odd_files_of_a_job_hold_up_neither_the_service_nor_another_job(
 
 
 def test_the_job_folder_of_one_job_is_read_while_others_start_and_end(
-    registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry: JobQueue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its journals may take seconds: here as long as the other job takes."""
     done, state_of = threading.Event(), daskprs.job.status.state_of

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskprs.azure.assets import Assets
-from daskprs.azure.pipelines.caller_inputs import Given
+from daskprs.azure.pipelines.caller_inputs import CallerInputs
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.v1 import Dataset, Environment, ParallelRunConfig, ParallelRunStep
 from daskprs.folders.pipeline_folder import PipelineFolder
@@ -74,7 +74,7 @@ def test_every_value_arrives_in_the_options_of_a_job(values: dict[str, Any], pro
     pipeline = {"type": "pipeline", "jobs": {"score": job}}
     (project / "pipeline.yml").write_text(yaml.safe_dump(pipeline))
 
-    given = Given(Assets())
+    given = CallerInputs(Assets())
     read = read_pipeline(project / "pipeline.yml", PipelineFolder(project / "run"), given)
     v2: Any = read.steps["score"].work
     step = ParallelRunStep("score", one, [Dataset.File.from_files(str(project / "data"))])
@@ -109,6 +109,8 @@ def test_partition_keys_arrive_by_way_of_an_mltable(project: Path) -> None:
     pipeline = {"type": "pipeline", "jobs": {"score": job}}
     (project / "tables.yml").write_text(yaml.safe_dump(pipeline))
     folder = PipelineFolder(project / "run2")
-    v2: Any = read_pipeline(project / "tables.yml", folder, Given(Assets())).steps["score"].work
+    v2: Any = (
+        read_pipeline(project / "tables.yml", folder, CallerInputs(Assets())).steps["score"].work
+    )
     assert v2.run_options().partition_keys == ("store",)
     assert v2.run_options().mini_batch_size is None

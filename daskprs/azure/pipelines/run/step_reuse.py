@@ -12,7 +12,7 @@ from daskprs.agent.node.environment import ASSETS
 from daskprs.agent.script.side_inputs import version_of
 from daskprs.agent.script.snapshot import digests_of, source_files
 from daskprs.azure.pipelines.command_step import ROOT_RUN_ID, Command
-from daskprs.azure.reuse import FORM, Results, digest_of, files_named, key_of
+from daskprs.azure.reuse import FORM, ReusableResults, digest_of, files_named, key_of
 from daskprs.errors import DaskprsError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
@@ -57,7 +57,7 @@ class StepReuse:
 
     def __init__(self, folder: PipelineFolder) -> None:
         self._folder = folder
-        self._results = Results(folder.results)
+        self._results = ReusableResults(folder.results)
         self._keys: dict[str, str] = {}
 
     def taken(self, step: Step) -> Path | None:

@@ -7,7 +7,7 @@ import secrets
 from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
-from daskprs.azure.reuse import Results
+from daskprs.azure.reuse import ReusableResults
 from daskprs.azure.v1.config.parameter import refuse_unknown
 from daskprs.azure.v1.runs.runs import PipelineRun, StepRun
 from daskprs.azure.v1.runs.script_run import Run
@@ -96,7 +96,7 @@ class Experiment:
                 workspace=getattr(config, "workspace", None) or self.workspace,
                 client=client,
                 parent=parent,
-                results=None if regenerate_outputs else Results(parent.results),
+                results=None if regenerate_outputs else ReusableResults(parent.results),
                 progress=progress,
             )
             runs.append(StepRun(step, place, parent.path.name, outcome))

@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.reuse import Outcome, Results, run_or_reuse
+from daskprs.azure.reuse import ReusableResults, StepOutcome, run_or_reuse
 from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
@@ -25,7 +25,7 @@ from daskprs.azure.v1.data.inputs import (
 from daskprs.azure.v1.data.mounting import mounted
 from daskprs.azure.v1.data.outputs import as_output
 from daskprs.azure.v1.run_place import RunPlace
-from daskprs.azure.v1.runs.step import Step
+from daskprs.azure.v1.runs.step import PipelineStep
 from daskprs.azure.v1.runs.step_rules import refuse_misfits
 from daskprs.errors import OptionError
 from daskprs.folders.job_folder import JobFolder, default_path
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from daskprs.job.result import ParallelRunResult
 
 
-class ParallelRunStep(Step):
+class ParallelRunStep(PipelineStep):
     """An entry script over datasets; parameters and defaults are those of SDK v1.
 
     Parameters
@@ -162,7 +162,7 @@ class ParallelRunStep(Step):
             parameters=parameters,
             workspace=known,
             client=client,
-            results=Results(PipelineFolder(folder).results),
+            results=ReusableResults(PipelineFolder(folder).results),
             progress=progress,
             **changes,
         ).result
@@ -175,10 +175,10 @@ class ParallelRunStep(Step):
         workspace: WorkspaceLike | None,
         client: Client | str | None = None,
         parent: PipelineFolder | None = None,
-        results: Results | None = None,
+        results: ReusableResults | None = None,
         progress: bool | None = None,
         **changes: Any,
-    ) -> Outcome:
+    ) -> StepOutcome:
         """Run the step in a folder, or find its result among others, and place its output.
 
         Its parent is the run of a pipeline, which may be told of it.

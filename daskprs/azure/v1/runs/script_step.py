@@ -24,7 +24,7 @@ from daskprs.azure.v1.data.inputs import (
 )
 from daskprs.azure.v1.data.outputs import Output, as_output
 from daskprs.azure.v1.run_place import RunPlace
-from daskprs.azure.v1.runs.step import Step
+from daskprs.azure.v1.runs.step import PipelineStep
 from daskprs.errors import DaskprsError, OptionError
 from daskprs.folders.job_folder import JobFolder, default_path
 from daskprs.folders.pipeline_folder import PipelineFolder
@@ -40,7 +40,7 @@ SHOWN_LINES = 20
 """Of what a script that failed has written."""
 
 
-class PythonScriptStep(Step):
+class PythonScriptStep(PipelineStep):
     """A Python script that is run once, as a process of this machine.
 
     Parameters

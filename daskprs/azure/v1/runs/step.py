@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-class Step:
+class PipelineStep:
     """One step of a pipeline."""
 
-    after: tuple[Step, ...] = ()
+    after: tuple[PipelineStep, ...] = ()
     """Steps that come before it, though it reads nothing of theirs."""
 
-    def run_after(self, step: Step) -> None:
+    def run_after(self, step: PipelineStep) -> None:
         """Have it run when another step is over."""
         self.after = (*self.after, step)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from daskprs.serve.allowed_paths import Roots
-from daskprs.serve.deployment import Deployments, Invocation
-from daskprs.serve.job_queue import Limits
+from daskprs.serve.deployment import Deployments, InvocationRequest
+from daskprs.serve.job_queue import QueueLimits
 from daskprs.serve.server import Service
 from daskprs.serve.tokens import Tokens
 
@@ -18,7 +18,7 @@ class Light(NamedTuple):
 
     name: str
 
-    def words(self, invocation: Invocation) -> list[str]:
+    def words(self, invocation: InvocationRequest) -> list[str]:
         """Return the module and its arguments."""
         data = next(iter(invocation.data.values()), "/dev/null")
         return ["light_job", data, invocation.output_dir]
@@ -32,7 +32,7 @@ service = Service(
     inputs=Roots({"data": str(Path(home, "data"))}),
     outputs=Roots({"results": str(Path(home, "results"))}),
     folder=Path(home, "jobs"),
-    limits=Limits(int(running), int(queued)),
+    limits=QueueLimits(int(running), int(queued)),
     most_bytes=1 << 16,
     port=0,
 )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from daskprs.core.actions import SlotId
 from daskprs.core.events import Place, SlotState
-from daskprs.core.overdue import GRACE_S, SILENT_S, Overdue
+from daskprs.core.watchdog import GRACE_S, SILENT_S, Watchdog
 
 
-def passed(overdue: Overdue, seconds: int, *heard: str) -> set[str]:
+def passed(overdue: Watchdog, seconds: int, *heard: str) -> set[str]:
     """Let time pass in which these are heard; return who is silent."""
     overdue.tick(passed.now_s)  # type: ignore[attr-defined]
     for _ in range(seconds):
@@ -23,7 +23,7 @@ passed.now_s = 0.0  # type: ignore[attr-defined]
 
 def test_a_worker_that_says_nothing_while_others_do_is_silent_until_it_speaks() -> None:
     """Half a minute, as for one that the network has lost."""
-    overdue = Overdue({})
+    overdue = Watchdog({})
     overdue.hear("a")
     overdue.hear("b")
     assert passed(overdue, int(SILENT_S), "b") == set()
@@ -34,7 +34,7 @@ def test_a_worker_that_says_nothing_while_others_do_is_silent_until_it_speaks() 
 
 def test_when_nobody_is_heard_nobody_is_lost() -> None:
     """Then it is the scheduler that hangs, or the network of the driver."""
-    overdue = Overdue({})
+    overdue = Watchdog({})
     overdue.hear("a")
     overdue.hear("b")
     assert passed(overdue, 10 * int(SILENT_S)) == set()
@@ -42,7 +42,7 @@ def test_when_nobody_is_heard_nobody_is_lost() -> None:
 
 def test_while_the_driver_stands_still_nobody_becomes_silent() -> None:
     """A laptop that was closed for a night."""
-    overdue = Overdue({})
+    overdue = Watchdog({})
     overdue.hear("a")
     overdue.hear("b")
     overdue.tick(0.0)
@@ -54,7 +54,7 @@ def test_while_the_driver_stands_still_nobody_becomes_silent() -> None:
 
 def test_who_has_gone_is_not_waited_for() -> None:
     """Its silence is no news."""
-    overdue = Overdue({})
+    overdue = Watchdog({})
     overdue.hear("a")
     overdue.forget("a")
     assert passed(overdue, 2 * int(SILENT_S), "b") == set()
@@ -62,7 +62,7 @@ def test_who_has_gone_is_not_waited_for() -> None:
 
 def test_a_slot_that_its_worker_should_have_ended_is_found() -> None:
     """With some time for the kill; phases without a deadline may last for ever."""
-    overdue = Overdue({"running": 60.0})
+    overdue = Watchdog({"running": 60.0})
     slot = SlotId("tcp://host", 0, 0)
 
     def state(phase: str, since_s: float) -> dict[SlotId, SlotState]:

@@ -25,7 +25,7 @@ GRACE_S = 60.0
 """Killing takes time: stacks are dumped, and the kernel waits for disks and devices."""
 
 
-class Overdue:
+class Watchdog:
     """Counts how long workers are silent, and how long slots are at one thing.
 
     Parameters

@@ -249,7 +249,7 @@ def test_modules_are_named_by_a_noun() -> None:
 
 
 def test_a_class_name_means_one_thing() -> None:
-    """Names that Azure has given are public in `azure.v1`, and what is behind them may have them."""
+    """Names of SDK v1 are public in `azure.v1`; the modules behind them may share them."""
     homes: dict[str, list[str]] = {}
     for path in MODULES:
         for node in ast.walk(ast.parse(path.read_text())):

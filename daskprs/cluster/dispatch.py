@@ -119,7 +119,7 @@ class Dispatcher:
         self._job_id = job.job_id
         self._shutdown_timeout_s = limits.shutdown_timeout_s
         self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
-        self._crew = SlotManager(
+        self._slot_manager = SlotManager(
             client, job, limits, nodes, listeners, tell=self._tell_ledger, wake=self._inbox.put
         )
         self._ending: Ending | None = None
@@ -129,14 +129,14 @@ class Dispatcher:
     def run(self) -> Ending:
         """Work until everything is settled or the ledger gives up."""
         try:
-            self._crew.open()
+            self._slot_manager.open()
             return self._work()
         except BaseException:
             close_pools(self._job_id)  # at once, without asking Dask: this may be Ctrl-C
             raise
         finally:
             gc.unfreeze()
-            self._crew.close()
+            self._slot_manager.close()
 
     def _work(self) -> Ending:
         # What the caller's process holds already is no garbage of ours: each full collection
@@ -158,7 +158,7 @@ class Dispatcher:
                 self._lease_ended(self._inbox.get_nowait())
         except Empty:
             pass
-        self._crew.turn(self._ledger.work_s)
+        self._slot_manager.turn(self._ledger.work_s)
         self._tell_ledger(Ticked())
         self._store.sync_if_due(time.monotonic())
         self._tell_standing()
@@ -168,7 +168,7 @@ class Dispatcher:
         self._listeners.tell(
             ProgressReported(
                 self._ledger.standing(),
-                self._crew.states(),
+                self._slot_manager.states(),
                 now - self._started_s,
                 now - self._settled_s,
             )
@@ -179,7 +179,7 @@ class Dispatcher:
         if ended is None:
             return
         lease_id, future = ended
-        slot = self._crew.take(lease_id)
+        slot = self._slot_manager.take(lease_id)
         if slot is None:
             return
         returned = None
@@ -187,20 +187,20 @@ class Dispatcher:
             returned = future.returned
         elif future.status == "finished":
             worker = slot.worker
-            returned = fetched(future, self._client, lambda: self._crew.is_there(worker))
+            returned = fetched(future, self._client, lambda: self._slot_manager.is_there(worker))
         if returned is not None:
             place = Place(slot.node, returned.process, returned.host, returned.pid)
             for event in returned.agent_events:
                 self._listeners.tell(AgentChanged(place._replace(process=event.process), event))
             self._tell_ledger(returned, place)
         elif isinstance(future, Brought):
-            self._crew.not_brought(slot)
+            self._slot_manager.not_brought(slot)
         elif future.status == "error":
             failure = failure_of_lease(future, slot.worker)
             self._tell_once(slot.worker, failure)
             self._tell_ledger(LeaseFailed(lease_id, failure))
         else:
-            self._crew.broken_off(slot)
+            self._slot_manager.broken_off(slot)
 
     def _tell_once(self, worker: str, failure: Failure) -> None:
         """Warn of a lease that failed in itself; further ones of the kind go to the log only."""
@@ -225,9 +225,9 @@ class Dispatcher:
     def _act(self, action: Action, place: Place) -> None:
         match action:
             case Submit(lease, slot):
-                self._crew.submit(lease, slot)
+                self._slot_manager.submit(lease, slot)
             case Withdraw(lease_id):
-                self._crew.withdraw(lease_id)
+                self._slot_manager.withdraw(lease_id)
             case Commit(mini_batches):
                 made = action.made
                 self._store.commit(mini_batches, made)
@@ -251,9 +251,11 @@ class Dispatcher:
 
     def _stop_agents(self) -> None:
         """Let the agents shut down, and tell what they tell."""
-        crew = self._crew
+        slot_manager = self._slot_manager
         timeout_s = self._shutdown_timeout_s
-        for told in stopped(crew.workers, crew.stop_agents(), timeout_s, crew.is_there):
+        for told in stopped(
+            slot_manager.workers, slot_manager.stop_agents(), timeout_s, slot_manager.is_there
+        ):
             if told is None:
                 self._tell_standing()
             else:

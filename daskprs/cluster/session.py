@@ -73,7 +73,7 @@ class Session:
         self._topic = f"{self.name}-workers"
         self._topics = (self._topic, logs_topic(job.job_id))
         self._connection = client.scheduler_comm
-        self.wishes = ScalingDemand(client, self.name)
+        self.scaling_demand = ScalingDemand(client, self.name)
         """For workers of an adaptive cluster."""
 
     @property
@@ -112,7 +112,7 @@ class Session:
 
     def forget(self) -> None:
         """Hear no more of workers, and wish for none."""
-        self.wishes.close()
+        self.scaling_demand.close()
         forget(self._client, self._topic)
 
     # ---- tasks ----

@@ -158,18 +158,18 @@ def without_device(
     offered: Mapping[SlotId, SlotResources], gpus_per_process: float
 ) -> dict[int, str]:
     """Return a sentence for each GPU node with more processes than its devices serve."""
-    staff = AgentAllocator(gpus_per_process, lambda _: 0)
+    allocator = AgentAllocator(gpus_per_process, lambda _: 0)
     devices: defaultdict[int, set[str]] = defaultdict(set)
-    for slot, equipment in offered.items():
-        devices[slot.node].update(equipment.devices)
+    for slot, slot_resources in offered.items():
+        devices[slot.node].update(slot_resources.devices)
     if gpus_per_process == 0:
         return {}
     on_gpu_nodes = [slot for slot in offered if devices[slot.node]]
     seeing: defaultdict[int, list[bool]] = defaultdict(list)
     for slot in on_gpu_nodes:
-        staff.slot_added(slot, offered[slot])
-        staff.post(slot)
-        seeing[slot.node].append(bool(staff.devices(slot)))
+        allocator.slot_added(slot, offered[slot])
+        allocator.assignment(slot)
+        seeing[slot.node].append(bool(allocator.devices(slot)))
     return {
         node: _without(node, len(sees), sees.count(False), len(devices[node]), gpus_per_process)
         for node, sees in seeing.items()

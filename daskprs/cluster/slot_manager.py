@@ -84,7 +84,7 @@ class SlotManager:
         self._tell = tell
         self._wake = wake
         self._news: SimpleQueue[WorkerEvent] = SimpleQueue()
-        self._roster = WorkerRegistry(nodes, Watchdog(deadlines_s(limits)))
+        self._worker_registry = WorkerRegistry(nodes, Watchdog(deadlines_s(limits)))
         self._slots: dict[SlotId, None] = {}
         self._leases: dict[int, tuple[SlotId, Future]] = {}
         self._delivered: set[int] = set()
@@ -114,7 +114,7 @@ class SlotManager:
 
     def states(self) -> tuple[SlotState, ...]:
         """Return what all slots are doing."""
-        return self._roster.states()
+        return self._worker_registry.states()
 
     def open(self) -> None:
         """Come to the cluster; slots are there once their workers are ready."""
@@ -129,7 +129,7 @@ class SlotManager:
         with suppress(Exception):
             self._far.close()
         with suppress(Exception):
-            self._session.close(self._roster.silent)
+            self._session.close(self._worker_registry.silent)
 
     def _say(self, level: str, told: str) -> None:
         self._listeners.tell(MessageLogged(level, told))
@@ -140,7 +140,7 @@ class SlotManager:
         """Send a lease to its slot."""
         worker = slot.worker
         lease = self._far.loaded(lease, worker)
-        future = self._session.submit(lease, worker, self._roster.gpus(worker))
+        future = self._session.submit(lease, worker, self._worker_registry.gpus(worker))
         self._leases[lease.id] = (slot, future)
         future.add_done_callback(partial(self._deliver, worker, lease.id))
 
@@ -223,24 +223,24 @@ class SlotManager:
             return
         changed = self._hear()
         now = time.monotonic()
-        self._roster.tick(now)
-        overdue = self._roster.overdue(self._slots)
-        for why in overdue.values():
+        self._worker_registry.tick(now)
+        watchdog = self._worker_registry.watchdog(self._slots)
+        for why in watchdog.values():
             self._listeners.tell(MessageLogged("warning", f"{why}: it is used no more."))
-        self._drop(overdue)
+        self._drop(watchdog)
         self._count_threads()
         if changed or now - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = now
             self._deliver_forgotten()
             self._look_for_slots()
-            self._session.wishes.wish(work_s, workers=bool(self._slots))
+            self._session.scaling_demand.wish(work_s, workers=bool(self._slots))
         if self._refused and not self._slots and now - self._begun_s > REFUSED_FOR_S:
             worker, why = next(iter(self._refused.items()))
             raise DaskprsError(_refusal(worker, why))
 
     def _count_threads(self) -> None:
         """Report to the ledger which workers have no idle thread, and which leases wait for one."""
-        counted = self._roster.threads()
+        counted = self._worker_registry.threads()
         counted = counted._replace(waiting=counted.waiting & self._leases.keys())
         if counted.waiting or counted != self._threads:
             self._threads = counted
@@ -260,8 +260,8 @@ class SlotManager:
     def is_there(self, worker: str) -> bool:
         """Say whether a worker has not gone meanwhile."""
         self._hear()
-        self._roster.tick(time.monotonic())
-        return self._roster.has(worker) and not self._session.lost
+        self._worker_registry.tick(time.monotonic())
+        return self._worker_registry.has(worker) and not self._session.lost
 
     def _hear(self) -> bool:
         changed = False
@@ -274,18 +274,18 @@ class SlotManager:
     def _take_note(self, news: WorkerEvent) -> bool:
         match news:
             case Heartbeat():
-                return self._roster.hear(news)
+                return self._worker_registry.hear(news)
             case WorkersFound(workers):
-                self._roster.wait_for(workers)
+                self._worker_registry.wait_for(workers)
             case WorkerLost(worker, expected):
-                self._roster.lose(worker)
+                self._worker_registry.lose(worker)
                 self._refused.pop(worker, None)
                 gone = [slot for slot in self._slots if slot.worker == worker]
                 self._drop(gone, expected=expected)
                 return True
             case WorkerRefused(worker, why):
                 self._refused[worker] = why
-                self._roster.wait_no_more([worker])
+                self._worker_registry.wait_no_more([worker])
                 self._listeners.tell(MessageLogged("warning", _refusal(worker, why)))
             case WorkerLeaving():
                 pass  # it is lost soon
@@ -303,17 +303,17 @@ class SlotManager:
             self._stopped.put(news)
             return
         queue.put(news)
-        if not isinstance(news, Heartbeat) or not self._roster.has(news.worker):
+        if not isinstance(news, Heartbeat) or not self._worker_registry.has(news.worker):
             self._wake(None)
 
     def _look_for_slots(self) -> None:
         if time.monotonic() - self._opened_s > AWAITED_S:
-            self._roster.wait_no_more()
-        offered = self._roster.offered(self._far.ready)
+            self._worker_registry.wait_no_more()
+        offered = self._worker_registry.offered(self._far.ready)
         gone = [slot for slot in self._slots if slot not in offered]
         new = [slot for slot in offered if slot not in self._slots]
         for slot in gone:
-            if not self._roster.has(slot.worker):
+            if not self._worker_registry.has(slot.worker):
                 told = (
                     f"the worker {slot.worker} has been silent for too long: it is taken for lost"
                 )
@@ -324,7 +324,7 @@ class SlotManager:
             self._tell(SlotAdded(slot, offered[slot]))
         if gone or new:
             self._listeners.tell(SlotsChanged(len(set(self.workers.values())), len(self._slots)))
-        if self._roster.is_complete:
+        if self._worker_registry.is_complete:
             remarks = without_device(offered, self._limits.gpus_per_process)
             for node, remark in remarks.items():
                 if self._without_device.get(node) != remark:
@@ -352,11 +352,11 @@ class SlotManager:
         The scheduler has ended the agents of the last one, or has ended itself: what they were at
         is as if it had not begun.
         """
-        if self._roster.states() or self._slots:
+        if self._worker_registry.states() or self._slots:
             told = "the connection to the scheduler was lost; the job goes on when it is back."
             self._listeners.tell(MessageLogged("warning", told))
         self._drop(list(self._slots), expected=True)
-        self._roster.lose_all()
+        self._worker_registry.lose_all()
         if self._session.connected:
             self._session.forget()
             self._news = SimpleQueue()

@@ -26,9 +26,9 @@ class WorkerRegistry:
     Workers are heard of by what they tell themselves: one whose plugin is not up yet has no slots.
     """
 
-    def __init__(self, nodes: SlotAllocator, overdue: Watchdog) -> None:
+    def __init__(self, nodes: SlotAllocator, watchdog: Watchdog) -> None:
         self._nodes = nodes
-        self._overdue = overdue
+        self._watchdog = watchdog
         self._told: dict[str, Heartbeat] = {}
         self._gone: set[str] = set()
         """Lives that are over; what one of them has said may arrive after the news of its end."""
@@ -42,8 +42,8 @@ class WorkerRegistry:
             return False
         before = self._told.get(told.worker)
         self._told[told.worker] = told
-        was_silent = told.worker in self._overdue.silent
-        self._overdue.hear(told.worker)
+        was_silent = told.worker in self._watchdog.silent
+        self._watchdog.hear(told.worker)
         return was_silent or before is None or before.life != told.life
 
     def wait_for(self, workers: Iterable[str]) -> None:
@@ -58,7 +58,7 @@ class WorkerRegistry:
         """Take note that a worker has gone."""
         told = self._told.pop(worker, None)
         self._awaited.discard(worker)
-        self._overdue.forget(worker)
+        self._watchdog.forget(worker)
         if told is not None:
             self._gone.add(told.life)
             self._retired = {slot for slot in self._retired if slot.worker != worker}
@@ -67,11 +67,11 @@ class WorkerRegistry:
         """Take note that nothing is known any more of any worker: who lives will tell again."""
         for worker in list(self._told):
             self._told.pop(worker)
-            self._overdue.forget(worker)
+            self._watchdog.forget(worker)
         self._retired.clear()
         self._awaited.clear()
 
-    def overdue(self, slots: dict[SlotId, None]) -> dict[SlotId, str]:
+    def watchdog(self, slots: dict[SlotId, None]) -> dict[SlotId, str]:
         """Retire the slots that should have come back and did not; return them, and why."""
         states = {
             slot: state
@@ -79,18 +79,18 @@ class WorkerRegistry:
             if (told := self._told.get(slot.worker))
             and (state := told.states.get(slot.number)) is not None
         }
-        found = self._overdue.found(states)
+        found = self._watchdog.found(states)
         self._retired.update(found)
         return found
 
     def tick(self, now_s: float) -> None:
         """Let time pass for those that are not heard."""
-        self._overdue.tick(now_s)
+        self._watchdog.tick(now_s)
 
     @property
     def silent(self) -> set[str]:
         """The workers that have not been heard for too long."""
-        return self._overdue.silent
+        return self._watchdog.silent
 
     def offered(self, ready: Ready) -> dict[SlotId, SlotResources]:
         """Return the slots there are now, of those workers that are ready."""

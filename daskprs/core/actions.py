@@ -36,7 +36,7 @@ class SlotAdded(NamedTuple):
     """A slot is there to be used."""
 
     slot: SlotId
-    equipment: SlotResources = SlotResources()
+    slot_resources: SlotResources = SlotResources()
 
 
 class SlotsLost(NamedTuple):

@@ -26,7 +26,7 @@ PROCESS = "process"
 
 
 class _Agent(NamedTuple):
-    post: AgentAssignment
+    assignment: AgentAssignment
     devices: tuple[str, ...]
     """What it was given; they are free when it has ended."""
     there: bool = False
@@ -53,16 +53,16 @@ class AgentAllocator:
         self._next: dict[int, int] = {}
         self._unused: dict[int, set[int]] = {}
         """Process numbers of each node that no lease has used, below the next one."""
-        self._equipment: dict[SlotId, SlotResources] = {}
+        self._slot_resources: dict[SlotId, SlotResources] = {}
         self._agents: dict[SlotId, _Agent] = {}
 
-    def slot_added(self, slot: SlotId, equipment: SlotResources) -> None:
+    def slot_added(self, slot: SlotId, slot_resources: SlotResources) -> None:
         """Note what a slot has for its agents."""
-        self._equipment[slot] = equipment
+        self._slot_resources[slot] = slot_resources
 
     def slot_lost(self, slot: SlotId) -> None:
         """Forget a slot, and its agent: its device is free."""
-        del self._equipment[slot]
+        del self._slot_resources[slot]
         self._agents.pop(slot, None)
 
     def hear(self, returned: LeaseReturned, slot: SlotId) -> None:
@@ -70,9 +70,11 @@ class AgentAllocator:
         for event in returned.agent_events:
             agent = self._agents.get(slot)
             match event:
-                case AgentStarted(process=process) if agent and agent.post.process == process:
+                case AgentStarted(process=process) if agent and agent.assignment.process == process:
                     self._agents[slot] = agent._replace(there=True)
-                case AgentExited() | InitFailed() if agent and agent.post.process == event.process:
+                case AgentExited() | InitFailed() if (
+                    agent and agent.assignment.process == event.process
+                ):
                     del self._agents[slot]
 
     def dismiss(self, slot: SlotId) -> None:
@@ -88,7 +90,7 @@ class AgentAllocator:
             self._agents[slot] = agent._replace(leases=agent.leases - 1)
             return
         del self._agents[slot]
-        number = int(agent.post.process.removeprefix(PROCESS))
+        number = int(agent.assignment.process.removeprefix(PROCESS))
         self._unused.setdefault(slot.node, set()).add(number)
 
     def devices(self, slot: SlotId) -> tuple[str, ...]:
@@ -99,7 +101,7 @@ class AgentAllocator:
     def process(self, slot: SlotId) -> str:
         """Return the name of a slot's agent; empty where there is none."""
         agent = self._agents.get(slot)
-        return "" if agent is None else agent.post.process
+        return "" if agent is None else agent.assignment.process
 
     def gpus(self, slot: SlotId) -> float:
         """Return how many devices, or which part of one, the agent of a slot has."""
@@ -112,7 +114,7 @@ class AgentAllocator:
             return False
         return bool(self._free(slot, ())) and not self._free(slot, left_out)
 
-    def post(self, slot: SlotId, left_out: Collection[str] = ()) -> AgentAssignment | None:
+    def assignment(self, slot: SlotId, left_out: Collection[str] = ()) -> AgentAssignment | None:
         """Return the post of a new agent, if the slot needs one; the next process has the number.
 
         Parameters
@@ -126,15 +128,17 @@ class AgentAllocator:
         agent = self._agents.get(slot)
         if agent is None:
             devices = self._free(slot, left_out)
-            equipment = self._equipment[slot]
-            post = AgentAssignment(
-                self._claim(slot.node), _environment(devices, equipment), equipment.threads
+            slot_resources = self._slot_resources[slot]
+            assignment = AgentAssignment(
+                self._claim(slot.node),
+                _environment(devices, slot_resources),
+                slot_resources.threads,
             )
-            agent = _Agent(post, devices)
+            agent = _Agent(assignment, devices)
         if agent.there:
             return None
         self._agents[slot] = agent._replace(leases=agent.leases + 1)
-        return agent.post
+        return agent.assignment
 
     def _claim(self, node: int) -> str:
         unused = self._unused.get(node)
@@ -157,18 +161,18 @@ class AgentAllocator:
                     used[device] = used.get(device, Fraction(0)) + each
         room = [
             device
-            for device in self._equipment[slot].devices
+            for device in self._slot_resources[slot].devices
             if used.get(device, 0) + each <= 1 and device not in left_out
         ]
         room.sort(key=lambda device: used.get(device, 0))
         return tuple(room[:count]) if len(room) >= count else ()
 
 
-def _environment(devices: tuple[str, ...], equipment: SlotResources) -> dict[str, str]:
+def _environment(devices: tuple[str, ...], slot_resources: SlotResources) -> dict[str, str]:
     """Return what an agent is told of devices; on a node without any, nothing."""
-    if not equipment.devices:
+    if not slot_resources.devices:
         return {}
     return {
         DEVICES_VARIABLE: ",".join(devices) or HIDDEN,
-        COUNT_VARIABLE: str(len(equipment.devices)),
+        COUNT_VARIABLE: str(len(slot_resources.devices)),
     }

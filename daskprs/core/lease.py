@@ -50,7 +50,7 @@ class Lease:
     """The number of the slot on its worker: one slot, one agent at a time."""
     return_after_s: float = 1.0
     """How long its first result may wait for others to come back with."""
-    post: AgentAssignment | None = None
+    assignment: AgentAssignment | None = None
     """For a new agent, which takes the place of one that is there; None: the one that is there."""
     return_when_ready: bool = False
     """Return once the new agent is up, with all of its work still running."""

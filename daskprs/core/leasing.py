@@ -63,7 +63,7 @@ class Leasing:
         sizes: LeaseSizes,
         usable: Placement,
         init: StartupFailures,
-        staff: AgentAllocator,
+        allocator: AgentAllocator,
     ) -> None:
         self.slots: dict[SlotId, int | None] = {}
         """Each slot with the lease that it works on."""
@@ -76,7 +76,7 @@ class Leasing:
         self._sizes = sizes
         self._usable = usable
         self._init = init
-        self._staff = staff
+        self._allocator = allocator
         self._leases = 0
         self._busy: frozenset[str] = frozenset()
         """Workers without an idle Dask thread: a lease waits there."""
@@ -190,7 +190,7 @@ class Leasing:
         if not running:
             return
         more: list[Entry] = []
-        busy = suspects or returned.recalled or not self._staff.process(slot)
+        busy = suspects or returned.recalled or not self._allocator.process(slot)
         if not busy and self._usable.is_good(slot):
             size = self._sizes.next(self._elsewhere.slots, self._left())
             rest = self._sizes.to_the_end(size, self._elsewhere.slots)
@@ -217,7 +217,7 @@ class Leasing:
         self, slot: SlotId, running: dict[int, Entry], work: list[Entry], after: int | None = None
     ) -> None:
         self._leases += 1
-        post = self._usable.post(slot) if after is None else None
+        assignment = self._usable.assignment(slot) if after is None else None
         entries = running | {entry.mini_batch.index: entry for entry in work}
         lease = Lease(
             id=self._leases,
@@ -228,9 +228,9 @@ class Leasing:
             node=slot.node,
             slot=slot.number,
             return_after_s=self._sizes.return_after_s(len(self.slots)),
-            post=post,
-            return_when_ready=post is not None and self._init.has_failed,
-            gpus=self._staff.gpus(slot),
+            assignment=assignment,
+            return_when_ready=assignment is not None and self._init.has_failed,
+            gpus=self._allocator.gpus(slot),
         )
         self._init.begin(slot)
         self.slots[slot] = lease.id

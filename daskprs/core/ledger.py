@@ -76,11 +76,11 @@ class Ledger:
     ) -> None:
         self._expected = expected
         self._init = StartupFailures(limits.init_timeout_s)
-        self._staff = AgentAllocator(limits.gpus_per_process, first_process)
+        self._allocator = AgentAllocator(limits.gpus_per_process, first_process)
         self._patience = StallTimer(limits)
         self._accounts = Accounts(limits, self._patience)
         self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
-        self._usable = Placement(self._init, self._staff)
+        self._usable = Placement(self._init, self._allocator)
         sizes = LeaseSizes()
         self._leasing = Leasing(
             job_id,
@@ -90,7 +90,7 @@ class Ledger:
             sizes=sizes,
             usable=self._usable,
             init=self._init,
-            staff=self._staff,
+            allocator=self._allocator,
         )
         self._slots, self._flights = self._leasing.slots, self._leasing.flights
         self._settling = Settling(self._accounts, self._backlog, sizes, self._usable, self._slots)
@@ -177,7 +177,7 @@ class Ledger:
         self._leasing.wake(flight.slot)
         places = self._usable.places(flight.slot, returned.process)
         init_failure = self._init.hear(returned, flight.slot)
-        self._staff.hear(returned, flight.slot)
+        self._allocator.hear(returned, flight.slot)
         self._accounts.not_started(init_failure)
         self._settling.settle(returned, flight, places, self._now_s)
         if returned.death is not None and not self._accounts.over:
@@ -189,7 +189,7 @@ class Ledger:
             return
         self._leasing.go_on(returned, flight)
         if returned.vacant:
-            self._staff.dismiss(flight.slot)
+            self._allocator.dismiss(flight.slot)
         elif len(flight.entries) == carried > 0 and init_failure is None:
             self._settling.refuse(flight, NOT_BEGUN, len(self._slots))
             return
@@ -209,7 +209,7 @@ class Ledger:
         flight = self._flights.pop(lease_id, None)
         if flight is not None:
             self._slots[flight.slot] = None
-            self._staff.withdraw(flight.slot)
+            self._allocator.withdraw(flight.slot)
             self._backlog.put_back(flight.entries.values())
 
     def _slot_added(self, added: SlotAdded) -> None:
@@ -217,7 +217,7 @@ class Ledger:
         if slot not in self._slots:
             self._slots[slot] = None
             self._init.slot_added(slot)
-            self._staff.slot_added(slot, added.equipment)
+            self._allocator.slot_added(slot, added.slot_resources)
 
     def _slots_lost(self, slots: Iterable[SlotId], *, expected: bool) -> None:
         """Take back what was on slots that are gone: that is never a try.
@@ -232,7 +232,7 @@ class Ledger:
             lease_id = self._slots.pop(slot)
             self._leasing.wake(slot)
             self._init.slot_lost(slot)
-            self._staff.slot_lost(slot)
+            self._allocator.slot_lost(slot)
             entries = [] if lease_id is None else [*self._flights.pop(lease_id).entries.values()]
             if expected:
                 self._backlog.put_back(entry.again() for entry in entries)

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 class Placement:
     """Knows which slots may be used, from what their agents have come to."""
 
-    def __init__(self, init: StartupFailures, staff: AgentAllocator) -> None:
+    def __init__(self, init: StartupFailures, allocator: AgentAllocator) -> None:
         self.bad = Quarantine()
         self._init = init
-        self._staff = staff
+        self._allocator = allocator
 
     def places(self, slot: SlotId, process: str) -> tuple[Place, ...]:
         """Return the places of an agent: itself, its devices, its node."""
-        devices = (Device(slot.node, device) for device in self._staff.devices(slot))
+        devices = (Device(slot.node, device) for device in self._allocator.devices(slot))
         return Process(slot.node, process), *devices, Node(slot.node)
 
     def of(self, slots: Iterable[SlotId]) -> list[SlotId]:
@@ -42,12 +42,12 @@ class Placement:
         out, node = self.bad, slot.node
         if self._init.is_out(slot):
             return False
-        return not (out.is_out([Node(node)]) or self._staff.lacks(slot, out.devices(node)))
+        return not (out.is_out([Node(node)]) or self._allocator.lacks(slot, out.devices(node)))
 
-    def post(self, slot: SlotId) -> AgentAssignment | None:
+    def assignment(self, slot: SlotId) -> AgentAssignment | None:
         """Return the post of a new agent, if the slot needs one; without a bad device."""
         out = self.bad.devices(slot.node) if self.is_good(slot) else ()
-        return self._staff.post(slot, out)
+        return self._allocator.assignment(slot, out)
 
     def on_trial(self, free: Iterable[SlotId], now_s: float) -> SlotId | None:
         """Return a slot of a place that is to be tried again, if one is free."""
@@ -61,7 +61,7 @@ class Placement:
         return None
 
     def _lacks_just(self, slot: SlotId, place: Place) -> bool:
-        return isinstance(place, Device) and self._staff.lacks(slot, {place.device})
+        return isinstance(place, Device) and self._allocator.lacks(slot, {place.device})
 
     def hear(self, returned: LeaseReturned, slot: SlotId) -> None:
         """Forget what was held against agents that have ended."""
@@ -73,6 +73,6 @@ class Placement:
         """Have new agents in the slots where those were that are bad, or had what is bad."""
         gone = set(bad)
         for slot in slots if gone else ():
-            process = self._staff.process(slot)
+            process = self._allocator.process(slot)
             if process and not gone.isdisjoint(self.places(slot, process)[:-1]):
-                self._staff.dismiss(slot)
+                self._allocator.dismiss(slot)

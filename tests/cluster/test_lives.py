@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.cluster import slot_manager as crew
+from daskprs.cluster import slot_manager
 from daskprs.cluster.remote import nodes as far_nodes
 from daskprs.cluster.remote.node_service import NodeCalls, Unreachable
 from daskprs.cluster.remote.nodes import FarNodes
@@ -105,7 +105,7 @@ class ASession:
         self.number = number
         self.lost = False
         self.connected = True
-        self.wishes = self
+        self.scaling_demand = self
 
     def open(self) -> None:
         """Find the cluster there."""
@@ -117,11 +117,11 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     monkeypatch: pytest.MonkeyPatch, a_job: JobSpec, a_worker: Callable[..., Heartbeat]
 ) -> None:
     """The worker has a plugin of the next session when it says so there."""
-    monkeypatch.setattr(crew, "Session", ASession)
+    monkeypatch.setattr(slot_manager, "Session", ASession)
     told: list[Any] = []
     client = NoCluster()
     client.address = far_nodes.IN_PROCESS
-    it = crew.SlotManager(
+    it = slot_manager.SlotManager(
         client,
         a_job,
         Limits(),
@@ -136,7 +136,7 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     first.lost = True
     for _ in range(3):
         it.turn(0.0)
-        it._looked_s -= crew.LOOK_EVERY_S
+        it._looked_s -= slot_manager.LOOK_EVERY_S
     assert it.session.number == 1
     assert told == []
     it.session.heard(a_worker("a", life="another"))

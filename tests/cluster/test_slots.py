@@ -99,7 +99,7 @@ def test_what_the_workers_of_a_host_declare_is_added_up(
 
     def devices(*workers: Heartbeat) -> dict[str, tuple[str, ...]]:
         offered = nodes.slots({worker.worker: worker for worker in workers})
-        return {slot.worker: equipment.devices for slot, equipment in offered.items()}
+        return {slot.worker: slot_resources.devices for slot, slot_resources in offered.items()}
 
     assert devices(a, b) == {"a": ("0",), "b": ("1",)}
     assert devices(b) == {"b": ("1",)}
@@ -117,9 +117,9 @@ def test_workers_that_declare_parts_of_a_device_share_it(
     """Two halves are one; a half alone is none."""
     halves = [a_worker(name, devices=None, gpus=0.5) for name in "ab"]
     slots = SlotAllocator(None, 2, 0.5).slots({worker.worker: worker for worker in halves})
-    assert [equipment.devices for equipment in slots.values()] == [("0",), ("0",)]
+    assert [slot_resources.devices for slot_resources in slots.values()] == [("0",), ("0",)]
     slots = SlotAllocator(None, None).slots({"a": halves[0]})
-    assert {equipment.devices for equipment in slots.values()} == {()}
+    assert {slot_resources.devices for slot_resources in slots.values()} == {()}
 
 
 def test_slots_are_kept_for_a_worker_that_is_about_to_come(
@@ -130,7 +130,7 @@ def test_slots_are_kept_for_a_worker_that_is_about_to_come(
     a, b = (a_worker(name, devices=None, gpus=1.0) for name in "ab")
     assert [slot.worker for slot in nodes.slots({"a": a}, {"b": "one", "c": "two"})] == ["a"]
     slots = nodes.slots({"a": a, "b": b})
-    assert [(slot.worker, equipment.devices) for slot, equipment in slots.items()] == [
+    assert [(slot.worker, slot_resources.devices) for slot, slot_resources in slots.items()] == [
         ("a", ("0",)),
         ("b", ("1",)),
     ]

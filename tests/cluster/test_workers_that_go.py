@@ -17,6 +17,7 @@ from distributed import Client
 from polling import poll_for
 
 import daskprs
+from daskprs.core import watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -168,7 +169,7 @@ def test_a_worker_that_is_stopped_is_done_without(
     struck: Struck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dask itself would wait for it for five minutes."""
-    monkeypatch.setattr(overdue, "SILENT_S", 4.0)
+    monkeypatch.setattr(watchdog, "SILENT_S", 4.0)
     first, _ = struck.cluster.worker(), struck.cluster.worker()
     struck.run(allowed_failed_count=-1)
     assert poll_for(lambda: struck.begun_on(first.pid), 60)

@@ -40,10 +40,10 @@ class Cluster:
         """Let what a slot has come back."""
         lease = self.it.leases[slot]
         events: tuple[Any, ...] = ()
-        if lease.post is not None:
-            self.processes[slot] = lease.post.process
-            self.seen[slot] = lease.post.environment.get("CUDA_VISIBLE_DEVICES", "")
-            events = (AgentStarted(lease.post.process, 1),)
+        if lease.assignment is not None:
+            self.processes[slot] = lease.assignment.process
+            self.seen[slot] = lease.assignment.environment.get("CUDA_VISIBLE_DEVICES", "")
+            events = (AgentStarted(lease.assignment.process, 1),)
         outcomes = []
         for mini_batch, attempt in lease.work:
             index = mini_batch.index

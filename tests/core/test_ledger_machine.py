@@ -135,9 +135,9 @@ class LedgerMachine(RuleBasedStateMachine):
         """Check that a lease goes to a free slot, and carries what nobody else works on."""
         assert self.slots[slot] is None
         self.slots[slot] = lease.id
-        if lease.post is not None:
-            self.posts[slot] = lease.post
-            shown = lease.post.environment.get("CUDA_VISIBLE_DEVICES", "-1")
+        if lease.assignment is not None:
+            self.posts[slot] = lease.assignment
+            shown = lease.assignment.environment.get("CUDA_VISIBLE_DEVICES", "-1")
             assert (shown == "-1") is (lease.gpus == 0.0)
         kept = {} if lease.continues is None else self.still_running
         if kept:
@@ -382,10 +382,13 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def agent(self, slot: SlotId) -> dict[str, Any]:
         """Return what a lease tells of the agent of its slot."""
-        post = self.posts.get(slot)
-        if post is None:
+        assignment = self.posts.get(slot)
+        if assignment is None:
             return {"process": "process000", "agent_events": ()}
-        return {"process": post.process, "agent_events": (AgentStarted(post.process, 1),)}
+        return {
+            "process": assignment.process,
+            "agent_events": (AgentStarted(assignment.process, 1),),
+        }
 
     def outcome(self, index: int, attempt: int, end: str) -> Outcome:
         """Return how an attempt ended; every seventh mini-batch loses an item on the way."""

@@ -19,7 +19,7 @@ class Office:
     def __init__(
         self, share: float = 1, *devices: tuple[str, ...], slots: int = 4, node: int = 0
     ) -> None:
-        self.staff = AgentAllocator(share, lambda _: 0)
+        self.allocator = AgentAllocator(share, lambda _: 0)
         self.slots = [
             SlotId(f"worker {worker}", number, node)
             for worker in range(max(1, len(devices)))
@@ -28,14 +28,14 @@ class Office:
         for slot in self.slots:
             worker = int(slot.worker.removeprefix("worker "))
             has = devices[worker] if devices else DEVICES
-            self.staff.slot_added(slot, SlotResources(has, 1))
+            self.allocator.slot_added(slot, SlotResources(has, 1))
 
     def start(self, slot: SlotId) -> tuple[str, str]:
         """Start an agent; return its name and what it sees."""
-        post = self.staff.post(slot)
-        assert post is not None
-        self.tell(slot, AgentStarted(post.process, 1))
-        return post.process, post.environment["CUDA_VISIBLE_DEVICES"]
+        assignment = self.allocator.assignment(slot)
+        assert assignment is not None
+        self.tell(slot, AgentStarted(assignment.process, 1))
+        return assignment.process, assignment.environment["CUDA_VISIBLE_DEVICES"]
 
     def end(self, slot: SlotId, process: str) -> None:
         """Let an agent end."""
@@ -43,7 +43,7 @@ class Office:
 
     def tell(self, slot: SlotId, *events: Any) -> None:
         """Let a lease come back."""
-        self.staff.hear(LeaseReturned(1, "", agent_events=events), slot)
+        self.allocator.hear(LeaseReturned(1, "", agent_events=events), slot)
 
 
 def test_the_next_started_process_takes_the_device_that_one_has_left() -> None:
@@ -87,7 +87,7 @@ def test_a_device_is_shared_by_as_many_as_fit(share: float, seen: list[str]) -> 
     office = Office(share, slots=5)
     assert [office.start(slot)[1] for slot in office.slots] == seen
     asked = [0.0 if devices == "-1" else float(share) for devices in seen]
-    assert [office.staff.gpus(slot) for slot in office.slots] == asked
+    assert [office.allocator.gpus(slot) for slot in office.slots] == asked
 
 
 def test_names_of_devices_are_passed_on_as_they_are() -> None:
@@ -98,35 +98,35 @@ def test_names_of_devices_are_passed_on_as_they_are() -> None:
 
 def test_where_there_is_no_device_nothing_is_said_of_any() -> None:
     """A CPU node."""
-    staff = AgentAllocator(1, lambda _: 0)
+    allocator = AgentAllocator(1, lambda _: 0)
     slot = SlotId("worker", 0, 0)
-    staff.slot_added(slot, SlotResources((), 3))
-    post = staff.post(slot)
-    assert post is not None
-    assert post.environment == {}
-    assert post.threads == 3
-    assert staff.gpus(slot) == 0.0
+    allocator.slot_added(slot, SlotResources((), 3))
+    assignment = allocator.assignment(slot)
+    assert assignment is not None
+    assert assignment.environment == {}
+    assert assignment.threads == 3
+    assert allocator.gpus(slot) == 0.0
 
 
 def test_no_number_is_left_out_where_an_agent_could_not_be_had() -> None:
     """The post is given again until somebody holds it, and then no more."""
     office = Office()
     slot = office.slots[0]
-    assert office.staff.post(slot) == office.staff.post(slot)
+    assert office.allocator.assignment(slot) == office.allocator.assignment(slot)
     assert office.start(slot)[0] == "process000"
-    assert office.staff.post(slot) is None
+    assert office.allocator.assignment(slot) is None
     assert office.start(office.slots[1])[0] == "process001"
 
 
 def test_numbers_are_of_their_node_and_go_on_after_an_earlier_run() -> None:
     """Node 3 has had two processes before."""
-    staff = AgentAllocator(1, {3: 2}.get)  # type: ignore[arg-type]
+    allocator = AgentAllocator(1, {3: 2}.get)  # type: ignore[arg-type]
     for number in range(2):
         slot = SlotId("worker", number, 3)
-        staff.slot_added(slot, SlotResources())
-        post = staff.post(slot)
-        assert post is not None
-        assert post.process == f"process{2 + number:03d}"
+        allocator.slot_added(slot, SlotResources())
+        assignment = allocator.assignment(slot)
+        assert assignment is not None
+        assert assignment.process == f"process{2 + number:03d}"
 
 
 def test_the_device_of_a_lost_worker_is_free() -> None:
@@ -134,5 +134,5 @@ def test_the_device_of_a_lost_worker_is_free() -> None:
     office = Office(1, ("0",), ("0",), slots=1)
     first, second = office.slots
     assert office.start(first)[1] == "0"
-    office.staff.slot_lost(first)
+    office.allocator.slot_lost(first)
     assert office.start(second)[1] == "0"

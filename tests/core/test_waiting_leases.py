@@ -116,4 +116,4 @@ def test_a_withdrawn_lease_gives_back_the_number_of_its_process(desk: Any) -> No
     it.tell(SlotAdded(beside))
     assert wait_for_a_thread(it, lease.id) == [lease.id]
     it.tell(LeaseWithdrawn(lease.id))
-    assert it.leases[beside].post.process == lease.post.process == "process000"
+    assert it.leases[beside].assignment.process == lease.assignment.process == "process000"

@@ -7,15 +7,15 @@ from daskprs.core.events import Place, SlotState
 from daskprs.core.watchdog import GRACE_S, SILENT_S, Watchdog
 
 
-def passed(overdue: Watchdog, seconds: int, *heard: str) -> set[str]:
+def passed(watchdog: Watchdog, seconds: int, *heard: str) -> set[str]:
     """Let time pass in which these are heard; return who is silent."""
-    overdue.tick(passed.now_s)  # type: ignore[attr-defined]
+    watchdog.tick(passed.now_s)  # type: ignore[attr-defined]
     for _ in range(seconds):
         passed.now_s += 1.0  # type: ignore[attr-defined]
         for worker in heard:
-            overdue.hear(worker)
-        overdue.tick(passed.now_s)  # type: ignore[attr-defined]
-    return overdue.silent
+            watchdog.hear(worker)
+        watchdog.tick(passed.now_s)  # type: ignore[attr-defined]
+    return watchdog.silent
 
 
 passed.now_s = 0.0  # type: ignore[attr-defined]
@@ -23,51 +23,51 @@ passed.now_s = 0.0  # type: ignore[attr-defined]
 
 def test_a_worker_that_says_nothing_while_others_do_is_silent_until_it_speaks() -> None:
     """Half a minute, as for one that the network has lost."""
-    overdue = Watchdog({})
-    overdue.hear("a")
-    overdue.hear("b")
-    assert passed(overdue, int(SILENT_S), "b") == set()
-    assert passed(overdue, 1, "b") == {"a"}
-    overdue.hear("a")
-    assert passed(overdue, 1, "b") == set()
+    watchdog = Watchdog({})
+    watchdog.hear("a")
+    watchdog.hear("b")
+    assert passed(watchdog, int(SILENT_S), "b") == set()
+    assert passed(watchdog, 1, "b") == {"a"}
+    watchdog.hear("a")
+    assert passed(watchdog, 1, "b") == set()
 
 
 def test_when_nobody_is_heard_nobody_is_lost() -> None:
     """Then it is the scheduler that hangs, or the network of the driver."""
-    overdue = Watchdog({})
-    overdue.hear("a")
-    overdue.hear("b")
-    assert passed(overdue, 10 * int(SILENT_S)) == set()
+    watchdog = Watchdog({})
+    watchdog.hear("a")
+    watchdog.hear("b")
+    assert passed(watchdog, 10 * int(SILENT_S)) == set()
 
 
 def test_while_the_driver_stands_still_nobody_becomes_silent() -> None:
     """A laptop that was closed for a night."""
-    overdue = Watchdog({})
-    overdue.hear("a")
-    overdue.hear("b")
-    overdue.tick(0.0)
-    overdue.tick(30_000.0)
-    overdue.hear("b")
-    overdue.tick(30_001.0)
-    assert overdue.silent == set()
+    watchdog = Watchdog({})
+    watchdog.hear("a")
+    watchdog.hear("b")
+    watchdog.tick(0.0)
+    watchdog.tick(30_000.0)
+    watchdog.hear("b")
+    watchdog.tick(30_001.0)
+    assert watchdog.silent == set()
 
 
 def test_who_has_gone_is_not_waited_for() -> None:
     """Its silence is no news."""
-    overdue = Watchdog({})
-    overdue.hear("a")
-    overdue.forget("a")
-    assert passed(overdue, 2 * int(SILENT_S), "b") == set()
+    watchdog = Watchdog({})
+    watchdog.hear("a")
+    watchdog.forget("a")
+    assert passed(watchdog, 2 * int(SILENT_S), "b") == set()
 
 
 def test_a_slot_that_its_worker_should_have_ended_is_found() -> None:
     """With some time for the kill; phases without a deadline may last for ever."""
-    overdue = Watchdog({"running": 60.0})
+    watchdog = Watchdog({"running": 60.0})
     slot = SlotId("tcp://host", 0, 0)
 
     def state(phase: str, since_s: float) -> dict[SlotId, SlotState]:
         return {slot: SlotState(Place(0, "process000"), phase, since_s, 1)}
 
-    assert overdue.found(state("running", 60.0 + GRACE_S)) == {}
-    assert overdue.found(state("idle", 1e9)) == {}
-    assert "process000" in overdue.found(state("running", 61.0 + GRACE_S))[slot]
+    assert watchdog.found(state("running", 60.0 + GRACE_S)) == {}
+    assert watchdog.found(state("idle", 1e9)) == {}
+    assert "process000" in watchdog.found(state("running", 61.0 + GRACE_S))[slot]

@@ -77,17 +77,17 @@ class SimulatedSlot:
                 self._free_s = now
             self._run.extend(lease.work)
             self._run.return_after_s = lease.return_after_s
-        return await self._watch(lease, self._run, self._events(lease.post, lease.node))
+        return await self._watch(lease, self._run, self._events(lease.assignment, lease.node))
 
     def state(self) -> SlotState:
         """Return what a slot is doing."""
         place = Place(self.node, self.process, "simulated", os.getpid())
         return SlotState(place, "running", 0.0, None)
 
-    def _events(self, post: AgentAssignment | None, node: int) -> tuple[Any, ...]:
-        if post is None:
+    def _events(self, assignment: AgentAssignment | None, node: int) -> tuple[Any, ...]:
+        if assignment is None:
             return ()
-        self.process, self.node = post.process, node
+        self.process, self.node = assignment.process, node
         return AgentStarted(self.process, os.getpid()), AgentReady(self.process, 0.0)
 
     async def _watch(self, lease: Lease, run: LeaseRun, events: tuple[Any, ...]) -> LeaseReturned:

@@ -139,10 +139,10 @@ class AgentPool:
         synced = not far and boot_id() != self._job.boot_id
         return SpoolSpec(name, text, typed, synced, from_bytes=IN_MESSAGE_BYTES if far else 0)
 
-    def _employ(self, node: int, post: AgentAssignment) -> Supervisor:
+    def _employ(self, node: int, assignment: AgentAssignment) -> Supervisor:
         """Start an agent; it has log files of its own."""
-        zygote = self._living_zygote(post.threads)
-        folder, name = self._folder, post.process
+        zygote = self._living_zygote(assignment.threads)
+        folder, name = self._folder, assignment.process
         folder.create_logs(node)
         spec = ProcessSpec(
             name=name,
@@ -156,7 +156,7 @@ class AgentPool:
                 variable: value
                 for variable, value in {
                     OUTPUT_PATH: self._job.output_dir,
-                    **post.environment,
+                    **assignment.environment,
                 }.items()
                 if variable not in self._job.environment
             },

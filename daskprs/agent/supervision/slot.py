@@ -94,22 +94,22 @@ class Slot:
 
     # ---- the agent ----
 
-    def _ready_agent(self, post: AgentAssignment | None) -> Supervisor | None:
+    def _ready_agent(self, assignment: AgentAssignment | None) -> Supervisor | None:
         """Return the agent, a new one if there is a post for it; None when there is no agent."""
         agent = self._agent
         if agent is not None:
             if not agent.alive():
                 self._dismiss(self._exited(agent, "while it was idle"))
-            elif post is None or post.process == agent.spec.name:
+            elif assignment is None or assignment.process == agent.spec.name:
                 return agent
             else:
                 self._dismiss(agent.stop())
-        return None if post is None else self._started(post)
+        return None if assignment is None else self._started(assignment)
 
-    def _started(self, post: AgentAssignment) -> Supervisor | None:
+    def _started(self, assignment: AgentAssignment) -> Supervisor | None:
         """Return a new agent; None when `init` failed."""
         begun = time.monotonic()
-        self._agent = agent = self._employ(self._node, post)
+        self._agent = agent = self._employ(self._node, assignment)
         name = agent.spec.name
         self._served = AgentStarted(name, agent.pid)
         self._events.append(self._served)
@@ -150,11 +150,11 @@ class Slot:
     def _work_on(self, lease: Lease) -> LeaseReturned:
         if lease.continues is None:
             self._node = lease.node
-            agent = self._ready_agent(lease.post)
+            agent = self._ready_agent(lease.assignment)
             self._orders += 1
             self._run = LeaseRun(self._orders, lease.work, lease.return_after_s)
             if agent is None:
-                vacant = lease.post is None
+                vacant = lease.assignment is None
                 return self._returned(lease, untouched=self._run.left, vacant=vacant)
             agent.send(RunLease(self._orders, lease.work, lease.prefetch))
             if lease.return_when_ready:

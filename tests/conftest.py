@@ -6,8 +6,6 @@ import gc
 import io
 import os
 import signal
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,15 +14,15 @@ from pyarrow import csv
 
 from daskprs.system.linux import adopt_orphans
 
-sys.path.insert(0, str(Path(__file__).parent))
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a suite that runs in the background
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start is interrupted
 
-from leftovers import Leftovers
-from polling import poll_for
+from tests.support.leftovers import Leftovers
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PATIENCE_S = 30.0
 """What was told to end may take so long; nothing waits for it when all has gone well."""

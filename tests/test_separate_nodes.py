@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from distributed import Client
-from polling import poll_for
-from separate_nodes import separate_nodes, why_not
+
+from tests.support.polling import poll_for
+from tests.support.separate_nodes import separate_nodes, why_not
 
 if TYPE_CHECKING:
     from pathlib import Path

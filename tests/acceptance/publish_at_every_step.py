@@ -17,11 +17,8 @@ import pandas as pd
 
 import daskprs
 from daskprs.cluster import dispatch  # noqa: F401 - the same
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-
-from every_step import STRUCK, at_every_step
-from reaper import Reaper
+from tests.support.every_step import STRUCK, at_every_step
+from tests.support.reaper import Reaper
 
 ROWS = pd.DataFrame({"n": [1, 2, 3]})
 WHOLE = b"1\n2\n3\n"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import psutil
 import pytest
-from polling import poll_for
 
 import daskprs
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Security
-from local_servers import LOCAL_SERVERS
 
 import daskprs
 from daskprs import OptionError, ParallelRunFailed
+from tests.support.local_servers import LOCAL_SERVERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

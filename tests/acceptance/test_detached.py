@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from distributed import Client, LocalCluster
-from local_servers import LOCAL_SERVERS
-from polling import poll_for
 
 import daskprs
 from daskprs import OptionError, ParallelRunCanceled, ParallelRunFailed
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.job.status import state_of
+from tests.support.local_servers import LOCAL_SERVERS
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

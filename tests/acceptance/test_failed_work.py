@@ -13,7 +13,7 @@ import daskprs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from copying import Place
+    from tests.support.copying import Place
 
 
 def test_what_failed_is_a_table_with_every_attempt(place: Place) -> None:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 from distributed import Client
-from polling import poll_for
-from separate_nodes import separate_nodes, why_not, why_temporary_files_are_seen
 
 import daskprs
+from tests.support.polling import poll_for
+from tests.support.separate_nodes import separate_nodes, why_not, why_temporary_files_are_seen
 
 if TYPE_CHECKING:
     from pathlib import Path

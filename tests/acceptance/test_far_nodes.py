@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
-from separate_nodes import SeparateNodes, separate_nodes, why_not
 
 import daskprs
+from tests.support.separate_nodes import SeparateNodes, separate_nodes, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

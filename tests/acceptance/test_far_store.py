@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from object_store import KEYS, ObjectStore, server_command
-from polling import poll_for
-from separate_nodes import separate_nodes, why_not
+
+from tests.support.object_store import KEYS, ObjectStore, server_command
+from tests.support.polling import poll_for
+from tests.support.separate_nodes import separate_nodes, why_not
 
 SCRIPT = """
 from daskprs import EntryScript

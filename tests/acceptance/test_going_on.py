@@ -16,7 +16,7 @@ from daskprs.job.request import check_call
 from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from copying import Place
+    from tests.support.copying import Place
 
 
 def test_only_what_failed_is_run_and_its_rows_are_put_in_their_places(place: Place) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import daskprs
+from tests.kept_jobs import make
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KEPT = Path(__file__).parents[1] / "kept_jobs"
-sys.path.insert(0, str(KEPT))
-
-import make  # noqa: E402
 
 FIRST_OF_THE_LAST = {"frame": "36", "files": "35"}
 """The first number of the mini-batch that had failed."""

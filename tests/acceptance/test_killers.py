@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 from distributed import LocalCluster
-from local_servers import LOCAL_SERVERS
 
 import daskprs
+from tests.support.local_servers import LOCAL_SERVERS
 
 if TYPE_CHECKING:
     from pathlib import Path

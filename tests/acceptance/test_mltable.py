@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from mltables import mltable
 
 import daskprs
 from daskprs.errors import JobChanged
+from tests.support.mltables import mltable
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
-from object_store import SIGNED, ObjectStore, object_store
+
+from tests.support.object_store import SIGNED, ObjectStore, object_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

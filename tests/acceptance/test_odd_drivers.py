@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import psutil
-from polling import poll_for
 
 import daskprs
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from pathlib import Path

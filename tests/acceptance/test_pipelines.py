@@ -12,11 +12,11 @@ from typing import Any
 import psutil
 import pytest
 from click.testing import CliRunner
-from polling import poll_for
 
 from daskprs.azure import PipelineResult, run_pipeline
 from daskprs.cli import main
 from daskprs.errors import JobFolderError, PipelineFailed
+from tests.support.polling import poll_for
 
 PREPARE = """\
 $schema: https://azuremlschemas.azureedge.net/latest/commandComponent.schema.json

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from limited_call import call, shared_folder, why_not
 
 import daskprs
+from tests.support.limited_call import call, shared_folder, why_not
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from daskprs.agent.protocol.messages import ExtendLease, RunLease, Stop, Truncat
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.mini_batch import Assigned, MiniBatch
-from tests.polling import poll_for
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,8 @@ import subprocess
 import sys
 from threading import Thread
 
-from polling import poll_for
-
 from daskprs.system import linux
+from tests.support.polling import poll_for
 
 CHAIN = """
 import subprocess, sys, time

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from limited_call import run_limited, why_not
+
+from tests.support.limited_call import run_limited, why_not
 
 
 def test_an_agent_without_threads_sends_each_outcome_at_once_and_loads_nothing_ahead() -> None:

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
-from polling import poll_for
 
 from daskprs.agent.protocol.messages import ProcessSpec
 from daskprs.agent.protocol.shared_page import new_page
 from daskprs.agent.supervision.zygote import Zygote
 from daskprs.errors import AgentError
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from reference_page import PAGE, written
+from tests.support.reference_page import PAGE, written
 
 
 def test_the_tables_are_those_of_the_forms() -> None:

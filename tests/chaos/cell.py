@@ -17,20 +17,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import moments
 import psutil
 from caller import COMPLETED, serial_lines
-from polling import poll_for
 from strikes import ACTIONS, BALLAST, MOMENTS, STRIKES, Scene
 
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.history import History
 from daskprs.output.read_rows import read_rows
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
-    from cut_cluster import CutCluster
-    from hand_cluster import HandCluster
     from strikes import Strike
+
+    from tests.support.cut_cluster import CutCluster
+    from tests.support.hand_cluster import HandCluster
 
 CALLER = Path(__file__).with_name("caller.py")
 ROWS, SECONDS = 24, 0.03

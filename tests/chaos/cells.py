@@ -13,11 +13,10 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from cell import CUT_OFF, Cell, Wrong, play, table
-from cut_cluster import CutCluster
-from hand_cluster import HandCluster
+
+from tests.support.cut_cluster import CutCluster
+from tests.support.hand_cluster import HandCluster
 
 DISK = "32m"
 SEEN_BY_NODES = "/var/tmp"  # noqa: S108 - a folder of its own is made there

@@ -14,12 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from cell import CUT_OFF
-from mounting import NAMESPACE, can_mount
-from separate_nodes import why_not
 from strikes import STRIKES
+
+from tests.support.mounting import NAMESPACE, can_mount
+from tests.support.separate_nodes import why_not
 
 HERE = Path(__file__).parent
 JOBS, DEATHS = 20, 200

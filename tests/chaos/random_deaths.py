@@ -18,13 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from caller import COMPLETED, FAILED
 from cell import CALLER_S, Caller, Cell, Wrong, check, nobody_left
-from hand_cluster import HandCluster
 from strikes import STRIKES, Scene, Strike
+
+from tests.support.hand_cluster import HandCluster
 
 WEIGHTS = {
     "agent killed": 6,

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import moments
 import psutil
 from caller import FAILED
-from cut_cluster import CutCluster
+
+from tests.support.cut_cluster import CutCluster
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable
     from pathlib import Path
 
-    from hand_cluster import HandCluster
+    from tests.support.hand_cluster import HandCluster
 
 PAUSE_S = 3.0
 """What is stopped and woken again sleeps so long."""

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from mounting import NAMESPACE, can_mount
-from separate_nodes import why_not
+
+from tests.support.mounting import NAMESPACE, can_mount
+from tests.support.separate_nodes import why_not
 
 PROGRAM = Path(__file__).with_name("cells.py")
 CELLS = {

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,8 +10,6 @@ import pytest
 from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs.cluster.worker_events import Heartbeat
 from daskprs.output.spec import OutputSpec
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 if TYPE_CHECKING:
     from collections.abc import Callable

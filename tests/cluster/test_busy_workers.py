@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from by_hand import ByHand
 from distributed import Client, get_client, get_worker, secede, worker_client
-from polling import poll_for
 
 import daskprs
 from daskprs.agent.supervision.pool import AgentPool
@@ -19,6 +17,8 @@ from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Lease
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import Assigned, MiniBatch
+from tests.support.by_hand import ByHand
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

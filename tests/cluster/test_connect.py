@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import dask
 import pandas as pd
 import pytest
-from by_hand import ByHand
 from distributed import Client, LocalCluster
 
 import daskprs
@@ -22,6 +21,7 @@ from daskprs.cluster.connect import IN_PROCESS, QUIET, check_scheduler, connecte
 from daskprs.cluster.session import Session
 from daskprs.core.limits import Limits
 from daskprs.errors import DaskprsError, OptionError
+from tests.support.by_hand import ByHand
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import psutil
 import pytest
-from by_hand import ByHand
 from distributed import Client, LocalCluster
-from polling import poll_for
 
 import daskprs
 from daskprs.agent.node.devices import visible_devices
 from daskprs.cluster.connect import IN_PROCESS
+from tests.support.by_hand import ByHand
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

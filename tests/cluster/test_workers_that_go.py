@@ -12,12 +12,12 @@ import dask
 import pandas as pd
 import psutil
 import pytest
-from by_hand import ByHand
 from distributed import Client
-from polling import poll_for
 
 import daskprs
 from daskprs.core import watchdog
+from tests.support.by_hand import ByHand
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,10 +25,7 @@ from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from returns import returned
+from tests.support.returns import returned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

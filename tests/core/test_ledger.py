@@ -7,13 +7,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from returns import returned
 
 from daskprs.core.actions import Abort, SlotAdded, SlotId, Submit
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.outcomes import Failure, Status
 from daskprs.core.retry_placement import ELSEWHERE_S
 from daskprs.errors import InputError
+from tests.support.returns import returned
 
 
 def test_a_job_without_failures_commits_each_mini_batch_once_and_finishes(desk: Any) -> None:

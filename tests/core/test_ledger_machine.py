@@ -13,7 +13,6 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from returns import returned
 
 from daskprs.core.actions import (
     Abort,
@@ -44,6 +43,7 @@ from daskprs.core.ledger import Ledger
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
+from tests.support.returns import returned
 
 DONE, RAISED, BROKEN = "done", "raised", "broken"
 DEVICES = {0: (), 1: ("0",), 2: ("GPU-a", "GPU-b")}

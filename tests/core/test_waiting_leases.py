@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from returns import returned
-
 from daskprs.core.actions import (
     LeaseKept,
     LeaseWithdrawn,
@@ -15,6 +13,7 @@ from daskprs.core.actions import (
     ThreadsCounted,
     Withdraw,
 )
+from tests.support.returns import returned
 
 BUSY = SlotId("tcp://host0", 0, 0)
 """On a worker without an idle thread."""

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from put_together import together
 
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.delimited.arrow_parser import (
@@ -27,6 +26,7 @@ from daskprs.inputs.delimited.column import BOOL_OR_NULL, TEXT, TextColumn
 from daskprs.inputs.delimited.parser import ROUND_TRIP, DelimitedParser, Dialect
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
+from tests.support.put_together import together
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from put_together import together
 
 from daskprs.errors import LoadError
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
 from daskprs.inputs.text.json_lines import clean_rows, parsed
+from tests.support.put_together import together
 
 if TYPE_CHECKING:
     from pathlib import Path

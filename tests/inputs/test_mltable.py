@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mltables import mltable, rows_of
 
 import daskprs
 from daskprs.agent.child.stand_ins import StandIns
@@ -25,6 +24,7 @@ from daskprs.inputs.mltable import form
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
 from daskprs.yaml_files.form import Effect, keys_of
+from tests.support.mltables import mltable, rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

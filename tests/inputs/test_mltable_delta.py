@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 import yaml
-from mltables import mltable, rows_of
 
 from daskprs.errors import InputError, YamlError
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
+from tests.support.mltables import mltable, rows_of
 
 if TYPE_CHECKING:
     from pathlib import Path

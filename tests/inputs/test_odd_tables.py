@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from dask import delayed
-from put_together import together
 
 import daskprs.inputs.keys.shuffle
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
+from tests.support.put_together import together
 
 if TYPE_CHECKING:
     from pathlib import Path

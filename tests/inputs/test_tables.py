@@ -13,12 +13,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from put_together import together
 
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.delimited.parser import DelimitedParser
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
+from tests.support.put_together import together
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,17 +14,14 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow.parquet  # noqa: F401 - once, before the forks
-from growth import drive, serial, target_of
 from kill_at_every_step import COMPLETED, NOT_COMPLETED, in_a_child
 
 from daskprs.errors import DaskprsError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-
-from every_step import STRUCK, at_every_step
-from reaper import Reaper
+from tests.support.every_step import STRUCK, at_every_step
+from tests.support.growth import drive, serial, target_of
+from tests.support.reaper import Reaper
 
 AT_FIRST, FAILS, GROWN = "bdf", "d", "abcdefg"
 STEPS = {"what is new": GROWN.replace(FAILS, ""), "what failed": GROWN}

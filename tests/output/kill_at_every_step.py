@@ -16,18 +16,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store_driver import BOTH, Driver, driving, failed_outcome, frame_of, mini_batch, serial
-
 from daskprs.errors import DaskprsError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
 from daskprs.output.spool import agent_spool as own_spool
 from daskprs.system.interrupts import LateInterrupts
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-
-from every_step import STRUCK, at_every_step
-from reaper import REAL, Reaper
+from tests.support.every_step import STRUCK, at_every_step
+from tests.support.reaper import REAL, Reaper
+from tests.support.store_driver import (
+    BOTH,
+    Driver,
+    driving,
+    failed_outcome,
+    frame_of,
+    mini_batch,
+    serial,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

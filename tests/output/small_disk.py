@@ -14,7 +14,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from store_driver import BOTH, TEXT, Driver, driving
 
 import daskprs
 from daskprs.errors import OutputError
@@ -24,6 +23,7 @@ from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
 from daskprs.output.spool.agent_spool import AgentSpool, UnwritableError
+from tests.support.store_driver import BOTH, TEXT, Driver, driving
 
 N = 40
 MANY = 1000

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from polling import poll_for
 
 from daskprs.errors import JournalError
 from daskprs.output.journal.commits import Commits, CommitTable
@@ -18,6 +17,7 @@ from daskprs.output.publish.headers import Headers
 from daskprs.output.publish.ordered_text import OrderedText
 from daskprs.output.spool.agent_spool import SpoolFile
 from daskprs.output.spool.regions import Regions
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

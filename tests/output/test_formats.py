@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from frames_of_all_kinds import TEXTS, frames
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from daskprs.errors import ReturnTypeError
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
 from daskprs.output.spool.agent_spool import WRITE_BYTES, AgentSpool
+from tests.support.frames_of_all_kinds import TEXTS, frames
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames_of_all_kinds import EDGES, frames
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskprs.output.rows.frame_text import CELLS_AT_ONCE, FEW_CELLS, FEW_ROWS, FrameText
 from daskprs.output.rows.text_cells import LONG_BYTES
+from tests.support.frames_of_all_kinds import EDGES, frames
 
 MANY = 3 * FEW_ROWS
 """Rows enough for kernels."""

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from growth import drive, serial, target_of
 from hypothesis import given
 from hypothesis import strategies as st
-from store_driver import BOTH, TEXT, driving, frame_of, mini_batch
 
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.resumption import Resumption
 from daskprs.output.read_rows import read_rows
+from tests.support.growth import drive, serial, target_of
+from tests.support.store_driver import BOTH, TEXT, driving, frame_of, mini_batch
 
 if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch

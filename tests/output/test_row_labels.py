@@ -18,7 +18,6 @@ from dask import delayed
 from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal, assert_index_equal, assert_series_equal
-from store_driver import TYPED, driving, mini_batch, outcome_of
 
 import daskprs
 from daskprs.core.columnar import ColumnBatch
@@ -31,6 +30,7 @@ from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import FormattedRows, format_result
 from daskprs.output.rows.row_matching import RowMatcher
 from daskprs.output.rows.typed_rows import decode
+from tests.support.store_driver import TYPED, driving, mini_batch, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from mounting import NAMESPACE, can_mount
+
+from tests.support.mounting import NAMESPACE, can_mount
 
 PROGRAM = Path(__file__).with_name("small_disk.py")
 STORIES = {

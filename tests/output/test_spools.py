@@ -12,7 +12,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from store_driver import BOTH, TEXT, driving, frame_of, serial
 
 import daskprs
 from daskprs.agent.child.outbox import Outbox
@@ -22,6 +21,7 @@ from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
 from daskprs.output.spool.agent_spool import WRITE_BYTES, AgentSpool, SpoolFile, UnwritableError
+from tests.support.store_driver import BOTH, TEXT, driving, frame_of, serial
 
 N = 20
 

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from store_driver import (
+
+from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.output.journal.resumption import Resumption
+from daskprs.output.read_rows import read_rows
+from daskprs.output.spec import OutputSpec
+from daskprs.system.disk_space import check_room, no_room
+from tests.support.store_driver import (
     AGENT,
     BOTH,
     TEXT,
@@ -22,13 +29,6 @@ from store_driver import (
     mini_batch,
     serial,
 )
-
-from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
-from daskprs.folders.job_folder import JobFolder
-from daskprs.output.journal.resumption import Resumption
-from daskprs.output.read_rows import read_rows
-from daskprs.output.spec import OutputSpec
-from daskprs.system.disk_space import check_room, no_room
 
 if TYPE_CHECKING:
     from pathlib import Path

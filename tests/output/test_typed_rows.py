@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames_of_all_kinds import frames
 from hypothesis import given
 from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
-from store_driver import TYPED, driving
 
 from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.rows.typed_rows import column_of, decode
+from tests.support.frames_of_all_kinds import frames
+from tests.support.store_driver import TYPED, driving
 
 if TYPE_CHECKING:
     from pathlib import Path

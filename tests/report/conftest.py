@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from daskprs.folders.job_folder import JobFolder
+from tests.support.job_runs import new_run
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from job_runs import new_run
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture

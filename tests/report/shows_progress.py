@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from job_events import attempt, job_ended, job_started, slot, stood
 
 from daskprs.core.events import MessageLogged, SlotsChanged
 from daskprs.core.outcomes import Failure
 from daskprs.folders.job_folder import JobFolder
 from daskprs.report.progress.progress import progress_for
+from tests.support.job_events import attempt, job_ended, job_started, slot, stood
 
 STRAGGLER = (slot("running", 50, 9, process=1), slot("idle", 40))
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from hypothesis import given
 from hypothesis import strategies as st
-from job_events import HERE, attempt
-from job_runs import new_run
 
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import MiniBatchesDone, Place
@@ -20,6 +18,8 @@ from daskprs.report.logs.attempt_cells import AttemptCells
 from daskprs.report.logs.attempts import AttemptTable
 from daskprs.report.logs.log_files import LogFiles
 from daskprs.report.logs.process_logs import ProcessLogs
+from tests.support.job_events import HERE, attempt
+from tests.support.job_runs import new_run
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

@@ -6,11 +6,10 @@ import gc
 import tracemalloc
 from typing import TYPE_CHECKING
 
-from job_events import attempt, job_ended, stood
-
 from daskprs.core.outcomes import Failure
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
+from tests.support.job_events import attempt, job_ended, stood
 
 if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from job_events import attempt, job_ended, stood
-
 from daskprs.core.events import MessageLogged, ProgressReported
 from daskprs.report.listeners import Listeners
+from tests.support.job_events import attempt, job_ended, stood
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from terminal import CTRL_C, Terminal
+from tests.support.terminal import CTRL_C, Terminal
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from job_events import job_ended, stood
 
 from daskprs.report.logs.log_files import LogFile, LogFiles
+from tests.support.job_events import job_ended, stood
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
-from job_events import HERE, attempt, job_ended, job_started, slot, stood
 
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import AgentChanged, MessageLogged, OutputPublished, SlotsChanged
@@ -20,6 +19,7 @@ from daskprs.report.listening import listeners_of
 from daskprs.report.logs.log_files import LogFiles
 from daskprs.report.logs.overview import Overview
 from daskprs.report.logs.process_logs import told
+from tests.support.job_events import HERE, attempt, job_ended, job_started, slot, stood
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

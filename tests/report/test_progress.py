@@ -9,8 +9,6 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from job_events import HERE, attempt, job_ended, job_started, stood
-from polling import poll_for
 
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import AgentChanged, MessageLogged, SlotsChanged
@@ -20,6 +18,8 @@ from daskprs.report.listeners import Listeners
 from daskprs.report.progress import preparation
 from daskprs.report.progress.plain_lines import PlainLines
 from daskprs.report.progress.progress import ProgressBar, progress_for
+from tests.support.job_events import HERE, attempt, job_ended, job_started, stood
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from job_events import slot, standing, stood
 
 from daskprs.core.events import ProgressReported
 from daskprs.report.humanize import counted, duration
 from daskprs.report.progress.rate import Pace, RateMeter
 from daskprs.report.progress.stall_reason import why_waiting
 from daskprs.report.progress.text import View, fraction_done, progress_text
+from tests.support.job_events import slot, standing, stood
 
 if TYPE_CHECKING:
     from daskprs.core.events import SlotState

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from job_events import HERE, attempt, job_ended, job_started, stood
 
 from daskprs.core.events import AgentChanged
 from daskprs.core.lease import AgentExited, InitFailed
 from daskprs.core.outcomes import Failure, Status
 from daskprs.report.logs.log_files import LogFiles
 from daskprs.report.logs.script_errors import KINDS_KEPT, ScriptErrors, shape
+from tests.support.job_events import HERE, attempt, job_ended, job_started, stood
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import dask
 import pandas as pd
 import psutil
-import simulated_agents
 from distributed import Client, LocalCluster
-from simulated_agents import ROW, SimulatedPool, Work
 
 import daskprs
 from daskprs.cluster import session, worker_plugin
+from tests.support import simulated_agents
+from tests.support.simulated_agents import ROW, SimulatedPool, Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

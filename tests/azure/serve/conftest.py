@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from services import LightService
+from tests.support.services import LightService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

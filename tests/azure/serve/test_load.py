@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 import pytest
-from polling import poll_for
-from services import LIVE, TOKEN, LightService, body
+
+from tests.support.polling import poll_for
+from tests.support.services import LIVE, TOKEN, LightService, body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

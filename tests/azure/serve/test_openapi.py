@@ -11,7 +11,8 @@ from urllib.parse import quote
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from services import TOKEN, LightService, body
+
+from tests.support.services import TOKEN, LightService, body
 
 if TYPE_CHECKING:
     from pathlib import Path

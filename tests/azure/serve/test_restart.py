@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from polling import poll_for
-from services import PROGRAMS, LightService
 
 import daskprs
 import daskprs.job.status
 from daskprs.serve.job_queue import JobQueue, QueueLimits
 from daskprs.serve.served_job import LIVE, RequestedJob, ServedJob
+from tests.support.polling import poll_for
+from tests.support.services import PROGRAMS, LightService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,11 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from services import PROGRAMS, TOKEN
+
+from tests.support.services import PROGRAMS, TOKEN
 
 if TYPE_CHECKING:
-    from services import LightService
+    from tests.support.services import LightService
 
 HAS_SDK = importlib.util.find_spec("azure") is not None and (
     importlib.util.find_spec("azure.ai") is not None

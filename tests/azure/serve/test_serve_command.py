@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 from click.testing import CliRunner
-from polling import poll_for
-from services import LIVE, TOKEN, body
 
 from daskprs.cli import main
 from daskprs.folders.job_folder import JobFolder
 from daskprs.job.status import state_of
 from daskprs.serve.tokens import VARIABLE
+from tests.support.polling import poll_for
+from tests.support.services import LIVE, TOKEN, body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from polling import poll_for
-from services import FOREIGN_TOKEN, OLD_TOKEN, TOKEN, LightService, body
+
+from tests.support.polling import poll_for
+from tests.support.services import FOREIGN_TOKEN, OLD_TOKEN, TOKEN, LightService, body
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import psutil
-from polling import poll_for
+
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from hand_cluster import COME_BACK_S, START_S, has_workers, leftovers
-from separate_nodes import separate_nodes
+from tests.support.hand_cluster import COME_BACK_S, START_S, has_workers, leftovers
+from tests.support.separate_nodes import separate_nodes
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,9 +20,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from polling import poll_for
-
 import daskprs
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -11,7 +11,7 @@ import urllib.request
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from polling import poll_for
+from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

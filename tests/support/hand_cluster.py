@@ -5,8 +5,9 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from by_hand import START_S, ByHand, end_tree
 from distributed import Client
+
+from tests.support.by_hand import START_S, ByHand, end_tree
 
 if TYPE_CHECKING:
     import subprocess

@@ -6,10 +6,10 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from put_together import together
 
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
+from tests.support.put_together import together
 
 if TYPE_CHECKING:
     from pathlib import Path

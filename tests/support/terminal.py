@@ -13,7 +13,7 @@ import termios
 import time
 from typing import TYPE_CHECKING, Self
 
-from terminal_screen import Screen
+from tests.support.terminal_screen import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from store_driver import BOTH, driving, failed_outcome, frame_of
-
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
 from daskprs.output.journal.resumption import Resumption
+from tests.support.store_driver import BOTH, driving, failed_outcome, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

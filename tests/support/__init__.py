@@ -1,0 +1,1 @@
+"""What tests share: helpers, all imported as ``tests.support.…``."""

@@ -52,20 +52,20 @@ def parallel_run(
     process_count_per_node: int | None = None,
     gpus_per_process: float = 1,
     start_method: Literal["fork", "spawn"] = "fork",
-    error_threshold: int = -1,
+    agent_memory_limit: int | str | None = None,
+    run_max_try: int = 3,
     allowed_failed_count: int = 0,
     allowed_failed_percent: float = 100,
-    run_invocation_timeout: float = 60,
-    run_max_try: int = 3,
-    task_overhead_timeout: float = 600,
-    first_task_creation_timeout: float = 600,
-    progress_update_timeout: float | None = None,
-    init_timeout: float | None = None,
-    shutdown_timeout: float = 30,
-    no_workers_timeout: float | None = None,
-    agent_memory_limit: int | str | None = None,
+    error_threshold: int = -1,
     max_node_losses: int = 3,
     fail_on_timeout: bool = False,
+    run_invocation_timeout: float = 60,
+    task_overhead_timeout: float = 600,
+    init_timeout: float | None = None,
+    shutdown_timeout: float = 30,
+    first_task_creation_timeout: float = 600,
+    progress_update_timeout: float | None = None,
+    no_workers_timeout: float | None = None,
     output_action: Literal["append_row", "summary_only"] = "append_row",
     append_row_file_name: str = "parallel_run_step.txt",
     append_row_dataframe_header: bool = False,
@@ -162,39 +162,39 @@ def parallel_run(
     start_method
         ``"fork"``: agents are forked from a process that has imported pandas and pyarrow once.
         ``"spawn"``: each agent is a fresh interpreter, for libraries that do not stand a fork.
-    error_threshold
-        The job fails when more items than this have failed; -1: never for that.
+    agent_memory_limit
+        Bytes, or with a unit as in ``"2 GB"``: an agent that holds more, its sub-processes
+        included, is killed. Default: none.
+    run_max_try
+        Attempts at one mini-batch.
     allowed_failed_count
         The job fails when more mini-batches than this have failed; -1: never for that.
     allowed_failed_percent
         The same in percent of all mini-batches, judged once each of them has been tried.
-    run_invocation_timeout
-        Seconds for one call of `run`, iterating what it returned included; then the agent is
-        killed and the attempt has failed.
-    run_max_try
-        Attempts at one mini-batch.
-    task_overhead_timeout
-        Seconds for loading one mini-batch.
-    first_task_creation_timeout
-        Seconds within which the input must give its first mini-batch.
-    progress_update_timeout
-        The job fails when for so many seconds no mini-batch was settled. Default: twice the
-        timeouts of loading and running, and that of `init`.
-    init_timeout
-        Seconds for importing the script and ``init()``. Default: three times
-        `run_invocation_timeout`, and 30.
-    shutdown_timeout
-        Seconds for ``shutdown()``.
-    no_workers_timeout
-        Seconds to wait for workers. Default: for ever; progress says that it waits.
-    agent_memory_limit
-        Bytes, or with a unit as in ``"2 GB"``: an agent that holds more, its sub-processes
-        included, is killed. Default: none.
+    error_threshold
+        The job fails when more items than this have failed; -1: never for that.
     max_node_losses
         A mini-batch that was at work on so many lost workers is failed: it may be the cause.
     fail_on_timeout
         A mini-batch that runs out of time in each of its attempts fails the job, whatever the
         thresholds say: so do batch deployments.
+    run_invocation_timeout
+        Seconds for one call of `run`, iterating what it returned included; then the agent is
+        killed and the attempt has failed.
+    task_overhead_timeout
+        Seconds for loading one mini-batch.
+    init_timeout
+        Seconds for importing the script and ``init()``. Default: three times
+        `run_invocation_timeout`, and 30.
+    shutdown_timeout
+        Seconds for ``shutdown()``.
+    first_task_creation_timeout
+        Seconds within which the input must give its first mini-batch.
+    progress_update_timeout
+        The job fails when for so many seconds no mini-batch was settled. Default: twice the
+        timeouts of loading and running, and that of `init`.
+    no_workers_timeout
+        Seconds to wait for workers. Default: for ever; progress says that it waits.
     output_action
         ``"append_row"``: what `run` returns is output. ``"summary_only"``: it is counted and
         dropped, and the script writes files of its own.

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from daskprs.cli import main
-from daskprs.cli.help import GROUPS
+from daskprs.cli.help import HEADINGS
 from daskprs.options.run_options import RunOptions
 
 SCRIPT = """
@@ -277,7 +277,7 @@ def test_the_headings_of_the_help_are_those_of_the_documentation() -> None:
     }
     places = {"script", "client", "here", "job_dir", "output_dir"}
     elsewhere = {"arguments", "progress", "quiet", "extend", *places}
-    assert {name: set(names) - elsewhere for name, names in GROUPS.items()} == {
+    assert {name: set(names) - elsewhere for name, names in HEADINGS.items()} == {
         name: names - elsewhere for name, names in table.items()
     }
 

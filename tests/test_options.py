@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import pickle
@@ -23,8 +24,9 @@ from daskprs import OptionError, RunOptions, UsageError
 from daskprs.api import OWN_PARAMETERS
 from daskprs.cli import main
 from daskprs.core.limits import Limits
-from daskprs.options.help import HELP
-from daskprs.options.run_options import NEVER_IN_RESULTS
+from daskprs.options.option import INPUT
+from daskprs.options.run_options import TABLE
+from tests.support import options_page
 
 OPTIONS = {field.name: field for field in fields(RunOptions)}
 OTHERWISE_ON_THE_COMMAND_LINE = {
@@ -233,7 +235,49 @@ def test_the_command_line_has_every_option_with_its_help() -> None:
     for name in OPTIONS:
         own = OTHERWISE_ON_THE_COMMAND_LINE.get(name, name)
         assert own is None or there[own].help
-    assert HELP.keys() == OPTIONS.keys()
+
+
+def test_a_plan_takes_every_option_of_the_input() -> None:
+    """With the defaults of the table."""
+    parameters = inspect.signature(daskprs.plan).parameters
+    spelled = {name: one.default for name, one in parameters.items()}
+    of_input = {name: OPTIONS[name].default for name, row in TABLE.items() if row.group == INPUT}
+    assert spelled == {"data": inspect.Parameter.empty, **of_input, "unknown": spelled["unknown"]}
+
+
+def test_the_page_of_options_is_made_from_the_table() -> None:
+    """``python -m tests.support.options_page`` writes it anew after the table has changed."""
+    page = options_page.PAGE.read_text()
+    assert page == options_page.written(page), "run python -m tests.support.options_page"
+
+
+def test_options_are_listed_in_one_table() -> None:
+    """A new option is a row of `RunOptions`, a parameter of `parallel_run`, and what uses it.
+
+    So no other module of the package lists options by name, except those that translate the names
+    of Azure.
+    """
+    package = Path(daskprs.__file__).parent
+    lists = (ast.Dict, ast.Set, ast.Tuple, ast.List)
+    found = {
+        f"{path.relative_to(package)}:{node.lineno}"
+        for path in package.rglob("*.py")
+        if path.relative_to(package).parts[0] != "azure"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, lists) and len(_options_in(node)) >= MANY
+    }
+    assert found == set()
+
+
+MANY = 4
+"""A list of fewer options is about these options, and not about all."""
+
+
+def _options_in(node: ast.Dict | ast.Set | ast.Tuple | ast.List) -> set[str]:
+    """Return the options that a literal names by itself."""
+    parts = node.keys if isinstance(node, ast.Dict) else node.elts
+    names = {part.value for part in parts if isinstance(part, ast.Constant)}
+    return names & OPTIONS.keys()
 
 
 def test_the_command_line_leaves_defaults_to_the_options() -> None:
@@ -279,7 +323,9 @@ def test_options_that_change_no_result_do_not_stand_in_the_way_of_a_resume() -> 
     assert changed.of_results() == plain
     assert RunOptions(arguments=["--fast"]).of_results() != plain
     assert RunOptions(mini_batch_size=3).of_results() != plain
-    assert OPTIONS.keys() > NEVER_IN_RESULTS
+    kept = {name: OPTIONS[name].default for name, row in TABLE.items() if not row.changes_results}
+    assert kept.keys().isdisjoint(plain)
+    assert kept.keys() | plain.keys() == OPTIONS.keys()
 
 
 def test_the_same_options_written_otherwise_are_the_same() -> None:

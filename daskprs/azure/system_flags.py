@@ -10,7 +10,8 @@ import difflib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import OptionError
-from daskprs.options.rules import RULES, check_number
+from daskprs.options.rules import check_number
+from daskprs.options.run_options import TABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,8 +121,8 @@ def _set(flags: Flags, flag: SystemFlag, text: str) -> None:
         if flag.note.startswith(NO_EFFECT):
             flags.warnings.append(f"--{flag.name} is {flag.note}")
     else:
-        rule = RULES.get(flag.option)
-        flags.options[flag.option] = value if rule is None else rule(flag.option, value)
+        row = TABLE.get(flag.option)
+        flags.options[flag.option] = value if row is None else row.rule(flag.option, value)
 
 
 def _misspelt(word: str, name: str) -> list[str]:

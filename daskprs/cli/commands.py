@@ -1,4 +1,4 @@
-"""The command line, also as ``dask prs …``; commands that take a FOLDER are in `cli_folder`."""
+"""The command line, also as ``dask prs …``; commands that take a FOLDER are in `cli.job_commands`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from daskprs.cli.frontend import CommandLine
 from daskprs.cli.help import AFTER_PLAN, AFTER_RUN, AFTER_SUBMIT, EXTEND, Grouped
 from daskprs.cli.invoke import invoke
 from daskprs.cli.job_commands import DETACHED_COMMANDS, FOLDER_COMMANDS
-from daskprs.cli.options import CONTEXT, OF_A_RUN, OF_READING, given, options, pairs
+from daskprs.cli.options import CONTEXT, OF_A_RUN, OF_READING, given, help_of, options, pairs
 from daskprs.cli.pipeline import is_pipeline, run_pipeline_file
 from daskprs.cli.serve import serve
 from daskprs.cli.validate import validate
-from daskprs.options.help import HELP
 from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -82,23 +81,23 @@ OF_A_CALL: list[Callable[[Any], Any]] = [
         metavar="ADDRESS",
         help="The scheduler of a Dask cluster. Default: the cores of this machine.",
     ),
-    click.option("--resume", is_flag=True, help=HELP["resume"]),
+    click.option("--resume", is_flag=True, help=help_of("resume")),
     click.option("--extend", is_flag=True, help=EXTEND),
-    click.option("--overwrite", is_flag=True, help=HELP["overwrite"]),
+    click.option("--overwrite", is_flag=True, help=help_of("overwrite")),
     click.option(
         "--environment-variable",
         "-e",
         "environment_variables",
         multiple=True,
         metavar="NAME=VALUE",
-        help=HELP["environment_variables"],
+        help=help_of("environment_variables"),
     ),
     click.option(
         "--side-input",
         "side_inputs",
         multiple=True,
         metavar="NAME=PATH",
-        help=HELP["side_inputs"],
+        help=help_of("side_inputs"),
     ),
     TYPES,
     options(OF_A_RUN),

@@ -6,66 +6,27 @@ from typing import TYPE_CHECKING
 
 import click
 
+from daskprs.options.option import GROUPS
+from daskprs.options.run_options import TABLE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-GROUPS = {
-    "Script": (
-        "script",
-        "source_directory",
-        "environment_variables",
-        "side_inputs",
-        "logging_level",
-    ),
-    "Input": (
-        "input_type",
-        "mini_batch_size",
-        "partition_keys",
-        "partition_format",
-        "columns",
-        "dtypes",
-        "delimiter",
-        "header",
-        "encoding",
-        "support_multi_line",
-        "include_path_column",
-    ),
-    "Processes": (
-        "client",
-        "here",
-        "node_count",
-        "process_count_per_node",
-        "gpus_per_process",
-        "start_method",
-        "agent_memory_limit",
-    ),
-    "Failures": (
-        "run_max_try",
-        "allowed_failed_count",
-        "allowed_failed_percent",
-        "error_threshold",
-        "max_node_losses",
-        "fail_on_timeout",
-    ),
-    "Times": (
-        "run_invocation_timeout",
-        "task_overhead_timeout",
-        "init_timeout",
-        "shutdown_timeout",
-        "first_task_creation_timeout",
-        "progress_update_timeout",
-        "no_workers_timeout",
-    ),
-    "Output": (
-        "output_dir",
-        "output_action",
-        "append_row_file_name",
-        "append_row_dataframe_header",
-        "append_row_dataframe_sep",
-        "keep_rows",
-        "overwrite",
-    ),
-    "The job": ("job_dir", "resume", "extend", "accept_changes", "quiet"),
+OWN_BEFORE = {
+    "Script": ("script",),
+    "Processes": ("client", "here"),
+    "Output": ("output_dir",),
+    "The job": ("job_dir",),
+}
+OWN_AFTER = {"The job": ("extend", "quiet")}
+"""Options that only the command line has, before and after those of `RunOptions`."""
+HEADINGS = {
+    group: (
+        *OWN_BEFORE.get(group, ()),
+        *(name for name, row in TABLE.items() if row.group == group),
+        *OWN_AFTER.get(group, ()),
+    )
+    for group in GROUPS
 }
 """Options in the order in which they are shown; the headings are those of the documentation."""
 EXTEND = "Go on where the input has grown: only what is new by content is run."
@@ -152,7 +113,7 @@ Exit codes:
 
 
 class Grouped(click.Command):
-    """A command whose help shows its options under the headings of `GROUPS`."""
+    """A command whose help shows its options under the headings of the table of options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options that the command has, heading by heading."""
@@ -163,7 +124,7 @@ class Grouped(click.Command):
     def grouped(self, ctx: click.Context) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """Yield each heading with what is written under it."""
         records = {option.name: option.get_help_record(ctx) for option in self.get_params(ctx)}
-        for heading, names in GROUPS.items():
+        for heading, names in HEADINGS.items():
             shown = [record for name in names if (record := records.get(name)) is not None]
             if shown:
                 yield heading, shown

@@ -11,8 +11,7 @@ from daskprs.cli.assets import assets_of, with_assets
 from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.frontend import CommandLine, PipelineCommand, lines, to_stderr
 from daskprs.cli.help import AFTER_INVOKE
-from daskprs.cli.options import CONTEXT, flagged, pairs
-from daskprs.options.help import HELP
+from daskprs.cli.options import CONTEXT, flagged, help_of, pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -80,7 +79,7 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
     metavar="ADDRESS",
     help="The scheduler of a Dask cluster. Default: the cores of this machine.",
 )
-@click.option("--overwrite", is_flag=True, help=HELP["overwrite"])
+@click.option("--overwrite", is_flag=True, help=help_of("overwrite"))
 @click.option(
     "--resume",
     is_flag=True,

@@ -10,12 +10,12 @@ import click
 from daskprs.cli.exit_codes import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE, every_end, show
 from daskprs.cli.frontend import CommandLine
 from daskprs.cli.help import AFTER_RESULT, AFTER_RESUME, AFTER_RETRY, AFTER_STATUS, EXTEND, Grouped
-from daskprs.cli.options import CONTEXT, given, options
+from daskprs.cli.options import CONTEXT, OF_A_RUN, given, options
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.folders.pipeline_record import read_record
-from daskprs.options.run_options import NEVER_IN_RESULTS
+from daskprs.options.run_options import TABLE
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 
 EXIT_CODES = {"Completed": 0, "Failed": EXIT_FAILED, "Canceled": EXIT_CANCELED}
-OF_A_LATER_RUN = sorted(NEVER_IN_RESULTS - {"overwrite", "resume", "accept_changes", "progress"})
+OF_A_LATER_RUN = [
+    name for name in OF_A_RUN if not (TABLE[name].changes_results or TABLE[name].is_of_one_run)
+]
 """Options that a job may be gone on with: they change no result."""
 
 

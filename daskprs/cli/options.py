@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.options.help import HELP
-from daskprs.options.run_options import RunOptions
+from daskprs.options.option import INPUT
+from daskprs.options.run_options import TABLE, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -18,35 +19,10 @@ if TYPE_CHECKING:
     from daskprs.errors import Option
 
 FIELDS = {field.name: field for field in dataclasses.fields(RunOptions)}
-OF_THEIR_OWN = {
-    "arguments",
-    "resume",
-    "overwrite",
-    "progress",
-    "dtypes",
-    "environment_variables",
-    "side_inputs",
-}
-"""Options that have another form on the command line."""
-WRITTEN = {
-    "dtypes": "dtype",
-    "environment_variables": "environment_variable",
-    "side_inputs": "side_input",
-}
-"""What some of them are called there: they are given as often as there are values."""
-OF_READING = (
-    "input_type",
-    "mini_batch_size",
-    "partition_keys",
-    "partition_format",
-    "columns",
-    "delimiter",
-    "header",
-    "encoding",
-    "support_multi_line",
-    "include_path_column",
-)
-OF_A_RUN = tuple(name for name in FIELDS if name not in OF_THEIR_OWN)
+FLAGS = {name: row.flag for name, row in TABLE.items() if row.flag}
+"""Flags that are given once for each value, and so are called by one of them."""
+OF_A_RUN = tuple(name for name, row in TABLE.items() if row.is_generated)
+OF_READING = tuple(name for name in OF_A_RUN if TABLE[name].group == INPUT)
 DASHED = {name.replace("_", "-") for name in FIELDS} | {"job-dir", "output-dir"}
 
 
@@ -73,15 +49,28 @@ def options(names: Iterable[str]) -> Callable[[Any], Any]:
 def _option(field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
     """Return the command line's form of an option: its type is that of the field."""
     flag = "--" + field.name.replace("_", "-")
-    text, kind = HELP[field.name], str(field.type)
+    text, kind = help_of(field.name), str(field.type)
     if kind == "bool":
         flags = f"{flag}/--no-{flag[2:]}" if field.default else flag
         return click.option(flags, field.name, is_flag=True, default=None, help=text)
-    if field.default is not None and "efault" not in text:
-        text = f"{text} Default: {field.default!r}."
     if kind.startswith("Sequence[str]"):
         return click.option(flag, field.name, metavar="NAME,…", default=None, help=text)
     return click.option(flag, field.name, type=_type_of(kind), default=None, help=text)
+
+
+def help_of(name: str) -> str:
+    """Return the help of an option for the terminal: flags for names, and the default."""
+    row, default = TABLE[name], FIELDS[name].default
+    text = row.help
+    if row.shown:
+        text = f"{text} Default: {row.shown}."
+    elif default is not None and not isinstance(default, (bool, tuple)):
+        text = f"{text} Default: {default!r}."
+    return re.sub(r"`([^`]+)`", lambda quoted: _plain(quoted[1]), text)
+
+
+def _plain(code: str) -> str:
+    return f"--{code.replace('_', '-')}" if code.replace("_", "-") in DASHED else code
 
 
 def _type_of(kind: str) -> Any:
@@ -104,7 +93,7 @@ def flagged(option: Option) -> str:
     """Return an option as it is written here; see `daskprs.errors.Option`."""
     if option == ("resume", "extend"):
         return "--extend"
-    name = WRITTEN.get(option.name, option.name).replace("_", "-")
+    name = FLAGS.get(option.name, option.name).replace("_", "-")
     if option.value is True:
         return f"--{name}"
     if option.value is False:

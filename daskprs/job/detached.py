@@ -24,6 +24,7 @@ from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.job.result import RUNNING, ParallelRunResult
 from daskprs.job.saved_request import keep_call, refuse_objects
 from daskprs.job.status import state_of
+from daskprs.options.run_options import TABLE
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import held
 from daskprs.system.regular_files import read_json, read_regular
@@ -77,7 +78,7 @@ class Detachment(NamedTuple):
 LOOK_EVERY_S = 0.25
 GAP_S = 10.0
 """Between two drivers nobody is at work. Where that lasts longer, is there still one to come?"""
-NOT_KEPT = ("overwrite", "accept_changes", "resume", "progress")
+NOT_KEPT = tuple(name for name, row in TABLE.items() if row.is_of_one_run)
 
 
 def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:

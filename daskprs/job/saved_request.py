@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError, Option
 from daskprs.inputs.source.input_file import is_url
+from daskprs.options.run_options import TABLE
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.regular_files import read_json
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 FORM = 1
 MOST_BYTES = 1 << 30
 """Upper bound for the size of a kept call: it may name millions of files."""
-OF_ONE_RUN = {"resume", "accept_changes", "overwrite", "progress", "source_directory"}
-"""Options that a later run does not take over; the last one stands beside the script."""
+NOT_SAVED = {name for name, row in TABLE.items() if row.is_of_one_run} | {"source_directory"}
+"""Options that are not saved with the call; the source directory is saved beside the script."""
 
 
 def kept_call(
@@ -43,7 +44,7 @@ def kept_call(
     """Return a call as JSON values."""
     kept, objects = {}, []
     for name, value in options.changed().items():
-        if name in OF_ONE_RUN:
+        if name in NOT_SAVED:
             continue
         try:
             kept[name] = json.loads(json.dumps(value))

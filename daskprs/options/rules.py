@@ -30,9 +30,6 @@ HEADERS = (
 )
 
 
-Rule = Callable[[str, Any], Any]
-
-
 def refused(name: str, value: Any, rule: str) -> OptionError:
     """Return the error that names the option, the rule and the value."""
     plain = value is None or isinstance(value, PLAIN)
@@ -289,55 +286,3 @@ def check_parts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(given, Sequence) or not all(one in PARTS for one in given):
         raise refused(name, value, f"some of {', '.join(map(repr, PARTS))}")
     return tuple(dict.fromkeys(given))
-
-
-RULES: dict[str, Rule] = {
-    "source_directory": check_path,
-    "arguments": strings,
-    "environment_variables": variables,
-    "side_inputs": named_paths,
-    "logging_level": check_one_of(*LEVELS, any_case=True),
-    "input_type": check_one_of("auto", "files", "table"),
-    "mini_batch_size": check_size,
-    "partition_keys": names,
-    "partition_format": check_text,
-    "columns": names,
-    "dtypes": types_of_columns,
-    "encoding": check_encoding,
-    "delimiter": check_separator,
-    "header": check_one_of(*HEADERS, None),
-    "node_count": check_number(1, optional=True),
-    "process_count_per_node": check_number(1, optional=True),
-    "gpus_per_process": check_gpus,
-    "start_method": check_one_of("fork", "spawn"),
-    "error_threshold": check_number(-1),
-    "allowed_failed_count": check_number(-1),
-    "allowed_failed_percent": check_percent,
-    "run_invocation_timeout": check_seconds(),
-    "run_max_try": check_number(1),
-    "task_overhead_timeout": check_seconds(),
-    "first_task_creation_timeout": check_seconds(),
-    "progress_update_timeout": check_seconds(optional=True),
-    "init_timeout": check_seconds(optional=True),
-    "shutdown_timeout": check_seconds(),
-    "no_workers_timeout": check_seconds(optional=True),
-    "agent_memory_limit": check_size,
-    "max_node_losses": check_number(1),
-    "output_action": check_one_of("append_row", "summary_only"),
-    "append_row_file_name": check_file_name,
-    "append_row_dataframe_sep": check_separator,
-    **{
-        name: check_one_of(True, False)
-        for name in (
-            "support_multi_line",
-            "include_path_column",
-            "append_row_dataframe_header",
-            "keep_rows",
-            "overwrite",
-            "fail_on_timeout",
-        )
-    },
-    "resume": check_one_of(True, False, "extend", "failed"),
-    "accept_changes": check_parts,
-    "progress": check_one_of(True, False, None),
-}

@@ -6,6 +6,6 @@ from tests.support.reference_page import PAGE, written
 
 
 def test_the_tables_are_those_of_the_forms() -> None:
-    """Run tests/azure/reference_page.py after a form has changed: it writes them anew."""
+    """``python -m tests.support.reference_page`` writes them anew after a form has changed."""
     page = PAGE.read_text()
-    assert page == written(page), "run tests/azure/reference_page.py"
+    assert page == written(page), "run python -m tests.support.reference_page"

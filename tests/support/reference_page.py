@@ -24,7 +24,7 @@ from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.yaml_files.form import Effect, Form, keys_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "azure-files.md"
 BEGIN, END = "<!-- begin: {} -->", "<!-- end: {} -->"
@@ -126,8 +126,13 @@ def _told(one: Any, name: str) -> str:
 
 
 def written(page: str) -> str:
-    """Return a page with its tables as they ought to be."""
-    for name, table in tables().items():
+    """Return the page with its tables as they ought to be."""
+    return filled(page, tables())
+
+
+def filled(page: str, made: Mapping[str, str]) -> str:
+    """Return a page with tables in their places, which comments with their names mark."""
+    for name, table in made.items():
         begin, end = BEGIN.format(name), END.format(name)
         before, _, rest = page.partition(begin)
         _, found, after = rest.partition(end)

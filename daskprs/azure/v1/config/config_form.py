@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import ConfigDict, field_validator, model_validator
 
 from daskprs.errors import OptionError
-from daskprs.options.rules import RULES, check_number, check_percent
+from daskprs.options.rules import check_number, check_percent
+from daskprs.options.run_options import TABLE
 from daskprs.yaml_files.form import Form, without_effect, works
 
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
@@ -118,7 +119,7 @@ def _number(text: str) -> Any:
 
 def _checked(name: str, value: Any) -> Any:
     """Return a value that keeps the rule of its option."""
-    rule = OPTIONS.get(name) or RULES[name]
+    rule = OPTIONS.get(name) or TABLE[name].rule
     try:
         return rule(name, value)
     except OptionError as error:

@@ -17,7 +17,7 @@ OLDEST_PYTHON ?= python3.11
 # What the suite skips for want of a package: some bring dozens of others.
 EXTRAS := .venv-extras
 EXTRA_TESTS := tests/inputs/test_mltable_delta.py tests/azure/test_mlflow_model.py \
-	tests/azure/serve/test_openapi.py tests/azure/serve/test_sdk_client.py
+	tests/serve/test_openapi.py tests/serve/test_sdk_client.py
 # Arguments for pytest:   make suite ARGS="-k lock"
 ARGS ?=
 # Arguments for chaos:    make chaos CHAOS="--cell 'agent killed | run | append_row | 1' 1 1"

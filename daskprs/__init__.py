@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.lazy_exports import late_names
+from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from daskprs.agent.child.public import EntryScript
@@ -61,4 +61,4 @@ __all__ = [
     "plan",
 ]
 
-__getattr__, __dir__ = late_names(__name__, _HOMES, globals())
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals())

@@ -256,9 +256,9 @@ def parallel_run(
         from daskprs.job.request import check_call
 
         return submit(check_call(data, script, options, **places), survive=survive)
-    from daskprs.job.prestart import head_start
+    from daskprs.job.prestart import prestart
 
-    with head_start(options, client):
+    with prestart(options, client):
         from daskprs.job.job import Job
         from daskprs.job.request import check_call
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.lazy_exports import late_names
+from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from daskprs.azure.deployments.batch_deployment import BatchDeployment
@@ -29,4 +29,4 @@ __all__ = [
     "run_pipeline",
 ]
 
-__getattr__, __dir__ = late_names(__name__, _HOMES, globals())
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals())

@@ -142,10 +142,10 @@ class Task:
             As by `daskprs.parallel_run`.
 
         """
-        from daskprs.job.prestart import head_start
+        from daskprs.job.prestart import prestart
 
         changes["progress"] = progress
-        with head_start(self.run_options(**changes), self.client):
+        with prestart(self.run_options(**changes), self.client):
             from daskprs.job.job import Job
 
             call = self.checked(**changes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprs.lazy_exports import late_names
+from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from daskprs.cli.commands import main
@@ -12,4 +12,4 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 # Imported when it is asked for: drivers that are started as processes need none of the commands.
-__getattr__, __dir__ = late_names(__name__, {"main": "daskprs.cli.commands"}, globals())
+__getattr__, __dir__ = lazy_exports(__name__, {"main": "daskprs.cli.commands"}, globals())

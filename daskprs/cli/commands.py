@@ -1,4 +1,4 @@
-"""The command line, also as ``dask prs …``; commands that take a FOLDER are in `cli.job_commands`."""
+"""The command line, also as ``dask prs …``; `cli.job_commands` has those that take a FOLDER."""
 
 from __future__ import annotations
 
@@ -123,10 +123,10 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
     values["progress"] = False if values.pop("quiet") else None
     found = _named(ctx, values)
     with every_end():
-        from daskprs.job.prestart import head_start
+        from daskprs.job.prestart import prestart
 
         chosen, places = _of_job(found)
-        with head_start(chosen, places["client"]):
+        with prestart(chosen, places["client"]):
             from daskprs.job.job import Job
 
             call = _checked(script, inputs, chosen, places)

@@ -119,11 +119,11 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
         found["client"] = ""
     with every_end():
         from daskprs.job.job import Job
-        from daskprs.job.prestart import head_start
+        from daskprs.job.prestart import prestart
         from daskprs.job.request import check_kept_call
 
         call = check_kept_call(_job(folder), how, **found)
-        with head_start(call.options, call.client):
+        with prestart(call.options, call.client):
             show(Job(call, CommandLine(ctx)).run())
 
 

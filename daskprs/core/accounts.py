@@ -270,13 +270,13 @@ class Accounts:
             self.abort_if(f"mini-batch {index} ran out of time in {told} (fail_on_timeout)")
         return None
 
-    def excuse(self, entry: Entry, outcome: Outcome, suspects: int) -> Entry:
+    def record_suspect(self, entry: Entry, outcome: Outcome, suspects: int) -> Entry:
         """Record a failed attempt that one of several suspects is to blame for: none is charged."""
         self._retry(entry, outcome)
         self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
         return entry.suspected(suspects)
 
-    def forgive(self, entry: Entry, outcome: Outcome, slot: SlotId) -> Entry:
+    def record_uncharged(self, entry: Entry, outcome: Outcome, slot: SlotId) -> Entry:
         """Record a failed attempt in a place where everything fails: it is not charged."""
         self._retry(entry, outcome)
         self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))

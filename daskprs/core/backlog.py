@@ -57,7 +57,7 @@ class Backlog:
     def take(
         self,
         most: int,
-        leaves: Callable[[Entry], bool],
+        skips: Callable[[Entry], bool],
         to_the_end: int = 0,
         *,
         innocent: bool = False,
@@ -68,7 +68,7 @@ class Backlog:
         ----------
         most
             How many at most. Suspects get smaller leases, by themselves.
-        leaves
+        skips
             Says what is passed over: another slot may come for it.
         to_the_end
             How many more it may be, if that completes what is loaded at the price of one; else it
@@ -79,7 +79,7 @@ class Backlog:
         """
         if innocent and self._waiting and self._waiting[0].lease_at_most is not None:
             return []
-        work = self._handed_back(most, leaves)
+        work = self._handed_back(most, skips)
         if not work or work[0].lease_at_most is None:
             work += self._up_to_an_end(self._new(most - len(work)), to_the_end)
         return work
@@ -102,12 +102,12 @@ class Backlog:
         self._waiting.extend(new[kept:] + rest)
         return new[:kept]
 
-    def _handed_back(self, most: int, leaves: Callable[[Entry], bool]) -> list[Entry]:
+    def _handed_back(self, most: int, skips: Callable[[Entry], bool]) -> list[Entry]:
         work: list[Entry] = []
         passed: list[Entry] = []
         while self._waiting and len(work) < most and len(passed) < PASSED_OVER:
             entry = self._waiting.popleft()
-            if leaves(entry):
+            if skips(entry):
                 passed.append(entry)
             elif work and not _go_together(entry, work[0]):
                 self._waiting.appendleft(entry)

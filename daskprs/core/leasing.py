@@ -116,8 +116,8 @@ class Leasing:
                     return
                 if self.slots[slot] is None and self._awake(slot, now_s):
                     size = self._sizes.next(len(usable), self._left())
-                    leaves = partial(elsewhere.leaves, slot=slot, choice=choice)
-                    self._give(slot, size, leaves, self._sizes.to_the_end(size, len(usable)))
+                    skips = partial(elsewhere.skips, slot=slot, choice=choice)
+                    self._give(slot, size, skips, self._sizes.to_the_end(size, len(usable)))
 
     # ---- rests ----
 
@@ -176,7 +176,7 @@ class Leasing:
                 self._accounts.actions.append(Withdraw(lease_id))
 
     def _would_take(self, slot: SlotId, entry: Entry) -> bool:
-        return not self._elsewhere.leaves(entry, slot, choice=CHOICES - 1)
+        return not self._elsewhere.skips(entry, slot, choice=CHOICES - 1)
 
     # ---- leases ----
 
@@ -194,14 +194,14 @@ class Leasing:
         if not busy and self._usable.is_good(slot):
             size = self._sizes.next(self._elsewhere.slots, self._left())
             rest = self._sizes.to_the_end(size, self._elsewhere.slots)
-            leaves = partial(self._elsewhere.leaves, slot=slot, choice=0)
-            more = self._backlog.take(max(0, size - len(running)), leaves, rest, innocent=True)
+            skips = partial(self._elsewhere.skips, slot=slot, choice=0)
+            more = self._backlog.take(max(0, size - len(running)), skips, rest, innocent=True)
         self._submit(slot, running, more, after=returned.lease_id)
 
     def _give(
-        self, slot: SlotId, most: int, leaves: Callable[[Entry], bool], to_the_end: int = 0
+        self, slot: SlotId, most: int, skips: Callable[[Entry], bool], to_the_end: int = 0
     ) -> None:
-        work = self._backlog.take(most, leaves, to_the_end)
+        work = self._backlog.take(most, skips, to_the_end)
         if work and not self._accounts.over:
             self._submit(slot, {}, work)
 

@@ -28,7 +28,7 @@ from daskprs.core.lease_sizes import LeaseSizes
 from daskprs.core.leasing import Leasing
 from daskprs.core.outcome_handling import NOT_BEGUN, Settling
 from daskprs.core.placement import Placement
-from daskprs.core.plan_entries import CarriedOverFailure, Recovered, fresh
+from daskprs.core.plan_entries import CarriedOverFailure, Recovered, plan_entries
 from daskprs.core.stall_timer import StallTimer
 from daskprs.core.startup_failures import StartupFailures
 
@@ -79,7 +79,7 @@ class Ledger:
         self._allocator = AgentAllocator(limits.gpus_per_process, first_process)
         self._patience = StallTimer(limits)
         self._accounts = Accounts(limits, self._patience)
-        self._backlog = Backlog(fresh(plan, recovered, self._accounts, self._patience))
+        self._backlog = Backlog(plan_entries(plan, recovered, self._accounts, self._patience))
         self._usable = Placement(self._init, self._allocator)
         sizes = LeaseSizes()
         self._leasing = Leasing(
@@ -181,7 +181,7 @@ class Ledger:
         self._accounts.not_started(init_failure)
         self._settling.settle(returned, flight, places, self._now_s)
         if returned.death is not None and not self._accounts.over:
-            self._settling.bury(returned.death, flight, places, self._now_s)
+            self._settling.handle_death(returned.death, flight, places, self._now_s)
         self._usable.dismiss(self._settling.bad, self._slots)
         self._settling.bad.clear()
         self._usable.hear(returned, flight.slot)

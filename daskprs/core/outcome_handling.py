@@ -116,7 +116,7 @@ class Settling:
     ) -> None:
         """Charge a failed attempt, unless its place is known to be bad, and there is another."""
         if self._places.is_out(places) and any(map(self._usable.is_good, self._slots)):
-            self._backlog.again(self._accounts.forgive(entry, outcome, flight.slot))
+            self._backlog.again(self._accounts.record_uncharged(entry, outcome, flight.slot))
             return
         if outcome.failure is None or outcome.failure.retryable:
             process, *_ = places
@@ -138,7 +138,7 @@ class Settling:
         """Have it tried again, on another node if one is free soon."""
         self._backlog.again(entry._replace(elsewhere_until_s=now_s + ELSEWHERE_S))
 
-    def bury(
+    def handle_death(
         self, death: Death, flight: InFlightLease, places: tuple[Place, ...], now_s: float
     ) -> None:
         """Blame a death on the one that ran; of several suspects, run each alone."""
@@ -152,7 +152,7 @@ class Settling:
             self._fail(*known[0], flight, places, now_s, alone=True)
         else:
             for entry, outcome in known:
-                self._backlog.again(accounts.excuse(entry, outcome, len(known)))
+                self._backlog.again(accounts.record_suspect(entry, outcome, len(known)))
         for index in death.alone:
             if index in entries:
                 entries[index] = entries[index].alone()

@@ -44,7 +44,7 @@ class CarriedOverFailure(NamedTuple):
     items: int
 
 
-def fresh(
+def plan_entries(
     plan: Iterator[MiniBatch],
     recovered: Callable[[MiniBatch], Recovered | CarriedOverFailure | None],
     accounts: Accounts,
@@ -89,7 +89,7 @@ def _abort(accounts: Accounts, error: Exception) -> None:
         accounts.abort("the next mini-batch could not be made", failure)
 
 
-def punctual(plan: Iterator[MiniBatch], timeout_s: float) -> Iterator[MiniBatch]:
+def with_first_item_deadline(plan: Iterator[MiniBatch], timeout_s: float) -> Iterator[MiniBatch]:
     """Pass a plan on, unless its first mini-batch took too long to make."""
     begun = time.monotonic()
     for first in plan:

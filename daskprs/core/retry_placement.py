@@ -39,7 +39,7 @@ class RetryPlacement:
         self._nodes = {slot.node for slot in usable}
         self._now_s = now_s
 
-    def leaves(self, entry: Entry, slot: SlotId, choice: int) -> bool:
+    def skips(self, entry: Entry, slot: SlotId, choice: int) -> bool:
         """Say whether a slot leaves an entry to others, in one of the rounds."""
         if entry.of_lost_worker and self._beside_another(slot):
             return True

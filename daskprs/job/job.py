@@ -13,7 +13,7 @@ from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, MessageLogged, OutputPublished
 from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
-from daskprs.core.plan_entries import punctual
+from daskprs.core.plan_entries import with_first_item_deadline
 from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
@@ -30,7 +30,7 @@ from daskprs.output.store import ResultStore
 from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 from daskprs.report.logs.end_message import end_message
-from daskprs.report.progress.preparation import told_of
+from daskprs.report.progress.preparation import report_preparation
 from daskprs.system.interrupts import LateInterrupts, held_back
 from daskprs.system.scarcity import explain
 
@@ -96,7 +96,7 @@ class Job:
             listeners = Listeners(listeners_of(self._folder, self._options.progress), self._folder)
             stack.callback(listeners.close)
             drop_labels(prepared_labels(self._folder.scratch))  # of a job that was refused
-            with told_of(listeners, lambda: self._source.how_far):
+            with report_preparation(listeners, lambda: self._source.how_far):
                 self._source.prepare(self._folder.scratch)
             self._store = store = self._open_store(epoch)
             stack.callback(store.close)
@@ -172,7 +172,9 @@ class Job:
         )
         ledger = Ledger(
             self._call.job_id,
-            punctual(self._source.mini_batches(), self._options.first_task_creation_timeout),
+            with_first_item_deadline(
+                self._source.mini_batches(), self._options.first_task_creation_timeout
+            ),
             self._options.limits(),
             recovered=store.recovered,
             expected=expected,

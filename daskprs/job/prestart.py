@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def head_start(options: RunOptions, client: Client | str | None) -> Iterator[None]:
+def prestart(options: RunOptions, client: Client | str | None) -> Iterator[None]:
     """Have a zygote started within the block, if agents are to be children of this process.
 
     It is half of the time until the first mini-batch, and runs nothing of the caller's: what the

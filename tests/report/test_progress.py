@@ -210,7 +210,7 @@ def test_a_long_preparation_tells_how_far_it_is(
     monkeypatch.setattr(preparation, "FIRST_AFTER_S", 0.01)
     stream = io.StringIO()
     listeners = Listeners([ProgressBar(PlainLines(stream), folder)], folder)
-    with preparation.told_of(listeners, lambda: "3 of 7 parts"):
+    with preparation.report_preparation(listeners, lambda: "3 of 7 parts"):
         assert poll_for(lambda: stream.getvalue().count("\n") > 1)
     listeners.close()
     assert "preparing the input for 0 s: 3 of 7 parts" in stream.getvalue()

@@ -15,7 +15,7 @@ from tests.support.polling import poll_for
 if TYPE_CHECKING:
     from types import TracebackType
 
-PROGRAMS = Path(__file__).parents[1] / "azure" / "serve" / "programs"
+PROGRAMS = Path(__file__).parents[1] / "serve" / "programs"
 TOKEN = "a-token-that-counts-here"  # noqa: S105 - of a service that lives for a test
 OLD_TOKEN = "a-token-that-has-expired"  # noqa: S105 - the same
 FOREIGN_TOKEN = "a-token-for-another-service"  # noqa: S105 - the same

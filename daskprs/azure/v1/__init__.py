@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from daskprs import __version__
-from daskprs.lazy_exports import late_names
+from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from daskprs.azure.v1.config.compute import AmlCompute, ComputeTarget, ComputeTargetException
@@ -143,4 +143,4 @@ __all__ = [
     "Workspace",
 ]
 
-__getattr__, __dir__ = late_names(__name__, _HOMES, globals())
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals())

@@ -21,7 +21,7 @@ LONGEST_S = 60.0
 
 
 @contextmanager
-def told_of(listeners: Listeners, how_far: Callable[[], str]) -> Iterator[None]:
+def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iterator[None]:
     """Tell from time to time that the input is being prepared, and how far that is.
 
     Parameters

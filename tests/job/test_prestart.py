@@ -16,7 +16,7 @@ from daskprs.agent.node.environment import agent_environment, usable_cores
 from daskprs.agent.supervision import prestart as warm
 from daskprs.cluster.connect import IN_PROCESS
 from daskprs.errors import AgentError, OptionError
-from daskprs.job.prestart import head_start
+from daskprs.job.prestart import prestart
 from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def test_the_pool_finds_what_was_started_for_it() -> None:
     """It asks by the environment, the agent's share of the cores among it."""
     before = children()
     options = RunOptions.from_names(process_count_per_node=1, environment_variables={"A": "b"})
-    with head_start(options, None):
+    with prestart(options, None):
         (started,) = children() - before
         threads = usable_cores()
         environment = agent_environment(os.environ, {"A": "b"}, threads=threads)
@@ -47,7 +47,7 @@ def test_nothing_is_left_of_a_call_that_is_refused() -> None:
     before = children()
 
     def refuse() -> None:
-        with head_start(RunOptions(), None):
+        with prestart(RunOptions(), None):
             assert children() > before
             msg = "no such input"
             raise OptionError(msg)
@@ -69,7 +69,7 @@ def test_nothing_is_left_where_ctrl_c_comes_while_it_starts() -> None:
 
     sys.setprofile(interrupt)
     try:
-        with pytest.raises(KeyboardInterrupt), head_start(RunOptions(), None):
+        with pytest.raises(KeyboardInterrupt), prestart(RunOptions(), None):
             pytest.fail("it was not interrupted")
         assert children() == before
     finally:
@@ -81,9 +81,9 @@ def test_the_end_of_a_call_leaves_what_others_have_started() -> None:
     """Calls in several threads: one is refused while another one is checked."""
     before = children()
     options = RunOptions.from_names(environment_variables={"A": "b"})
-    with head_start(options, None):
+    with prestart(options, None):
         started = children() - before
-        with head_start(RunOptions(), None):
+        with prestart(RunOptions(), None):
             pass
         assert children() - before == started
     assert children() == before
@@ -92,7 +92,7 @@ def test_the_end_of_a_call_leaves_what_others_have_started() -> None:
 def test_what_cannot_be_started_is_told_by_the_job() -> None:
     """A variable that is longer than the kernel allows: the call goes on until it is needed."""
     options = RunOptions.from_names(environment_variables={"A": "b" * (1 << 18)})
-    with head_start(options, None), pytest.raises(AgentError, match="Argument list too long"):
+    with prestart(options, None), pytest.raises(AgentError, match="Argument list too long"):
         warm.take({"A": "b" * (1 << 18)}, options.start_method)
 
 
@@ -104,5 +104,5 @@ def test_agents_elsewhere_need_no_process_here() -> None:
         Client(cluster) as client,
     ):
         for given in (cluster.scheduler_address, client, None):
-            with head_start(RunOptions(), given):
+            with prestart(RunOptions(), given):
                 assert children() == before

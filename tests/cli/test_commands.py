@@ -268,7 +268,7 @@ def test_the_help_has_every_option_under_a_heading(command: str) -> None:
 
 def test_the_headings_of_the_help_are_those_of_the_documentation() -> None:
     """With the same options under each; some are written in another way on the command line."""
-    page = Path(__file__).parents[1] / "docs" / "reference" / "options.md"
+    page = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
     sections = dict(
         re.findall(r"^## ([^\n]+)\n(.+?)(?=^## |\Z)", page.read_text(), re.MULTILINE | re.DOTALL)
     )

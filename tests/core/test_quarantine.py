@@ -212,7 +212,7 @@ def test_a_retry_waits_for_another_node_and_not_for_ever(desk: Any) -> None:
 
 
 def test_what_fails_where_there_is_nothing_else_is_given_up(desk: Any) -> None:
-    """A place that is left out is no excuse for ever."""
+    """A place that is left out is no record_suspect for ever."""
     cluster = Cluster(desk, 100, run_max_try=3)
     for number in range(2):
         cluster.add(0, number, bad=True)

@@ -60,6 +60,9 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
+    # Older than any environment: `make` in `make` forgets `-o`, and would set that of the tests up
+    # anew, under their feet.
+    os.utime(folder / "pyproject.toml", (0, 0))
     return folder
 
 

@@ -222,7 +222,7 @@ class Dispatcher:
             self._ledger.take_back(left)
             raise
 
-    def _act(self, action: Action, place: Place) -> None:
+    def _act(self, action: Action, place: Place) -> None:  # noqa: C901 - one case for each action
         match action:
             case Submit(lease, slot):
                 self._slot_manager.submit(lease, slot)
@@ -233,7 +233,9 @@ class Dispatcher:
                 self._store.commit(mini_batches, made)
                 self._settled_s = time.monotonic()
                 self._listeners.tell(MiniBatchesDone(place, mini_batches, made.outcomes))
-            case FailAttempt(mini_batch, outcome, final, charged):
+            case FailAttempt(mini_batch, outcome, final, charged, lost_node):
+                if lost_node is not None:
+                    place = NOWHERE._replace(node=lost_node)
                 if not outcome.started:  # lost with its node: the ledger has no clock
                     outcome = outcome._replace(started=time.time())
                 self._store.attempt_failed(mini_batch, outcome, place, final=final, charged=charged)

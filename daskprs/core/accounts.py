@@ -288,9 +288,13 @@ class Accounts:
         outcome = _lost(entry, slot, again.losses)
         if again.losses < self._limits.max_node_losses:
             self._retry(entry, outcome)
-            self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
+            self.actions.append(
+                FailAttempt(
+                    entry.mini_batch, outcome, final=False, charged=False, lost_node=slot.node
+                )
+            )
             return again
-        self._give_up(entry, outcome, charged=False)
+        self._give_up(entry, outcome, charged=False, lost_node=slot.node)
         return None
 
     def refuse_input(self, entry: Entry, outcome: Outcome) -> None:
@@ -298,11 +302,15 @@ class Accounts:
         self._settle_failed(entry, outcome, charged=True)
         self.abort(INPUT_HAS_CHANGED, outcome.failure)
 
-    def _give_up(self, entry: Entry, outcome: Outcome, *, charged: bool) -> None:
-        items = self._settle_failed(entry, outcome, charged=charged)
+    def _give_up(
+        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
+    ) -> None:
+        items = self._settle_failed(entry, outcome, charged=charged, lost_node=lost_node)
         self.abort_if(self._budgets.fail_mini_batch(items))
 
-    def _settle_failed(self, entry: Entry, outcome: Outcome, *, charged: bool) -> int:
+    def _settle_failed(
+        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
+    ) -> int:
         """Settle a mini-batch as failed, and return how many items have failed with it."""
         self._patience.progress()
         self._tried = True
@@ -311,7 +319,9 @@ class Accounts:
         items = outcome.total or entry.mini_batch.items or 1
         outcome = outcome._replace(total=items)
         self.tally.give_up(items)
-        self.actions.append(FailAttempt(entry.mini_batch, outcome, final=True, charged=charged))
+        self.actions.append(
+            FailAttempt(entry.mini_batch, outcome, final=True, charged=charged, lost_node=lost_node)
+        )
         return items
 
     # ---- the job ----

@@ -127,6 +127,8 @@ class FailAttempt(NamedTuple):
     """The mini-batch is given up."""
     charged: bool
     """It counts as a try."""
+    lost_node: int | None = None
+    """The node whose worker was lost with it; None where its agent has reported the end."""
 
 
 class Remark(NamedTuple):

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from daskprs.errors import JournalError
 from daskprs.system.atomic_file import sync_folder
+from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -143,7 +144,8 @@ class RowLabels:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         try:
-            self.bounds: Numbers = np.load(folder / "bounds.npy")
+            with open_regular(folder / "bounds.npy") as file:
+                self.bounds: Numbers = np.load(file)
         except (OSError, ValueError, EOFError) as error:
             raise self._damaged(error) from error
 
@@ -174,10 +176,13 @@ class RowLabels:
 
     def _input_rows(self, places: Numbers) -> Numbers:
         path = self._folder / "rows.int64"
-        return np.fromfile(path, np.int64)[places] if path.exists() else places
+        if not path.exists():
+            return places
+        with open_regular(path) as file:
+            return np.fromfile(file, np.int64)[places]
 
     def _pieces(self) -> Iterable[Any]:
-        with (self._folder / "index.pickles").open("rb") as file:
+        with open_regular(self._folder / "index.pickles") as file:
             size = os.fstat(file.fileno()).st_size
             while file.tell() < size:
                 yield pickle.load(file)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from daskprs.errors import JournalError, ReturnTypeError
-from daskprs.folders.job_lock import epochs_of, latest_epoch
+from daskprs.folders.job_lock import begun_epochs, epochs_of
 from daskprs.folders.row_labels import RowLabels
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
 from daskprs.output.rows.row_matching import RowMatcher
 from daskprs.output.rows.typed_rows import column_of, decode
 from daskprs.output.spool.regions import OpenFiles, Region, holds
+from daskprs.system.regular_files import read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,11 +77,12 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
 
 def _no_rows(folder: JobFolder) -> pd.DataFrame:
     """Return a frame of no rows, with the columns of the input if it has no rows either."""
-    columns = folder.columns(latest_epoch(folder))
-    if not columns.exists():
-        return pd.DataFrame()
-    frame: pd.DataFrame = pickle.loads(columns.read_bytes())
-    return frame
+    for epoch in reversed(begun_epochs(folder)):
+        columns = folder.columns(epoch)
+        if columns.exists():
+            frame: pd.DataFrame = pickle.loads(read_regular(columns))
+            return frame
+    return pd.DataFrame()
 
 
 def _labels(folder: JobFolder, history: History) -> RowLabels | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.core.events import NOWHERE
 from daskprs.core.mini_batch import Where
 from daskprs.errors import JournalError, OutputError
-from daskprs.folders.job_lock import latest_epoch
+from daskprs.folders.job_lock import epochs_of, latest_epoch
 from daskprs.folders.row_labels import adopt_labels, drop_labels
 from daskprs.output.failures.failed_work import FailedWork
 from daskprs.output.journal.commits import Commits, CommitTable
@@ -251,8 +251,9 @@ class ResultStore:
             self._journal.add("labels")
         self._syncer.sync()
         sync_folder(self._folder.path)
-        for epoch in range(1, self.epoch):
-            drop_labels(self._folder.labels(epoch))
+        for epoch in epochs_of(self._folder, self._folder.labels):
+            if epoch < self.epoch:
+                drop_labels(self._folder.labels(epoch))
 
     def _open_files(self) -> None:
         """Create the files of this epoch, the journal last: with it the job has begun."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import daskprs
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Results
 from daskprs.core.outcomes import Extent
-from daskprs.errors import JobChanged
+from daskprs.errors import JobChanged, JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.row_labels import LabelWriter, prepared_labels, row_bounds
 from daskprs.output.read_rows import read_rows
@@ -242,6 +243,29 @@ def test_a_resume_that_is_refused_leaves_the_labels(tmp_path: Path) -> None:
     run(with_files, odd, tmp_path / "job", **resumed)
     assert_index_equal(result.to_pandas().index, pd.RangeIndex(ROWS // 2))
     assert not list((tmp_path / "job").glob("labels.*"))
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("name", ["index.pickles", "bounds.npy"])
+def test_a_pipe_in_place_of_labels_is_an_error(tmp_path: Path, name: str) -> None:
+    """To open it would wait for a writer."""
+    result = run(FILTERED, odd, tmp_path / "job")
+    (file,) = (tmp_path / "job").glob(f"labels.*/{name}")
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(JobFolderError, match=f"{name}: it is a FIFO"):
+        result.to_pandas()
+    assert len(result.to_pandas(ignore_index=True)) == len(FILTERED[FILTERED["x"] % 2 == 1])
+
+
+@pytest.mark.timeout(60)
+def test_a_resume_looks_only_for_labels_that_are_there(tmp_path: Path) -> None:
+    """The number of an epoch is a name: as many folders would be looked for in vain."""
+    run(FILTERED, odd, tmp_path / "job")
+    (tmp_path / "job" / "epoch.999990").touch()
+    resumed = run(FILTERED, odd, tmp_path / "job", resume=True)
+    assert [path.name for path in (tmp_path / "job").glob("labels.*")] == ["labels.999991"]
+    assert_frame_equal(resumed.to_pandas(), FILTERED[FILTERED["x"] % 2 == 1])
 
 
 def test_a_grown_input_moves_labels_with_their_rows(tmp_path: Path) -> None:

@@ -80,6 +80,9 @@ def epochs_of(folder: JobFolder, path_of: Callable[[int], Path]) -> list[int]:
             found = [_NUMBERED.fullmatch(entry.name) for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        msg = f"{folder}: it cannot be listed: {error.strerror}. Make it readable, or use another."
+        raise JobFolderError(msg) from error
     return sorted(int(one[2]) for one in found if one is not None and one[1] == stem)
 
 

@@ -220,6 +220,13 @@ def test_the_name_of_a_file_cannot_make_a_look_at_the_epochs_long(tmp_path: Path
     assert begun_epochs(folder) == [1]
 
 
+def test_a_job_folder_that_cannot_be_listed_is_an_error(tmp_path: Path) -> None:
+    """Here a circle of links."""
+    (tmp_path / "job").symlink_to("job")
+    with pytest.raises(JobFolderError, match="job: it cannot be listed: Too many levels"):
+        latest_epoch(JobFolder(tmp_path / "job"))
+
+
 def test_a_folder_whose_epochs_are_used_up_is_refused(tmp_path: Path) -> None:
     """The message names the file with the highest number."""
     (tmp_path / f"epoch.{MOST_EPOCHS}").touch()

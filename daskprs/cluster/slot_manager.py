@@ -1,4 +1,4 @@
-"""The crew of a job: the slots that it has on a cluster, and the leases that are out to them."""
+"""The slots that a job has on a cluster, and the leases in flight to them."""
 
 from __future__ import annotations
 

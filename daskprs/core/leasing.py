@@ -48,8 +48,8 @@ class Leasing:
         Stamped on leases.
     expected
         How many mini-batches there will be, where that is known beforehand.
-    accounts, backlog, sizes, usable, init, staff
-        Of the ledger.
+    accounts, backlog, sizes, usable, init, allocator
+        Parts of the ledger, shared with it.
 
     """
 
@@ -94,9 +94,10 @@ class Leasing:
         return self._sizes.work_s(UNKNOWN if left is None else left + len(self.flights))
 
     def feed(self, now_s: float) -> None:
-        """Submit leases to the free slots, on workers with an idle thread first.
+        """Submit leases to the free slots.
 
-        A retry prefers another node and slot.
+        A place under a probe gets one mini-batch first, whatever that prefers. Then all rounds of
+        `RetryPlacement` fill slots on workers with an idle thread, then slots on busy workers.
         """
         free = [
             slot for slot, lease in self.slots.items() if lease is None and self._awake(slot, now_s)

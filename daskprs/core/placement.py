@@ -31,7 +31,7 @@ class Placement:
         return Process(slot.node, process), *devices, Node(slot.node)
 
     def of(self, slots: Iterable[SlotId]) -> list[SlotId]:
-        """Return those that are used; if all that have agents are left out, they all are used."""
+        """Return the slots that may get work; all with agents, if quarantine would leave none."""
         staffed = [slot for slot in slots if not self._init.is_out(slot)]
         if not self.bad.any:
             return staffed

@@ -11,23 +11,27 @@ if TYPE_CHECKING:
     from daskprs.core.entry import Entry, InFlightLease
 
 ELSEWHERE_S = 30.0
-"""So long it waits for a slot on another node, then for none: where all of them are at something
-that takes hours, a free slot is better than a better one."""
+"""Seconds after a failure in which a retry avoids nodes where it has failed. Then any free slot
+will do: the other nodes may be busy for hours."""
 CHOICES = 3
-"""Rounds in which free slots are filled; in each a slot takes what it left to others before."""
+"""Rounds in which free slots are filled. Each round skips fewer mini-batches than the last."""
 
 
 class RetryPlacement:
-    """Says what a slot leaves to others.
+    """Decides which mini-batches a free slot skips, so that a better slot runs them.
+
+    A slot skips a mini-batch of a lost worker in every round, while another one of a lost worker
+    runs beside it. It skips a mini-batch that failed on its node in the first round, and for
+    `ELSEWHERE_S` in the others. It skips one that failed in the slot itself, except in the last.
 
     Parameters
     ----------
     usable
-        All slots that are used.
+        The slots that may get work.
     flights
-        What is out just now.
+        The leases in flight, by id.
     now_s
-        The time.
+        Seconds of the ledger's clock.
 
     """
 
@@ -40,7 +44,7 @@ class RetryPlacement:
         self._now_s = now_s
 
     def skips(self, entry: Entry, slot: SlotId, choice: int) -> bool:
-        """Say whether a slot leaves an entry to others, in one of the rounds."""
+        """Say whether a slot skips an entry in a round, counted from 0."""
         if entry.of_lost_worker and self._beside_another(slot):
             return True
         if not entry.failed_on:
@@ -50,7 +54,7 @@ class RetryPlacement:
         return choice < CHOICES - 1 and self.slots > 1 and entry.failed_on[-1] == slot
 
     def _beside_another(self, slot: SlotId) -> bool:
-        """Say whether one that was at work on a lost worker is at work on this one."""
+        """Say whether a mini-batch of a lost worker runs on the same worker now."""
         return any(
             flight.slot.worker == slot.worker and flight.of_lost_worker
             for flight in self._flights.values()

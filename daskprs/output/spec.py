@@ -1,4 +1,4 @@
-"""What becomes of what `run` returns, and where."""
+"""Which forms of the rows an agent makes, and the spool that it puts them into."""
 
 from __future__ import annotations
 

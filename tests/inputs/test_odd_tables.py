@@ -352,6 +352,56 @@ def test_a_value_that_would_change_is_refused(tmp_path: Path, kind: str) -> None
         together(open_source(data, ReadOptions(dtypes={"id": "UInt8"})), tmp_path)
 
 
+CHANGING: dict[str, tuple[Any, str]] = {
+    "text to integers": (pa.array(["8", "007"]), "Int64"),
+    "a category to integers": (pa.array(["8", "007"]).dictionary_encode(), "Int64"),
+    "integers to booleans": (pa.array([1, 2, 0]), "boolean"),
+    "floats to booleans": (pa.array([1.5, 0.0]), "boolean"),
+    "no number to booleans": (pa.array([float("nan"), 0.0]), "boolean"),
+    "floats to shorter ones": (pa.array([1.0, 0.1]), "float32"),
+    "decimals to floats": (pa.array([Decimal("1.1234567890123456789")]), "float64"),
+}
+
+
+@pytest.mark.parametrize("kind", ["Parquet", "Arrow"])
+@pytest.mark.parametrize("change", CHANGING)
+def test_a_value_that_does_not_come_back_is_refused(tmp_path: Path, kind: str, change: str) -> None:
+    """Though Arrow converts it without a word."""
+    values, dtype = CHANGING[change]
+    with pytest.raises((InputError, LoadError), match=r"column 'a' as \S+: a value would change"):
+        _typed(kind, tmp_path, values, dtype)
+
+
+COMING_BACK: dict[str, tuple[Any, str, list[Any]]] = {
+    "text": (pa.array(["7", None]), "Int64", [7, pd.NA]),
+    "zeros and ones": (pa.array([1, 0]), "boolean", [True, False]),
+    "short floats": (pa.array([1.5, float("nan")]), "float32", [1.5, float("nan")]),
+    "nulls": (pa.nulls(2), "Int64", [pd.NA, pd.NA]),
+    "floats as text": (pa.array([0.25, 2.5]), "string", ["0.25", "2.5"]),
+    "booleans as text": (pa.array([True, None]), "string", ["true", pd.NA]),
+}
+
+
+@pytest.mark.parametrize("kind", ["Parquet", "Arrow"])
+@pytest.mark.parametrize("same", COMING_BACK)
+def test_values_that_come_back_have_the_type_that_is_asked_for(
+    tmp_path: Path, kind: str, same: str
+) -> None:
+    """NaN and null are what they were; text takes any value."""
+    values, dtype, expected = COMING_BACK[same]
+    got = _typed(kind, tmp_path, values, dtype)["a"]
+    pd.testing.assert_series_equal(got, pd.Series(expected, dtype=dtype, name="a"))
+
+
+def _typed(kind: str, folder: Path, values: Any, dtype: str) -> pd.DataFrame:
+    """Return the values read as a type, out of a table or a file."""
+    table = pa.table({"a": values})
+    path = folder / "a.parquet"
+    pq.write_table(table, path)
+    data = path if kind == "Parquet" else table
+    return together(open_source(data, ReadOptions(dtypes={"a": dtype})), folder)
+
+
 @pytest.mark.parametrize("kind", ["Parquet", "Arrow", "pandas"])
 @pytest.mark.parametrize(
     ("dtypes", "message"),

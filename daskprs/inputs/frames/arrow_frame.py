@@ -264,8 +264,9 @@ def source_of_table(
     try:
         table = table.unify_dictionaries()
         with_nulls = [name for name in schema.names if table.column(name).null_count]
-        types = one_type(with_dtypes(schema, dtypes or {}, with_nulls), with_nulls)
-        table = cast(table, types.schema, "data", InputError)
+        typed = with_dtypes(schema, dtypes or {}, with_nulls)
+        types = one_type(typed, with_nulls, dtypes or ())
+        table = cast(table, types, "data", InputError)
         to_pandas = ToPandas(without_rows(table), types.objects, labels)
     except pa.ArrowException as error:
         msg = f"data: pandas cannot hold this table: {error}"

@@ -210,7 +210,7 @@ class DeltaFiles:
         except (pa.ArrowException, OSError) as error:
             msg = f"{where}: {error}"
             raise LoadError(msg) from error
-        return cast(table.select(schema.names), schema, where, LoadError)
+        return cast(table.select(schema.names), self._types, where, LoadError)
 
 
 def _partition_values(table: Any, keys: list[str]) -> dict[str, dict[str, Any]]:

@@ -98,7 +98,7 @@ class SchemaOfAll:
             msg = f"the files disagree on the type of a column: {error}"
             raise InputError(msg) from error
         schema = with_dtypes(noted_by(self._schemas, schema), self._dtypes, self._with_nulls)
-        return one_type(schema, self._with_nulls)
+        return one_type(schema, self._with_nulls, self._dtypes)
 
     def _check_wanted(self, file: InputFile, schema: pa.Schema) -> None:
         wanted = self._columns or ()

@@ -160,4 +160,4 @@ class ParquetFiles:
         except (pa.ArrowException, OSError) as error:
             msg = f"{where}: {error}"
             raise LoadError(msg) from error
-        return cast(table.select(schema.names), schema, where, LoadError)
+        return cast(table.select(schema.names), self._types, where, LoadError)

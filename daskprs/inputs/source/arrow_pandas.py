@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from daskprs.inputs.source.columns import check_columns
 
@@ -31,12 +32,16 @@ class OneType(NamedTuple):
     schema: pa.Schema
     objects: frozenset[str]
     """Columns of booleans that are objects, since some are null."""
+    given: frozenset[str] = frozenset()
+    """Columns whose types the option `dtypes` gives: no value of theirs may change."""
 
 
-def one_type(schema: pa.Schema, with_nulls: Collection[str]) -> OneType:
+def one_type(
+    schema: pa.Schema, with_nulls: Collection[str], given: Collection[str] = ()
+) -> OneType:
     """Settle the types of a table by the names of the columns that hold a null somewhere.
 
-    Nullable types that pandas wrote stay what they are.
+    Nullable types that pandas wrote stay what they are; `given` names the columns of `dtypes`.
     """
     nullable = _nullable_in_pandas(schema)
     objects = set()
@@ -47,7 +52,7 @@ def one_type(schema: pa.Schema, with_nulls: Collection[str]) -> OneType:
             schema = schema.set(place, pa.field(field.name, pa.float64()))
         elif pa.types.is_boolean(field.type):
             objects.add(field.name)
-    return OneType(schema, frozenset(objects))
+    return OneType(schema, frozenset(objects), frozenset(given))
 
 
 def with_dtypes(
@@ -79,14 +84,17 @@ def with_dtypes(
     return schema.with_metadata({b"pandas": json.dumps(pandas | {"columns": notes}).encode()})
 
 
-def cast(
-    table: pa.Table, schema: pa.Schema, where: str, error_class: type[DaskprsError]
-) -> pa.Table:
-    """Give a table the types of all, and name the column of a value that does not fit."""
+def cast(table: pa.Table, types: OneType, where: str, error_class: type[DaskprsError]) -> pa.Table:
+    """Give a table the types of all, and name the column of a value that does not fit.
+
+    A value of a column of `dtypes` does not fit either if its new type makes another one of it.
+    """
+    schema = types.schema
+    columns = list(zip(table.column_names, table.columns, schema, strict=True))
     try:
-        return table.cast(schema)
+        made = table.cast(schema)
     except pa.ArrowException as error:
-        for name, column, field in zip(table.column_names, table.columns, schema, strict=True):
+        for name, column, field in columns:
             try:
                 column.cast(field.type)
             except pa.ArrowException as misfit:
@@ -94,6 +102,41 @@ def cast(
                 raise error_class(msg) from misfit
         msg = f"{where}: {error}"
         raise error_class(msg) from error
+    for (name, column, field), now in zip(columns, made.columns, strict=True):
+        change = _change(column, now) if name in types.given else None
+        if change is not None:
+            msg = (
+                f"{where}, column {name!r} as {field.type}: a value would change, got {change}. "
+                f"Leave {name!r} out of dtypes, and convert the column in run()."
+            )
+            raise error_class(msg)
+    return made
+
+
+def _change(column: pa.ChunkedArray, made: pa.ChunkedArray) -> str | None:
+    """Return the first value that does not come back from another type; any text does."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    is_text = pa.types.is_string(made.type) or pa.types.is_large_string(made.type)
+    if column.type == made.type or is_text or pa.types.is_null(column.type):
+        return None
+    try:
+        back = made.cast(column.type)
+    except pa.ArrowException as error:
+        return f"values that do not come back as {column.type} ({error})"
+    column, back = _nan_as_null(column), _nan_as_null(back)
+    if back.equals(column):
+        return None
+    place = next(at for at in range(len(column)) if back[at] != column[at])
+    return f"{column[place].as_py()!r}, which becomes {made[place].as_py()!r}"
+
+
+def _nan_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column that equals itself, which one with a NaN does not."""
+    if not pa.types.is_floating(column.type):
+        return column
+    column = column.cast(pa.float64())
+    return pc.if_else(pc.is_nan(column), None, column)
 
 
 def _advice(column: pa.ChunkedArray, field: pa.Field) -> str:

@@ -196,11 +196,14 @@ class Document:
             key = str(key_node.value)
             yield key, self._item(value_node, (*loc, key), above, key_node.start_mark)
 
-    def _with_merged(self, node: yaml.MappingNode, loc: Loc) -> Pairs:
+    def _with_merged(self, node: yaml.MappingNode, loc: Loc, depth: int = 0) -> Pairs:
         """Return the pairs of a mapping: those that it merges first, each key once.
 
-        What a mapping merges is gathered once, however many others merge the mapping.
+        What a mapping merges is gathered once, however many others merge the mapping. `depth`
+        counts the mappings that merge one another on the way to this one.
         """
+        if len(loc) + depth > MOST_DEPTH:
+            raise _too_deep(node.start_mark)
         if id(node) in self._pairs_of:
             known = self._pairs_of[id(node)]
             if known is None:
@@ -211,7 +214,7 @@ class Document:
         pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
             for one in _mappings(value, node) if key.tag == MERGE else ():
-                merged = self._with_merged(one, loc)
+                merged = self._with_merged(one, loc, depth + 1)
                 pairs.update((pair[0].value, pair) for pair in merged)
                 self._merged += 1 + len(merged)
                 if self._merged > MOST_VALUES:

@@ -72,11 +72,14 @@ ALIASES = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(
 WIDE = f"a: &a {{{', '.join(f'k{n}: 1' for n in range(1000))}}}\n"
 MERGED_WIDE = f"{WIDE}b: {{<<: [{', '.join(['*a'] * 1000)}]}}\n"
 
+MERGED_DEEP = ", ".join(["&a0 {x: 1}", *(f"&a{n} {{<<: *a{n - 1}}}" for n in range(1, 3000))])
+
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        (f"<<: [{MERGED_DEEP}]\n", "mappings and lists are inside one another"),
         (MERGED_WIDE, "p.yml:2:9: it cannot be read as YAML: its aliases make it grow"),
         ("a: &a\n  <<: *a\n", "p.yml:1:4: it cannot be read as YAML: its aliases make it grow"),
         ("a: {<<: [1]}\n", "p.yml:1:10: it cannot be read as YAML: while merging mappings"),

@@ -246,6 +246,8 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, case: str, size: int) -> N
 
 UNUSABLE: dict[str, tuple[str, bytes, dict[str, Any], str]] = {
     "cut short": (".csv.gz", GZIP[:12], {}, "csv.gz: the gzip stream ends early, after 12 bytes"),
+    "of no bytes": (".csv.gz", b"", {}, "csv.gz: the gzip stream ends early, after 0 bytes"),
+    "of no zstd": (".csv.zst", b"", {}, "csv.zst: the zstd stream ends early, after 0 bytes"),
     "wrong checksum": (".csv.gz", GZIP[:-5] + b"\0" * 5, {}, "cannot be read beyond .*data check"),
     "no utf-8": (".csv", b"a,\xff\n", {}, "the header .* cannot be read"),
     "no utf-16": (".csv", "a\n1\n".encode("utf-16") + b"\0\xd8", {"encoding": "utf-16"}, "line 3"),
@@ -321,7 +323,7 @@ def test_a_stream_that_is_cut_short_is_good_up_to_its_last_mini_batch(
     rows = [reader.load(one) for one in whole]
     reader.close()
     seen = set()
-    for length in range(1, len(compressed), max(1, len(compressed) // 40)):
+    for length in range(0, len(compressed), max(1, len(compressed) // 40)):
         (*good, last), reader = plan(compressed[:length])
         seen.add(len(good))
         assert [one.piece for one in good] == [one.piece for one in whole[: len(good)]]

@@ -212,6 +212,9 @@ class _Decompressed:
             piece = self._decodable(length)
             if not piece:
                 raise self._error from None
+        if length and not piece and not self._counted.read_bytes:
+            self._error = self._ends_early()  # no stream is of 0 bytes, not even that of no text
+            raise self._error
         self._at += len(piece)
         return piece
 

@@ -206,6 +206,30 @@ def test_values_of_folders_have_one_type(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(got, pd.DataFrame(expected).astype({"k": "float64"}))
 
 
+@SIZES
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_columns_that_all_come_from_paths_have_a_value_for_each_row(
+    tmp_path: Path, suffix: str, size: int
+) -> None:
+    """Nothing of the files is given, and only their rows are counted."""
+    rows = pd.DataFrame({"a": [1, 2, 3], "b": ["x", None, "z"]})
+    for year in (2020, 2021):
+        folder = tmp_path / f"year={year}" / "month=5"
+        folder.mkdir(parents=True)
+        path = folder / f"rows{suffix}"
+        if suffix == ".csv":
+            rows.to_csv(path, index=False)
+        elif suffix == ".jsonl":
+            rows.to_json(path, orient="records", lines=True)
+        else:
+            rows.to_parquet(path)
+    source = open_source(tmp_path, ReadOptions(mini_batch_size=size, columns=("month", "year")))
+    expected = pd.DataFrame({"month": [5] * 6, "year": [2020] * 3 + [2021] * 3})
+    assert list(source.columns) == ["month", "year"]
+    pd.testing.assert_frame_equal(together(source), expected)
+    pd.testing.assert_frame_equal(source.meta(), expected[:0])
+
+
 KEYS = {
     "zeros of Arrow": pd.Series([0.0, -0.0, None] * 3, dtype="double[pyarrow]"),
     "half floats": pd.Series([0.0, -0.0, np.nan] * 3, dtype="float16"),

@@ -58,8 +58,8 @@ class PathColumns:
                 _refuse_other_bytes(file)
         wanted = reading.columns or ()
         named = [name for name in wanted if name in self.names]
-        self.of_files = tuple(name for name in wanted if name not in named) or reading.columns
-        """The columns that the files are asked for; None: all of them."""
+        self.of_files = tuple(name for name in wanted if name not in named) or None
+        """The columns that the files are asked for; None: all of them, be it to count rows only."""
         rest = (name for name in self.names if name not in named)
         self._order = (*wanted, *rest) if named else ()
         self._types = {

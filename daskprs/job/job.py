@@ -141,7 +141,12 @@ class Job:
         options = self._options
         if not options.resume:
             return None
-        return Resumption(self._source.mini_batches, RUNS[options.resume], options.accept_changes)
+        return Resumption(
+            self._source.mini_batches,
+            RUNS[options.resume],
+            options.accept_changes,
+            self._script.is_input,
+        )
 
     def _spec(self, epoch: int) -> JobSpec:
         return agent_spec(

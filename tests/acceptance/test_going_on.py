@@ -163,6 +163,37 @@ def test_a_change_of_the_script_is_refused_unless_it_is_accepted(place: Place) -
         place.run(resume=True)
 
 
+def test_an_input_that_was_among_the_files_of_the_script_is_no_change(tmp_path: Path) -> None:
+    """It lay beside the script all the time; what else is gone from there is named as before."""
+    home = tmp_path / "home"
+    (home / "more").mkdir(parents=True)
+    names = ["jan.csv", "feb.csv", "more/mar.csv"]
+    for name in names:
+        (home / name).write_text(f"a\n{name}\n")
+    (home / "helper.py").touch()
+    (home / "score.py").write_text("def run(rows):\n    return list(rows['a'])\n")
+
+    def lines(*data: str, **options: Any) -> set[str]:
+        result = daskprs.parallel_run(
+            [str(home / one) for one in data],
+            home / "score.py",
+            job_dir=tmp_path / "job",
+            output_dir=tmp_path / "out",
+            process_count_per_node=1,
+            **options,
+        )
+        return set(Path(str(result.output_file)).read_text().split())
+
+    assert lines("jan.csv") == {"jan.csv"}
+    assert lines("jan.csv", "feb.csv", resume="extend") == {"jan.csv", "feb.csv"}
+    assert lines("jan.csv", "feb.csv", "more", resume="extend") == set(names)
+    assert lines("jan.csv", resume=True, accept_changes="input") == {"jan.csv"}
+    assert lines("more", resume=True, accept_changes="input") == {"more/mar.csv"}
+    (home / "helper.py").unlink()
+    with pytest.raises(JobChanged, match=r"folder, helper\.py is gone\nPut"):
+        lines("jan.csv", "more", resume="extend")
+
+
 def test_only_keys_that_gained_rows_are_run(place: Place) -> None:
     """And new ones; wherever in the input their rows lie, and in whatever order they appear."""
     seen = place.home / "seen"

@@ -14,6 +14,7 @@ import pytest
 
 from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
 from daskprs.folders.job_folder import JobFolder
+from daskprs.output.journal.fingerprint import check_unchanged
 from daskprs.output.journal.resumption import Resumption
 from daskprs.output.read_rows import read_rows
 from daskprs.output.spec import OutputSpec
@@ -497,6 +498,16 @@ def test_data_that_is_new_beside_the_script_is_no_change(tmp_path: Path) -> None
         driver.commit(0, frame_of(0))
     with driving(tmp_path / "job", None, TYPED, now, resume=True):
         pass
+
+
+def test_a_file_of_the_script_that_is_input_now_is_no_change() -> None:
+    """As in a job of an earlier version, whose input counted as files of the script, too."""
+    then, now = (
+        {"script": {"files": files}} for files in ({"a.py": "1", "in/x": "1"}, {"a.py": "1"})
+    )
+    check_unchanged(then, now, is_input={"in/x"}.__contains__)
+    with pytest.raises(JobChanged, match="in the script's folder, in/x is gone"):
+        check_unchanged(then, now, is_input={"a.py"}.__contains__)
 
 
 def test_a_job_that_has_nothing_to_show_may_change(tmp_path: Path) -> None:

@@ -55,6 +55,8 @@ class CheckedScript:
     import them: a module, or a folder that is a package."""
     _files: list[SourceFile] = field(default_factory=list)
     _digests: dict[str, str] = field(default_factory=dict)
+    _set_aside: set[Path] = field(default_factory=set)
+    """Those of `inputs` that do not travel."""
 
     def look(self, exclude: Collection[Path]) -> None:
         """Find and hash the files that travel.
@@ -69,7 +71,8 @@ class CheckedScript:
             return
         around = {self.root, *(self.root / (self.file or "")).parents}
         data = {path.resolve() for path in self.data_folders} - around
-        data |= {path for path in self.inputs if not _is_importable(path)} - around
+        self._set_aside = {path for path in self.inputs if not _is_importable(path)} - around
+        data |= self._set_aside
         try:
             self._files = source_files(self.root, {*exclude, *data})
             self._digests = digests_of(self.root, self._files)
@@ -85,6 +88,13 @@ class CheckedScript:
         ours = {} if self.root is None else dict.fromkeys(own_output(self.root), "")
         pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
         return {"name": self.name, "files": self._digests | ours, "object": pickled}
+
+    def is_input(self, path: str) -> bool:
+        """Say whether a file in the source directory is there, and does not travel as input."""
+        if self.root is None:
+            return False
+        place = (self.root / path).resolve()
+        return place.exists() and not self._set_aside.isdisjoint([place, *place.parents])
 
     def travel(self, folder: Path) -> ScriptSpec:
         """Copy the source directory to a snapshot, and return what agents need (after `look`)."""

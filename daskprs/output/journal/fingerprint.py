@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.errors import JobChanged, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     Parts = tuple[str | Option, ...]
 
@@ -28,12 +28,19 @@ OF_ALL_ROWS = {"content", "rows", "partitions"}
 PLACES = {"script": "in the script's folder", "input": "of the input"}
 
 
+def no_input(path: str) -> bool:
+    """Say of any file in the script's folder that it is no input."""
+    del path
+    return False
+
+
 def check_unchanged(
     then: dict[str, Any] | None,
     now: dict[str, Any],
     accepted: Collection[str] = (),
     *,
     extend: bool = False,
+    is_input: Callable[[str], bool] = no_input,
 ) -> None:
     """Refuse to go on with a job that has become another one.
 
@@ -49,6 +56,8 @@ def check_unchanged(
         Parts that may differ: what was made with another one is kept on purpose.
     extend
         The input may have more files, other rows of a key, more partitions.
+    is_input
+        Whether a file in the script's folder is input now: it may have been one of the script's.
 
     Raises
     ------
@@ -59,7 +68,7 @@ def check_unchanged(
     if then is None:
         return
     now = json.loads(json.dumps(now))  # as it would have been written
-    compared = _Comparison(extend=extend)
+    compared = _Comparison(extend=extend, is_input=is_input)
     changed = {
         part: found
         for part in sorted({*then, *now})
@@ -101,8 +110,9 @@ def _message(changed: dict[str, list[Parts]], *, is_more: bool) -> Iterator[str 
 class _Comparison:
     """Finds what differs; with `extend`, what is more than growth."""
 
-    def __init__(self, *, extend: bool) -> None:
+    def __init__(self, *, extend: bool, is_input: Callable[[str], bool] = no_input) -> None:
         self._extend = extend
+        self._is_input = is_input
         self._by_content = False
         """Mini-batches are made of all rows of a key, wherever these lie."""
 
@@ -140,8 +150,8 @@ class _Comparison:
                 yield (f"the files {PLACES[part]} are not the same",)
             return
         for path in sorted({*then, *now}):
-            if "" in (then.get(path), now.get(path)):
-                continue  # a log that the job itself writes
+            if self._is_apart(path, then, now, part):
+                continue
             if path not in then:
                 if not self._extend if part == "input" else path.endswith(CODE):
                     yield (f"{PLACES[part]}, {path} is new",)
@@ -151,6 +161,12 @@ class _Comparison:
                 yield (f"{PLACES[part]}, {path} has changed",)
         if part == "input" and then == now and list(then) != list(now) and not self._extend:
             yield ("the files of the input come in another order",)
+
+    def _is_apart(self, path: str, then: Any, now: Any, part: str) -> bool:
+        """Say whether a path is a log that the job itself writes, or the script's no more."""
+        if "" in (then.get(path), now.get(path)):
+            return True
+        return part == "script" and path not in now and self._is_input(path)
 
 
 def _value(then: Any, now: Any, where: tuple[str, ...]) -> Parts:

@@ -81,7 +81,11 @@ def recover(
     """
     history = History(folder)
     check_unchanged(
-        history.fingerprint(), fingerprint, resumption.accepts, extend=resumption.extends
+        history.fingerprint(),
+        fingerprint,
+        resumption.accepts,
+        extend=resumption.extends,
+        is_input=resumption.is_input,
     )
     commits, standing = history.commits, history.standing()
     published = _published(history, target)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from daskprs.errors import JobFolderError, Option
 from daskprs.output.journal.commits import digest_of
+from daskprs.output.journal.fingerprint import no_input
 from daskprs.output.journal.renumbering import renumbered
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Resumption(NamedTuple):
     runs: Runs = "all that is left"
     accepted: Collection[str] = ()
     """Parts of the fingerprint that may have changed."""
+    is_input: Callable[[str], bool] = no_input
+    """Whether a file in the script's folder is input now, so that it is none of the script's."""
 
     @property
     def extends(self) -> bool:

@@ -210,6 +210,7 @@ class Ledger:
         if flight is not None:
             self._slots[flight.slot] = None
             self._allocator.withdraw(flight.slot)
+            self._init.withdraw(flight.slot)
             self._backlog.put_back(flight.entries.values())
 
     def _slot_added(self, added: SlotAdded) -> None:

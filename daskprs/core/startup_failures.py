@@ -63,6 +63,8 @@ class StartupFailures:
         """Slots whose agent came up and has not ended."""
         self._open: set[SlotId] = set()
         """Those, and slots with a lease whose agent may be up for all that is known."""
+        self._untried: set[SlotId] = set()
+        """Slots that were given work, and of whose first agent nothing is known yet."""
         self._begun_at: dict[SlotId, int] = {}
         """The number of failures before the latest start in each slot."""
         self._latest: dict[SlotId, _Error | None] = {}
@@ -84,6 +86,7 @@ class StartupFailures:
     def slot_lost(self, slot: SlotId) -> None:
         """Count it no more; a node without slots is forgotten, and may come back as good as new."""
         self._stuck.pop(slot, None)
+        self._untried.discard(slot)
         self._begun_at.pop(slot, None)
         self._latest.pop(slot, None)
         self._ended(slot)
@@ -95,13 +98,25 @@ class StartupFailures:
 
     def begin(self, slot: SlotId) -> None:
         """Note that a slot was given work, and needs an agent for it."""
+        if slot not in self._stuck:
+            self._untried.add(slot)
         self._stuck.setdefault(slot, False)
         self._latest.setdefault(slot, None)
         self._begun_at[slot] = self._failures
         self._open.add(slot)
 
+    def withdraw(self, slot: SlotId) -> None:
+        """Note that the work was taken from a slot before it had an agent for it."""
+        if slot not in self._up:
+            self._open.discard(slot)
+        if slot in self._untried:
+            self._untried.discard(slot)
+            self._stuck.pop(slot, None)
+            self._latest.pop(slot, None)
+
     def succeed(self, slot: SlotId) -> None:
         """Note that an agent came up, or is at work."""
+        self._untried.discard(slot)
         self._succeeded = True
         self._in_a_row[slot.node] = 0
         self._stuck[slot] = False
@@ -113,6 +128,7 @@ class StartupFailures:
 
     def fail(self, slot: SlotId, failure: Failure, elapsed_s: float = 0.0) -> None:
         """Note that an agent did not come up."""
+        self._untried.discard(slot)
         self.last = failure
         self._failures += 1
         self._in_a_row[slot.node] += 1

@@ -13,6 +13,7 @@ from daskprs.core.actions import (
     ThreadsCounted,
     Withdraw,
 )
+from daskprs.core.outcomes import Failure
 from tests.support.returns import returned
 
 BUSY = SlotId("tcp://host0", 0, 0)
@@ -116,3 +117,50 @@ def test_a_withdrawn_lease_gives_back_the_number_of_its_process(desk: Any) -> No
     assert wait_for_a_thread(it, lease.id) == [lease.id]
     it.tell(LeaseWithdrawn(lease.id))
     assert it.leases[beside].assignment.process == lease.assignment.process == "process000"
+
+
+BESIDE = SlotId("tcp://beside", 0, BUSY.node)
+"""On another worker of the same host."""
+MISSING = Failure("ImportError", "no such module", "Traceback …", retryable=False)
+
+
+def moved_to_the_worker_beside(desk: Any, plan: int, **limits: Any) -> Any:
+    """Return a desk whose first lease was withdrawn, and moved to the other worker of its host."""
+    it = desk(plan, slots=0, **limits)
+    wait_for_a_thread(it)
+    it.tell(SlotAdded(BUSY))
+    it.tell(SlotAdded(BESIDE))
+    lease = it.leases.pop(BUSY)
+    assert wait_for_a_thread(it, lease.id) == [lease.id]
+    it.tell(LeaseWithdrawn(lease.id))
+    assert list(it.leases) == [BESIDE]
+    return it
+
+
+def test_a_slot_whose_lease_was_withdrawn_does_not_keep_a_hopeless_job_from_ending(
+    desk: Any,
+) -> None:
+    """It had no agent: one more failure of the other slot's agents could not be mended by it."""
+    it = moved_to_the_worker_beside(desk, 1)
+    it.fail_init(BESIDE, failure=MISSING)
+    assert it.abort is None
+    it.fail_init(BESIDE, failure=MISSING)
+    assert "with the same error in 2 processes" in it.abort.reason
+
+
+def test_a_slot_whose_lease_was_withdrawn_is_not_waited_for_when_its_node_gets_no_more(
+    desk: Any,
+) -> None:
+    """Errors that another try may mend end the job after three tries for each slot."""
+    it = moved_to_the_worker_beside(desk, 1)
+    for _ in range(6):
+        assert it.abort is None
+        it.fail_init(BESIDE)
+    assert "failed on every node, in 6 tries" in it.abort.reason
+
+
+def test_a_slot_whose_lease_was_withdrawn_counts_not_as_one_whose_init_was_fast(desk: Any) -> None:
+    """All processes that there were took too long: no other will do better."""
+    it = moved_to_the_worker_beside(desk, 1, init_timeout_s=10.0)
+    it.fail_init(BESIDE, elapsed_s=10.0)
+    assert "longer than init_timeout=10 s in every process" in it.abort.reason

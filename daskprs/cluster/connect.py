@@ -23,8 +23,9 @@ from distributed import (
 from distributed.comm import connect
 from distributed.core import send_recv
 
-from daskprs.errors import Option, OptionError
+from daskprs.errors import AgentError, Option, OptionError
 from daskprs.system import forks
+from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,8 @@ QUIET = {
 
 CONNECT_PART = 0.9
 """The part of the timeout after which Dask says why it cannot connect."""
+GRACE_S = 5.0
+"""An event loop that is kept from running says nothing about a timeout: it is given so long."""
 
 
 class DaskSettings:
@@ -94,6 +97,8 @@ def check_scheduler(address: str) -> None:
     ------
     OptionError
         With the reason.
+    AgentError
+        When this machine allows no more open files or threads, which asking takes.
 
     """
     if dask.config.get("distributed.client.security-loader", None):
@@ -101,16 +106,21 @@ def check_scheduler(address: str) -> None:
     timeout_s = parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
     answer: Future[str] = Future()
     asked = threading.Thread(
-        target=lambda: asyncio.run(_ask(address, timeout_s, answer)),
+        target=_ask_in_a_loop,
+        args=(address, timeout_s, answer),
         name="daskprs-connect",
         daemon=True,  # Ctrl-C does not wait for it, nor for a name server
     )
-    asked.start()
     try:
-        kind = answer.result()
+        asked.start()
+        kind = answer.result(timeout_s + GRACE_S)
     except TimeoutError:
         why = f"there was no answer within {timeout_s:g} s"
-    except Exception as error:  # noqa: BLE001 - whatever addresses, networks and TLS raise
+    except Exception as error:  # whatever addresses, networks and TLS raise
+        limit = explain(error)
+        if limit:
+            msg = f"The scheduler at {address} cannot be asked whether it is there: {error}. "
+            raise AgentError(msg + limit) from error
         because = "" if error.__cause__ is None else f" ({error.__cause__})"
         why = f"{str(error) or type(error).__name__}{because}"
     else:
@@ -122,6 +132,15 @@ def check_scheduler(address: str) -> None:
         f": no Dask scheduler can be reached: {why.rstrip('.')}. Give the address that the "
         "scheduler prints when it starts, such as tcp://host:8786.",
     )
+
+
+def _ask_in_a_loop(address: str, timeout_s: float, answer: Future[str]) -> None:
+    """Ask in an event loop of this thread; the error is the answer where there can be no loop."""
+    try:
+        asyncio.run(_ask(address, timeout_s, answer))
+    except Exception as error:  # noqa: BLE001 - raised again by the thread that asks
+        if not answer.done():
+            answer.set_exception(error)
 
 
 async def _ask(address: str, timeout_s: float, answer: Future[str]) -> None:

@@ -126,6 +126,43 @@ def test_a_server_that_never_answers_is_refused_within_the_timeout() -> None:
         check_scheduler(f"tcp://127.0.0.1:{silent.getsockname()[1]}")
 
 
+WITH_FEW_FILES = """
+import os, resource, sys
+import dask
+from daskprs.cluster.connect import check_scheduler
+from daskprs.errors import DaskprsError
+
+dask.config.set({"distributed.comm.timeouts.connect": "2s"})
+resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+for _ in range(int(sys.argv[1])):
+    os.close(taken.pop())
+try:
+    check_scheduler("tcp://127.0.0.1:1")
+except DaskprsError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("free", range(4))
+def test_no_descriptors_for_an_event_loop_is_told_with_the_limit(free: int) -> None:
+    """The scheduler is asked in a thread, which cannot make its event loop."""
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_FEW_FILES, str(free)],
+        capture_output=True,
+        text=True,
+        timeout=IN_TIME_S,
+        check=False,
+    )
+    assert done.stdout.startswith("AgentError The scheduler at tcp://127.0.0.1:1 "), done.stderr
+    assert "RLIMIT_NOFILE allows 200 open files in a process, and all are in use" in done.stdout
+
+
 def test_the_address_of_a_worker_is_none_of_a_scheduler(tmp_path: Path) -> None:
     """Both are in the log of a cluster, and are mixed up easily."""
     (tmp_path / "file").touch()

@@ -71,7 +71,8 @@ LAYERS = {
         runs
     """,
     "daskprs.cluster": """
-        connect driver_task lease scaling_demand topics worker_events
+        scaling_demand thread_pool topics worker_events
+        connect driver_task lease
         remote
         scheduler_plugin slot_allocator
         worker_plugin worker_registry

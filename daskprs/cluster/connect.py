@@ -16,13 +16,12 @@ from distributed import (
     LocalCluster,
     Security,
     default_client,
-    get_worker,
     rejoin,
-    secede,
 )
 from distributed.comm import connect
 from distributed.core import send_recv
 
+from daskprs.cluster.thread_pool import leave_the_threads
 from daskprs.errors import AgentError, Option, OptionError
 from daskprs.system import forks
 from daskprs.system.scarcity import explain
@@ -196,13 +195,21 @@ def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
 
 
 @contextmanager
-def outside_pool(client: Client) -> Iterator[None]:
+def outside_pool() -> Iterator[None]:
     """Leave the thread pool of the Dask task that this thread runs, if there is one.
 
     A task that keeps its thread while it waits for a job of its own cluster may wait for ever,
-    since leases need a thread to begin. A task that has left the pool before does not return here.
+    since leases need a thread to begin. Addresses do not tell which cluster that is, since each
+    has several spellings: a job on another cluster leaves the pool, too, and loses nothing by it.
+    A task that has left the pool before does not return here.
+
+    Raises
+    ------
+    AgentError
+        When the worker cannot start a thread in place of this one.
+
     """
-    left = _leave_pool(client)
+    left = _leave_pool()
     try:
         yield
     finally:
@@ -211,14 +218,15 @@ def outside_pool(client: Client) -> Iterator[None]:
                 rejoin()
 
 
-def _leave_pool(client: Client) -> bool:
+def _leave_pool() -> bool:
     """Leave the thread pool, and say whether this thread runs a task that was in it."""
     try:
-        if get_worker().scheduler.address != client.scheduler.address:
-            return False
-        secede()
+        leave_the_threads()
     except (ValueError, AttributeError, KeyError):  # no task, a coroutine, or a task outside
         return False
+    except RuntimeError as error:
+        msg = f"the worker could not start a thread in place of the one of this job: {error}. "
+        raise AgentError(f"{msg}{explain(error)}".rstrip()) from error
     return True
 
 

@@ -14,9 +14,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distributed import Reschedule, fire_and_forget, get_worker, secede
+from distributed import Reschedule, fire_and_forget, get_worker
 from distributed.core import Status
 
+from daskprs.cluster.thread_pool import leave_the_threads
 from daskprs.core.outcomes import signal_of
 from daskprs.errors import DaskprsError, JobFolderError
 from daskprs.folders.job_folder import JobFolder
@@ -38,7 +39,7 @@ STAYING = (Status.running, Status.paused)
 def carry(job_dir: str, task: str) -> int:
     """Run the driver until it has told how it ended, and return its exit code."""
     worker = get_worker()
-    secede()
+    leave_the_threads()
     folder = JobFolder(job_dir)
     if not folder.detached.exists():
         time.sleep(HAND_ON_S)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from concurrent.futures import CancelledError, wait
 from typing import TYPE_CHECKING
 
-from distributed import get_worker, secede
-from distributed.threadpoolexecutor import thread_state, threads_lock
+from distributed import get_worker
 
+from daskprs.cluster.thread_pool import leave_the_threads
 from daskprs.core.outcomes import Failure
 from daskprs.errors import AgentError
 from daskprs.system.scarcity import ELSEWHERE, explain, lacks_a_thread
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from distributed import Client, Future
-    from distributed.threadpoolexecutor import ThreadPoolExecutor
 
     from daskprs.core.lease import Lease, LeaseReturned
 
@@ -40,37 +38,12 @@ def run_lease(job: str, lease: Lease) -> LeaseReturned:
         raise AgentError(msg)
     pool = worker.plugins[job].pool
     try:
-        _leave_the_threads()
+        leave_the_threads()
     except RuntimeError as error:
         msg = f"the worker could not start a thread for a lease: {error}. {explain(error)}"
         raise AgentError(msg.rstrip()) from error
     returned: LeaseReturned = pool.run(lease)
     return returned
-
-
-def _leave_the_threads() -> None:
-    """Leave the worker's thread pool; stay in it if no other thread can be started.
-
-    Dask takes this thread out of its pool first, and counts the other one before it starts.
-    """
-    pool = thread_state.executor
-    try:
-        secede()
-    except RuntimeError:
-        thread_state.proceed = True
-        pool._threads.add(threading.current_thread())  # noqa: SLF001
-        drop_threads_that_never_began(pool)
-        raise
-
-
-def drop_threads_that_never_began(pool: ThreadPoolExecutor) -> None:
-    """Take threads out of a worker's pool that could not be started.
-
-    Dask counts them all the same. A pool that has nothing else takes tasks, and runs none.
-    """
-    with threads_lock:
-        for thread in [one for one in pool._threads if one.ident is None]:  # noqa: SLF001
-            pool._threads.discard(thread)  # noqa: SLF001
 
 
 def fetched(future: Future, client: Client, is_there: Callable[[], bool]) -> LeaseReturned | None:

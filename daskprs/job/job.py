@@ -222,7 +222,7 @@ class Job:
         limits = self._options.limits()
         agents = agent_count(options, self._call.client)
         with connected(self._call.client, agents) as client:
-            self._outside.enter_context(outside_pool(client))
+            self._outside.enter_context(outside_pool())
             return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
-from distributed import Client, get_client, get_worker, secede, worker_client
+from distributed import Client, LocalCluster, get_client, get_worker, secede, worker_client
 
 import daskprs
 from daskprs.agent.supervision.pool import AgentPool
+from daskprs.cluster.connect import IN_PROCESS, outside_pool
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Lease
 from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import Assigned, MiniBatch
+from daskprs.errors import AgentError
 from tests.support.by_hand import ByHand
 from tests.support.polling import poll_for
 
@@ -124,7 +126,14 @@ def job_in_a_task(folder: Path, how: str) -> bool:
         client = get_client()
         if how == "seceded":
             secede()
-        job(folder, {"current": None, "address": client.scheduler.address}.get(how, client))
+        address = client.scheduler.address
+        other_spelling = address.replace("127.0.0.1", "localhost")
+        job(
+            folder,
+            {"current": None, "address": address, "other spelling": other_spelling}.get(
+                how, client
+            ),
+        )
     return threading.current_thread() in get_worker().executor._threads
 
 
@@ -132,12 +141,40 @@ def test_jobs_in_tasks_leave_the_only_thread_to_their_leases(
     tmp_path: Path, cluster: ByHand
 ) -> None:
     """Else they would wait for ever; afterwards each task is where it was before."""
-    ways = ["get_client", "current", "address", "worker_client", "seceded"]
+    ways = ["get_client", "current", "address", "other spelling", "worker_client", "seceded"]
     cluster.worker()
     with Client(cluster.address, set_as_default=False) as client:
         tasks = [client.submit(job_in_a_task, tmp_path / way, way, pure=False) for way in ways]
         assert poll_for(lambda: all(task.done() for task in tasks), 150)
-        assert client.gather(tasks) == [True, True, True, True, False]
+        assert client.gather(tasks) == [True, True, True, True, True, False]
+
+
+def task_without_threads() -> tuple[str, bool]:
+    """Leave the pool where no thread can be started; return the error, and who is in the pool."""
+    pool = get_worker().executor
+
+    def refuse() -> None:
+        pool._threads.add(threading.Thread())
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    pool._adjust_thread_count, adjust = refuse, pool._adjust_thread_count
+    try:
+        with pytest.raises(AgentError) as caught, outside_pool():
+            pass
+    finally:
+        pool._adjust_thread_count = adjust
+    return str(caught.value), pool._threads == {threading.current_thread()}
+
+
+def test_a_job_in_a_task_keeps_the_thread_if_the_worker_can_start_no_other() -> None:
+    """A pool that counts a thread which never began takes tasks, and runs none."""
+    options = {**IN_PROCESS, "threads_per_worker": 1}
+    with LocalCluster(**options) as cluster, Client(cluster, set_as_default=False) as client:
+        said, whole = client.submit(task_without_threads).result(60)
+        assert whole
+        assert client.submit(sum, [1, 2]).result(60) == 3
+    assert "could not start a thread in place of the one of this job: can't start new" in said
 
 
 def test_a_lease_that_was_given_back_does_not_begin_any_more(a_job: JobSpec) -> None:

@@ -1,0 +1,45 @@
+"""The thread pool of a Dask worker, and how a task leaves it to others."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from distributed import secede
+from distributed.threadpoolexecutor import thread_state, threads_lock
+
+if TYPE_CHECKING:
+    from distributed.threadpoolexecutor import ThreadPoolExecutor
+
+
+def leave_the_threads() -> None:
+    """Leave the worker's thread pool; stay in it if no other thread can be started.
+
+    Dask takes this thread out of its pool first, and counts the other one before it starts.
+
+    Raises
+    ------
+    RuntimeError
+        When no other thread can be started.
+    AttributeError, KeyError
+        When this thread runs no task of Dask, or has left the pool before.
+
+    """
+    pool = thread_state.executor
+    try:
+        secede()
+    except RuntimeError:
+        thread_state.proceed = True
+        pool._threads.add(threading.current_thread())  # noqa: SLF001
+        drop_threads_that_never_began(pool)
+        raise
+
+
+def drop_threads_that_never_began(pool: ThreadPoolExecutor) -> None:
+    """Take threads out of a worker's pool that could not be started.
+
+    Dask counts them all the same. A pool that has nothing else takes tasks, and runs none.
+    """
+    with threads_lock:
+        for thread in [one for one in pool._threads if one.ident is None]:  # noqa: SLF001
+            pool._threads.discard(thread)  # noqa: SLF001

@@ -159,8 +159,13 @@ class SlotManager:
 
     def stop_agents(self) -> SimpleQueue[AgentsStopped]:
         """Let all agents shut down, and return the queue of the workers that have done so."""
-        self._calls.ask([*self.workers], "stop")
+        self._calls.ask([*self.workers], "stop", answered=self._stop_answered)
         return self._stopped
+
+    def _stop_answered(self, worker: str, answer: object) -> None:
+        """Take an answer from Dask's loop: a worker that has an error stops no agents."""
+        if answer is not None:
+            self._stopped.put(AgentsStopped(worker, ()))
 
     def take(self, lease_id: int) -> SlotId | None:
         """Return the slot of a lease that came back; None if it had been taken back before."""

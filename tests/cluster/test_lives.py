@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
 from queue import SimpleQueue
-from threading import Event
+from threading import Event, Thread
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from daskprs.agent.node.site import ProbeFile
 from daskprs.cluster import slot_manager
 from daskprs.cluster.remote import nodes as far_nodes
-from daskprs.cluster.remote.node_service import NodeCalls, Unreachable
+from daskprs.cluster.remote.node_service import NodeCalls, NodeService, Unreachable
 from daskprs.cluster.remote.nodes import FarNodes
 from daskprs.cluster.remote.transfer import PIECE_BYTES, send
 from daskprs.cluster.scheduler_plugin import JobPlugin
 from daskprs.cluster.slot_allocator import SlotAllocator
-from daskprs.cluster.worker_events import WorkerLost, unpacked
-from daskprs.core.actions import SlotAdded
+from daskprs.cluster.worker_events import AgentsStopped, WorkerLost, unpacked
+from daskprs.core.actions import SlotAdded, SlotId
 from daskprs.core.limits import Limits
 from daskprs.folders.job_folder import JobFolder
 from daskprs.report.listeners import Listeners
@@ -69,7 +72,7 @@ def test_a_worker_with_a_new_life_at_its_address_is_asked_again_where_it_stands(
     monkeypatch.setattr(far_nodes.NodeCalls, "__call__", look)
     job = a_job._replace(job_dir=str(tmp_path), output_dir=str(tmp_path))
     (tmp_path / "logs").mkdir()
-    monkeypatch.setattr(far_nodes.FarNodes, "_mark", lambda *_: far_nodes.Mark("", ""))
+    monkeypatch.setattr(far_nodes.FarNodes, "_mark", lambda *_: ProbeFile("", ""))
     nodes = FarNodes(NoCluster(), job, lambda *_: None)
     try:
         for life in ("first", "first", "second"):
@@ -113,6 +116,18 @@ class ASession:
     close = forget = wish = lambda *_, **__: None
 
 
+def a_slot_manager(
+    client: Any,
+    job: JobSpec,
+    tell: Callable[[Any], None] = lambda _: None,
+    wake: Callable[[Any], None] = lambda _: None,
+) -> slot_manager.SlotManager:
+    """Return one that has not come to its cluster yet."""
+    listeners = Listeners((), JobFolder("/nowhere"))
+    nodes = SlotAllocator(None, 1)
+    return slot_manager.SlotManager(client, job, Limits(), nodes, listeners, tell, wake)
+
+
 def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     monkeypatch: pytest.MonkeyPatch, a_job: JobSpec, a_worker: Callable[..., Heartbeat]
 ) -> None:
@@ -121,15 +136,7 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     told: list[Any] = []
     client = NoCluster()
     client.address = far_nodes.IN_PROCESS
-    it = slot_manager.SlotManager(
-        client,
-        a_job,
-        Limits(),
-        SlotAllocator(None, 1),
-        Listeners((), JobFolder("/nowhere")),
-        told.append,
-        lambda _: None,
-    )
+    it = a_slot_manager(client, a_job, told.append)
     it.open()
     first = it.session
     first.heard(a_worker("a"))
@@ -142,6 +149,62 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     it.session.heard(a_worker("a", life="another"))
     it.turn(0.0)
     assert [type(event) for event in told] == [SlotAdded]
+
+
+def test_a_worker_that_cannot_stop_its_agents_is_not_waited_for(a_job: JobSpec) -> None:
+    """The scheduler does not reach one of them, the service of another has an error."""
+
+    async def broadcast(**_: Any) -> dict[str, Any]:
+        refused = RuntimeError("can't start new thread")
+        answers = {"a": {"result": None}, "b": {"result": refused}}
+        return {**answers, "c": pickle.dumps(OSError("cut"))}
+
+    client: Any = SimpleNamespace(
+        scheduler=SimpleNamespace(broadcast=broadcast),
+        loop=SimpleNamespace(add_callback=lambda call: asyncio.run(call())),
+    )
+    it = a_slot_manager(client, a_job)
+    it._slots = dict.fromkeys(SlotId(worker, 0, 0) for worker in "abc")
+    stopped = it.stop_agents()
+    assert [stopped.get_nowait() for _ in range(2)] == [
+        AgentsStopped("b", ()),
+        AgentsStopped("c", ()),
+    ]
+    assert stopped.empty()
+
+
+class UnstoppablePool:
+    """Agents whose end cannot be awaited."""
+
+    def stop(self) -> None:
+        """Raise, as a pool does whose zygote has gone at a bad moment."""
+        raise BrokenPipeError
+
+
+def test_a_service_reports_the_end_of_agents_though_that_was_an_error() -> None:
+    """The driver would wait for its report until `shutdown_timeout`."""
+    reported: list[Any] = []
+    service = NodeService(cast("Any", None), cast("Any", UnstoppablePool()), reported.append)
+    with pytest.raises(BrokenPipeError):
+        service._shut_down()
+    assert reported == [()]
+
+
+def test_a_service_without_another_thread_stops_the_agents_in_the_one_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The scripts' `shutdown` runs all the same."""
+
+    def refuse(_: Thread) -> None:
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+    reported: list[Any] = []
+    pool: Any = SimpleNamespace(stop=lambda: ("an event",))
+    service = NodeService(cast("Any", None), pool, reported.append)
+    monkeypatch.setattr(Thread, "start", refuse)
+    service._stop()
+    assert reported == [("an event",)]
 
 
 def test_what_is_sent_to_a_node_is_broken_off_when_the_job_is_over(tmp_path: Path) -> None:

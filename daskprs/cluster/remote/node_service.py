@@ -75,10 +75,18 @@ class NodeService:
 
     def _stop(self) -> None:
         """Let the agents shut down, however long that takes; their events are reported later."""
-        threading.Thread(target=self._shut_down, name="daskprs-stop", daemon=True).start()
+        try:
+            threading.Thread(target=self._shut_down, name="daskprs-stop", daemon=True).start()
+        except RuntimeError:  # no more threads: this one waits for the agents
+            self._shut_down()
 
     def _shut_down(self) -> None:
-        self._stopped(self._pool.stop())
+        """Report the end of the agents, whatever becomes of it: the driver waits for it."""
+        events: tuple[AgentEvent, ...] = ()
+        try:
+            events = self._pool.stop()
+        finally:
+            self._stopped(events)
 
     def _end(self) -> None:
         """Kill the agents: what they have written is all there will be."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from contextlib import suppress
 from functools import partial
@@ -87,6 +88,8 @@ class SlotManager:
         self._worker_registry = WorkerRegistry(nodes, Watchdog(deadlines_s(limits)))
         self._slots: dict[SlotId, None] = {}
         self._leases: dict[int, tuple[SlotId, Future]] = {}
+        self._delivering = threading.Lock()
+        """Dask's threads deliver, and so does the driver."""
         self._delivered: set[int] = set()
         """Leases of `_leases` that have been passed on."""
         self._done_before: set[int] = set()
@@ -169,14 +172,18 @@ class SlotManager:
 
     def take(self, lease_id: int) -> SlotId | None:
         """Return the slot of a lease that came back; None if it had been taken back before."""
-        slot, _ = self._leases.pop(lease_id, (None, None))
-        self._delivered.discard(lease_id)
+        with self._delivering:
+            slot, _ = self._leases.pop(lease_id, (None, None))
+            self._delivered.discard(lease_id)
         self._done_before.discard(lease_id)
         return slot
 
     def _deliver(self, worker: str, lease_id: int, future: Future) -> None:
-        """Pass on a lease that has ended."""
-        self._delivered.add(lease_id)
+        """Pass on a lease that has ended, once: Dask may call back after it was forgotten."""
+        with self._delivering:
+            if lease_id in self._delivered or lease_id not in self._leases:
+                return
+            self._delivered.add(lease_id)
         self._far.deliver(worker, lease_id, self._wake, future)
 
     def _deliver_forgotten(self) -> None:
@@ -256,7 +263,8 @@ class SlotManager:
         if lease_id not in self._leases:
             return
         if withdrawn:
-            slot, future = self._leases.pop(lease_id)
+            slot, future = self._leases[lease_id]
+            self.take(lease_id)
             future.cancel()
             told = f"lease {lease_id} found no idle Dask thread on {slot.worker}: it is moved."
             self._say("info", told)

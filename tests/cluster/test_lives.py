@@ -151,6 +151,22 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     assert [type(event) for event in told] == [SlotAdded]
 
 
+def test_a_lease_that_dask_calls_back_for_late_is_passed_on_once(a_job: JobSpec) -> None:
+    """What a far node left would be fetched twice, and is gone by the second time."""
+    passed_on: list[Any] = []
+    future: Any = SimpleNamespace(status="finished", done=lambda: True)
+    it = a_slot_manager(cast("Any", NoCluster()), a_job, wake=passed_on.append)
+    it._far = cast("Any", SimpleNamespace(deliver=lambda _, lease, wake, end: wake((lease, end))))
+    it._leases[7] = SlotId("a", 0, 0), future
+    for _ in range(2):
+        it._deliver_forgotten()
+    assert passed_on == [(7, future)]
+    it._deliver("a", 7, future)
+    assert it.take(7) == SlotId("a", 0, 0)
+    it._deliver("a", 7, future)
+    assert passed_on == [(7, future)]
+
+
 def test_a_worker_that_cannot_stop_its_agents_is_not_waited_for(a_job: JobSpec) -> None:
     """The scheduler does not reach one of them, the service of another has an error."""
 

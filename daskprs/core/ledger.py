@@ -250,7 +250,7 @@ class Ledger:
         accounts, init = self._accounts, self._init
         hopeless = init.verdict(self._patience.elapsed_s)
         if hopeless is not None:
-            accounts.abort(hopeless, init.last)
+            accounts.abort(hopeless, accounts.errors.final.first or init.last)
         self._leasing.feed(self._now_s)
         self._leasing.withdraw()
         if not self._flights and not accounts.over:

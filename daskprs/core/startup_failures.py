@@ -182,14 +182,12 @@ class StartupFailures:
             return f"init() took longer than init_timeout={self._timeout_s:g} s in every process"
         if self._is_hopeless():
             return (
-                f"no process got to run(): the import of the script, or init(), failed with the "
+                f"{self._nobody}: the import of the script, or init(), failed with the "
                 f"same error in {self._failures} processes, on every node, also in processes that "
                 "started after the first failure"
             )
         if self._slots and not self._open and all(map(self._gets_no_more, self._slots)):
-            return (
-                f"no process got to run(): {BEFORE} failed on every node, in {self._failures} tries"
-            )
+            return f"{self._nobody}: {BEFORE} failed on every node, in {self._failures} tries"
         enough = 0 < PER_SLOT * self._slots.total() <= self._failures
         if elapsed_s > PATIENCE_S and enough and not self._succeeded:
             return (
@@ -197,6 +195,11 @@ class StartupFailures:
                 f"{elapsed_s:.0f} s"
             )
         return None
+
+    @property
+    def _nobody(self) -> str:
+        got = "gets to run() any more" if self._succeeded else "got to run()"
+        return f"no process {got}"
 
     def _is_hopeless(self) -> bool:
         """Say whether one error was repeated on every node, and every process ended with it.

@@ -191,6 +191,35 @@ def test_an_error_that_a_later_process_repeats_ends_the_job(desk: Any) -> None:
     assert "the same error in 3 processes, on every node" in it.abort.reason
 
 
+@pytest.mark.parametrize("up", [True, False], ids=["one was up", "none was up"])
+def test_the_reason_says_whether_any_process_got_to_run(desk: Any, *, up: bool) -> None:
+    """A new process starts in the slot of each that has ended."""
+    it = desk(20)
+    (slot,) = it.leases
+    if up:
+        it.do(slot)
+        ended = AgentExited("process000", -9, "killed", expected=False)
+        it.give(slot, untouched=tuple(it.indexes(slot)), agent_events=(ended,))
+    for _ in range(2):
+        it.fail_init(slot, failure=MISSING)
+    how = "no process gets to run() any more: " if up else "no process got to run(): "
+    assert it.abort.reason.startswith(how)
+    assert it.abort.failure == MISSING
+
+
+def test_the_error_of_a_mini_batch_that_failed_in_the_end_precedes_that_of_init(desk: Any) -> None:
+    """As it does whatever else ends a job."""
+    it = desk(20, run_max_try=1)
+    (slot,) = it.leases
+    it.fail(slot)
+    ended = AgentExited("process000", -9, "killed", expected=False)
+    it.give(slot, untouched=tuple(it.indexes(slot)), agent_events=(ended,))
+    for _ in range(2):
+        it.fail_init(slot, failure=MISSING)
+    assert "with the same error in 2 processes" in it.abort.reason
+    assert it.abort.failure.message == "boom"
+
+
 @pytest.mark.parametrize(
     "other",
     [

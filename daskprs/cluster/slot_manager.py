@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.slot_allocator import SlotAllocator
     from daskprs.cluster.worker_events import WorkerEvent
-    from daskprs.core.actions import Event, SlotId
+    from daskprs.core.actions import Event, SlotId, SlotResources
     from daskprs.core.events import SlotState
     from daskprs.core.lease import Lease
     from daskprs.core.limits import Limits
@@ -98,6 +98,8 @@ class SlotManager:
         self._threads = ThreadsCounted(frozenset(), frozenset())
         self._calls = NodeCalls(client, job.job_id)
         self._stopped: SimpleQueue[AgentsStopped] = SimpleQueue()
+        self._remarked: dict[SlotId, SlotResources] = {}
+        """The slots whose devices were counted last: that takes long where they are many."""
         self._without_device: dict[int, str] = {}
         """The last remark on each node that has fewer GPUs than its processes take."""
         self._sessions = 0
@@ -337,7 +339,8 @@ class SlotManager:
             self._tell(SlotAdded(slot, offered[slot]))
         if gone or new:
             self._listeners.tell(SlotsChanged(len(set(self.workers.values())), len(self._slots)))
-        if self._worker_registry.is_complete:
+        if self._worker_registry.is_complete and offered != self._remarked:
+            self._remarked = offered
             remarks = without_device(offered, self._limits.gpus_per_process)
             for node, remark in remarks.items():
                 if self._without_device.get(node) != remark:

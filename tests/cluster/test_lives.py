@@ -19,7 +19,7 @@ from daskprs.cluster.remote.nodes import FarNodes
 from daskprs.cluster.remote.transfer import PIECE_BYTES, send
 from daskprs.cluster.scheduler_plugin import JobPlugin
 from daskprs.cluster.slot_allocator import SlotAllocator
-from daskprs.cluster.worker_events import AgentsStopped, WorkerLost, unpacked
+from daskprs.cluster.worker_events import AgentsStopped, WorkerLost, WorkersFound, unpacked
 from daskprs.core.actions import SlotAdded, SlotId
 from daskprs.core.limits import Limits
 from daskprs.folders.job_folder import JobFolder
@@ -149,6 +149,41 @@ def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(
     it.session.heard(a_worker("a", life="another"))
     it.turn(0.0)
     assert [type(event) for event in told] == [SlotAdded]
+
+
+def test_processes_without_a_device_are_counted_when_slots_come_or_go(
+    monkeypatch: pytest.MonkeyPatch, a_job: JobSpec, a_worker: Callable[..., Heartbeat]
+) -> None:
+    """Not every second: the count takes long where slots are many."""
+    one, two = "tcp://one:1", "tcp://two:1"
+    counted: list[set[str]] = []
+
+    def count(offered: dict[SlotId, Any], _: float) -> dict[int, str]:
+        counted.append({slot.worker for slot in offered})
+        return {}
+
+    monkeypatch.setattr(slot_manager, "Session", ASession)
+    monkeypatch.setattr(slot_manager, "without_device", count)
+    client: Any = NoCluster()
+    client.address = far_nodes.IN_PROCESS
+    it = a_slot_manager(client, a_job)
+    it.open()
+    session: Any = it.session
+
+    def look() -> None:
+        for _ in range(3):
+            it._looked_s -= slot_manager.LOOK_EVERY_S
+            it.turn(0.0)
+
+    session.heard(WorkersFound((one, two)))
+    session.heard(a_worker(one))
+    look()
+    assert counted == []
+    session.heard(a_worker(two, host="two"))
+    look()
+    session.heard(WorkerLost(one, expected=False))
+    look()
+    assert counted == [{one, two}, {two}]
 
 
 def test_a_lease_that_dask_calls_back_for_late_is_passed_on_once(a_job: JobSpec) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from daskprs.agent.child.context import MiniBatchContext
     from daskprs.agent.child.public import EntryScript
     from daskprs.api import parallel_run
     from daskprs.errors import (
@@ -32,6 +33,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "DaskprsError": "daskprs.errors",
     "EntryScript": "daskprs.agent.child.public",
+    "MiniBatchContext": "daskprs.agent.child.context",
     "OptionError": "daskprs.errors",
     "ParallelRunCanceled": "daskprs.errors",
     "ParallelRunFailed": "daskprs.errors",
@@ -48,6 +50,7 @@ _HOMES = {
 __all__ = [
     "DaskprsError",
     "EntryScript",
+    "MiniBatchContext",
     "OptionError",
     "ParallelRunCanceled",
     "ParallelRunFailed",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import re
 from pathlib import Path
@@ -15,28 +14,11 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 import daskprs
 from daskprs import errors
 from daskprs.core.outcomes import Status
-from daskprs.options.run_options import RunOptions
 
 HOME = Path(__file__).parents[1]
 DOCS = HOME / "docs"
 PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
-SEE_TEXT = {
-    "mini_batch_size": "1 MB, or 10 files",
-    "columns": "all",
-    "dtypes": "by samples",
-    "delimiter": "a comma; a tab for `.tsv`",
-    "header": '`"all_files_same_headers"`',
-    "source_directory": "the script's folder",
-    "node_count": "all",
-    "process_count_per_node": "usable cores",
-    "agent_memory_limit": "none",
-    "init_timeout": "3 × `run_invocation_timeout` + 30",
-    "progress_update_timeout": "2 × (loading + run) + init",
-    "no_workers_timeout": "none",
-    "progress": "where it runs",
-}
-"""Options whose default is None: what the table says of it."""
 
 
 def headings(page: Path) -> set[str]:
@@ -81,15 +63,6 @@ def test_the_tree_of_errors_is_that_of_the_code() -> None:
     drawn = re.findall(r"\w+(?=$| +[(\w])", re.sub(r"\(.*", "", tree), re.MULTILINE)
     told = re.findall(r"(\w+)(?: \(ValueError\))?", errors.__doc__.split("::\n")[1])
     assert [name for name in told if name in drawn] == drawn
-
-
-def test_every_option_is_in_the_table_with_its_default() -> None:
-    """The table of options is that of `RunOptions`."""
-    page = DOCS.joinpath("reference/options.md").read_text()
-    table = dict(re.findall(r"^\| `(\w+)` \| (.+?) \| .+ \|$", page, re.MULTILINE))
-    fields = dataclasses.fields(RunOptions)
-    expected = {field.name: SEE_TEXT.get(field.name, f"`{field.default!r}`") for field in fields}
-    assert table == expected
 
 
 def test_every_file_of_a_job_is_in_the_reference(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import pandas as pd
 from sklearn.ensemble import IsolationForest
 
 if TYPE_CHECKING:
-    from daskprs.agent.child.context import MiniBatchContext
+    from daskprs import MiniBatchContext
 
 
 def run(mini_batch: pd.DataFrame, context: MiniBatchContext) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs.azure.pipelines.forms.port import Inputs, Outputs
 from daskprs.azure.pipelines.ports import texts_of
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Form, filled, works
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from daskprs.azure.assets import Assets
-    from daskprs.azure.pipelines.forms.port import Inputs, Outputs
 
 
 class InvocationForm(Form):

@@ -174,7 +174,7 @@ def parallel_run(
     error_threshold
         The job fails when more items than this have failed; -1: never for that.
     max_node_losses
-        A mini-batch that was at work on so many lost workers is failed: it may be the cause.
+        A mini-batch fails after the loss of this many workers that ran it: it may be the cause.
     fail_on_timeout
         A mini-batch that runs out of time in each of its attempts fails the job, whatever the
         thresholds say: so do batch deployments.
@@ -191,7 +191,7 @@ def parallel_run(
     first_task_creation_timeout
         Seconds within which the input must give its first mini-batch.
     progress_update_timeout
-        The job fails when for so many seconds no mini-batch was settled. Default: twice the
+        The job fails after this many seconds without a settled mini-batch. Default: twice the
         timeouts of loading and running, and that of `init`.
     no_workers_timeout
         Seconds to wait for workers. Default: for ever; progress says that it waits.

@@ -38,25 +38,25 @@ if TYPE_CHECKING:
 
 
 class CountsLike(Protocol):
-    """Mini-batches or items: how many, and what became of them."""
+    """Number of mini-batches or items: all, succeeded and failed ones."""
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of all mini-batches or items."""
 
     @property
     def succeeded(self) -> int:
-        """Those that succeeded."""
+        """Number of those that succeeded."""
 
     @property
     def failed(self) -> int:
-        """Those that failed."""
+        """Number of those that failed."""
 
 
 class JobOutcome(Protocol):
     """The `daskprs.ParallelRunResult` that an error carries.
 
-    Errors lie below the modules that make results, so that every module may raise one.
+    This module imports none of the modules that make results, so that all may raise its errors.
     """
 
     @property
@@ -65,7 +65,7 @@ class JobOutcome(Protocol):
 
     @property
     def mini_batches(self) -> CountsLike:
-        """How many mini-batches there are, and what became of them."""
+        """Number of mini-batches: all, succeeded and failed ones."""
 
     @property
     def items(self) -> CountsLike:
@@ -136,14 +136,14 @@ class PipelineOutcome(Protocol):
 
 
 class Option(NamedTuple):
-    """An option as a part of a message: each surface writes it in its own way."""
+    """An option as a part of a message: each front end writes it in its own way."""
 
     name: str
     value: Any = ...
-    """Left out where any value, or the option as such, is meant."""
+    """The value; left out where the message means the option with any value."""
 
     def __str__(self) -> str:
-        """Return it as Python writes it."""
+        """Return the option as Python writes it."""
         return self.name if self.value is ... else f"{self.name}={self.value!r}"
 
 
@@ -211,11 +211,11 @@ class JobFolderLocked(JobFolderError):  # noqa: N818 - it says what happened
 
 
 class JobChanged(JobFolderError):  # noqa: N818 - it says what happened
-    """What a resumed job would do differs from what its journal was written for."""
+    """The input, script or options of a resumed job differ from those of its journal."""
 
 
 class JournalError(JobFolderError):
-    """The journal or the spool does not say what it should."""
+    """The journal or the spool has unexpected content."""
 
 
 class LoadError(DaskprsError):
@@ -226,19 +226,19 @@ class LoadError(DaskprsError):
     """
 
     items: int | None = None
-    """How many rows there are all the same, where the reader could count them."""
+    """Number of rows in the mini-batch, where the reader could count them."""
 
 
 class InputChanged(LoadError):  # noqa: N818 - it says what happened
     """A file of the input is not the one that the job began with.
 
-    The message names the file, and its size and time (or the store's version) then and now. It
-    fails the job, whatever the thresholds allow, and nothing is published.
+    The message names the file, and its size and time (or the store's version) then and now. The
+    error fails the job, whatever the thresholds allow, and nothing is published.
     """
 
 
 class ReturnTypeError(DaskprsError):
-    """`run` returned something that daskprs does not take."""
+    """`run` returned a value that daskprs does not accept."""
 
 
 class AgentError(DaskprsError):
@@ -272,7 +272,7 @@ class PipelineFailed(DaskprsError):  # noqa: N818 - it says what happened
     Parameters
     ----------
     message
-        Which, why, the end of its log, and how to go on.
+        The step, the cause, the end of its log, and the next step.
     result
         A `daskprs.azure.PipelineResult`.
 
@@ -300,7 +300,7 @@ class ParallelRunCanceled(KeyboardInterrupt):
     Parameters
     ----------
     message
-        What was done until then, and how to resume.
+        The work done until then, and how to resume.
     result
         The same as data; ``None`` for a pipeline.
 

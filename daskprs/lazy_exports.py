@@ -1,4 +1,4 @@
-"""Public names that are imported when they are asked for, so that a package itself costs little."""
+"""Public names that are imported on first access, so that importing a package is cheap."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def lazy_exports(
     Parameters
     ----------
     package
-        Its name.
+        Name of the package.
     homes
-        The modules in which its public names live.
+        The modules of its public names.
     namespace
-        Its own names; one that was imported once is among them.
+        The package's namespace, to which imported names are added.
 
     """
 

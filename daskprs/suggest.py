@@ -1,4 +1,4 @@
-"""What may have been meant by a path that is not there."""
+"""Suggestions for a path that does not exist."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ SHOWN = 3
 
 
 def nearest(path: str | os.PathLike[str], suffix: str = "") -> str:
-    """Return a sentence with the nearest names that are there, for the end of a message.
+    """Return a sentence with the nearest existing names, for the end of a message.
 
     Parameters
     ----------
     path
-        What is not there; a glob that matches nothing, too.
+        The missing path, or a glob without matches.
     suffix
-        Files of other names are not meant, and it may have been left out.
+        Suffix of the files to suggest; the given path may lack it.
 
     """
     missing = place = Path(path)

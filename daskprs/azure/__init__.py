@@ -1,6 +1,6 @@
-"""What people bring from Azure Machine Learning, run on Dask: its YAML files and its classes.
+"""Run YAML files and classes of Azure Machine Learning on Dask.
 
-Nothing here talks to Azure, or needs a package of it.
+This package neither connects to Azure nor needs any Azure package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.pipeline import run_pipeline
     from daskprs.azure.pipelines.run.result import PipelineResult, StepResult
 
-# Imported when they are asked for: forms take pydantic, which is a fifth of a second.
+# Imported on first use: forms need pydantic, whose import takes a fifth of a second.
 _HOMES = {
     "BatchDeployment": "daskprs.azure.deployments.batch_deployment",
     "PipelineResult": "daskprs.azure.pipelines.run.result",

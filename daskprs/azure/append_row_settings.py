@@ -15,11 +15,11 @@ FILE = "parallel_run_step.settings.json"
 WAY = ("append_row", "pandas.DataFrame.to_csv")
 OPTION_OF = {"sep": "append_row_dataframe_sep", "header": "append_row_dataframe_header"}
 AS_THEY_ARE = {"index": False, "encoding": "utf-8", "lineterminator": "\n"}
-"""Arguments of ``to_csv`` that are what the output has in any case."""
+"""Arguments of ``to_csv`` that match the output anyway."""
 
 
 def frame_settings(folder: Path) -> dict[str, Any]:
-    """Return the options that the file in a folder gives; none where there is no file.
+    """Return the options in the settings file of a folder; empty when the file does not exist.
 
     Raises
     ------

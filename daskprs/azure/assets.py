@@ -1,4 +1,4 @@
-"""Where the things are that Azure's files name: local paths, assets by reference, datastores."""
+"""Local places of what Azure's files name: paths, asset references, datastores."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LONG = re.compile(
     r"azureml:/(/.*)?/(?P<name>[^/]+)/(versions/(?P<version>[^/]+)|labels/(?P<label>[^/]+))/?"
 )
 IN_REGISTRY = re.compile(r"azureml://registries/[^/]+/[^/]+/(?P<name>[^/]+)/?")
-"""Whatever its version."""
+"""A reference to an asset in a registry, whatever its version."""
 
 
 class Unresolved(UsageError):  # noqa: N818 - it says what happened
-    """A reference to something whose place nobody has told."""
+    """A reference whose local path is unknown."""
 
 
 class AssetFile(Form):
@@ -42,16 +42,16 @@ class AssetFile(Form):
 
 @dataclass(frozen=True)
 class Assets:
-    """What is known of the places of assets and datastores."""
+    """The known local paths of assets and datastores."""
 
     paths: Mapping[str, str] = field(default_factory=dict)
-    """By name, ``name:version`` or the whole reference."""
+    """Paths of assets by name, ``name:version`` or whole reference."""
     datastores: Mapping[str, str] = field(default_factory=dict)
-    """Local roots of datastores."""
+    """Local roots of datastores, by name."""
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Assets:
-        """Read a mapping file: its paths are relative to it.
+        """Read a mapping file, whose paths are relative to the file.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class Assets:
         return cls(_below(base, form.assets), _below(base, form.datastores))
 
     def and_also(self, paths: Mapping[str, str], datastores: Mapping[str, str]) -> Assets:
-        """Return these and others, which win; theirs are relative to the working directory."""
+        """Return these assets with others that override them, relative to the working directory."""
         here = Path.cwd()
         return Assets(
             {**self.paths, **_below(here, paths)}, {**self.datastores, **_below(here, datastores)}
@@ -77,21 +77,22 @@ class Assets:
     def place(
         self, reference: str, base: Path, store_root: Callable[[str], Path] | None = None
     ) -> Path:
-        """Return the local path that is meant; it need not exist.
+        """Return the local path that a reference means; the path need not exist.
 
         Parameters
         ----------
         reference
-            As it stands in a file: a path, or a reference.
+            A path or a reference, as written in a file.
         base
-            What a relative path is relative to.
+            The folder that relative paths start from.
         store_root
-            Gives the root of a datastore that was given none. Without it such a one is unresolved.
+            Returns the root of a datastore without a known root. By default such a reference is
+            unresolved.
 
         Raises
         ------
         Unresolved
-            When nobody has told where it is, or it is on the web.
+            When the local path is unknown, or the reference is a web address.
         UsageError
             When a path climbs out of its datastore.
 
@@ -121,12 +122,12 @@ class Assets:
         return base / Path(reference).expanduser()
 
     def file(self, reference: str, base: Path) -> Path:
-        """Return the local path of a file that is there.
+        """Return the local path of an existing file.
 
         Raises
         ------
         UsageError
-            When it is not, or nobody has told where it is.
+            When the file does not exist, or its local path is unknown.
 
         """
         path = self.place(reference, base)

@@ -1,7 +1,7 @@
 """Expressions in Azure's files: ``${{inputs.x}}``, and ``$[[--flag ${{inputs.x}}]]``.
 
-A text is parsed into parts first. What a reference stands for is asked of a function, so that the
-same parser serves commands, paths and bindings.
+A text is parsed into parts first. A function then resolves each reference, so that the same parser
+serves commands, paths and bindings.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Reference(NamedTuple):
     name: str = ""
     of_parent: bool = False
     step: str | None = None
-    """Of ``parent.jobs.<step>``."""
+    """The step in ``parent.jobs.<step>``."""
 
     def __str__(self) -> str:
         """Return it as it is written."""
@@ -62,7 +62,7 @@ class Optional(NamedTuple):
 
 Part: TypeAlias = str | Reference | Optional
 Resolve: TypeAlias = Callable[[Reference], str | None]
-"""Gives what a reference stands for; None for an optional input that was not given."""
+"""Returns the value of a reference; None for an optional input that was not given."""
 
 
 def parsed(text: str) -> tuple[Part, ...]:
@@ -71,7 +71,7 @@ def parsed(text: str) -> tuple[Part, ...]:
     Raises
     ------
     ExpressionError
-        For braces that do not close, and for what between them is none of `KNOWN`.
+        For braces that do not close, and for expressions that are not in `KNOWN`.
 
     """
     parts: list[Part] = []
@@ -159,12 +159,12 @@ def filled_in(parts: tuple[Part, ...], resolve: Resolve) -> str:
 
 
 def named(one: Reference, found: Mapping[str, T]) -> T:
-    """Return what a reference names.
+    """Return the value that a reference names.
 
     Raises
     ------
     ExpressionError
-        When there is no such thing; with the nearest name.
+        When the name does not exist; with the nearest name.
 
     """
     if one.name not in found:

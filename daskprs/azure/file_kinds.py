@@ -1,4 +1,4 @@
-"""Files that are not what was asked for, but one of Azure's all the same: how each is run."""
+"""Kinds of Azure files, and how to run a file that was passed to the wrong command."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ KINDS = {
     "command": STEP,
     "auth_mode": ENDPOINT,
 }
-"""By a key that files of a kind have, in the order in which they are tried."""
+"""Kinds of files by a key that marks them, in the order in which the keys are tried."""
 
 
 def way_to_run(content: Any, file: str) -> str | None:
-    """Return what a file is by its keys, and how it is run; None where nobody can tell."""
+    """Return a file's kind and how to run it; None when its keys match no kind."""
     keys = (key for key in KINDS if isinstance(content, dict) and key in content)
     key = next(keys, None)
     return None if key is None else KINDS[key].format(file=file)

@@ -1,7 +1,7 @@
 """Modules that an entry script imports and this Python lacks, found without running anything.
 
-Published scripts come with an environment of their own, which is not made here. What is missing is
-said by name before a job starts, not by each agent.
+Published scripts come with their own environment, which is not created here. Missing modules are
+reported by name before a job starts, not by each agent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 CALLED = {"init", "run", "shutdown"}
-"""Functions of an entry script that are called in any case: what they import is needed."""
+"""Functions of an entry script that are always called: their imports are needed."""
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
@@ -37,11 +37,11 @@ class MissingModule(NamedTuple):
 
 
 class _Import(NamedTuple):
-    """What one statement asks for."""
+    """One import statement."""
 
     module: str
     names: tuple[str, ...]
-    """Of ``from module import names``: they may be modules as well."""
+    """The names in ``from module import names``, which may be modules as well."""
     level: int
     line: int
 
@@ -49,12 +49,12 @@ class _Import(NamedTuple):
 def refuse_missing_modules(
     script: Path, source_directory: Path, search_path: Sequence[str] = ()
 ) -> None:
-    """Refuse a script that imports what this Python lacks.
+    """Refuse a script that imports modules that this Python lacks.
 
     Raises
     ------
     ScriptError
-        Naming every module, and where it is imported.
+        With every missing module, and the place of its import.
 
     """
     missing = missing_modules(script, source_directory, search_path)
@@ -71,18 +71,18 @@ def refuse_missing_modules(
 def missing_modules(
     script: Path, source_directory: Path, search_path: Sequence[str] = ()
 ) -> list[MissingModule]:
-    """Return what would not be found, each module once.
+    """Return the imports that would fail, each module once.
 
-    Counted is what is imported in any case: by statements at the top level that are neither
-    conditional nor have their failure caught, and by those of `init`, `run` and `shutdown`. Modules
-    in the source directory are followed.
+    Only imports that always run count: unconditional statements, without a handler for their
+    failure, at the top level and in `init`, `run` and `shutdown`. Modules in the source directory
+    are searched, too.
 
     Parameters
     ----------
     script
         The entry script.
     source_directory
-        What it imports from.
+        The folder that the script imports from.
     search_path
         More folders, such as those of ``PYTHONPATH``.
 
@@ -109,7 +109,7 @@ class _Search:
         try:
             tree = ast.parse(file.read_bytes(), str(file))
         except (OSError, SyntaxError, ValueError):
-            return  # whoever imports it will say so
+            return  # its importer will report the error
         for one in _imports(tree.body, called):
             if one.level:
                 self._follow_relative(file, one)
@@ -151,7 +151,7 @@ class _Search:
 
 
 def _lacking(one: _Import) -> str | None:
-    """Return the name that this Python and the stand-ins of the agents do not have."""
+    """Return the name of a module that neither this Python nor the agents' stand-ins have."""
     top = one.module.partition(".")[0]
     if top in sys.builtin_module_names or top in sys.stdlib_module_names:
         return None
@@ -166,7 +166,7 @@ def _lacking(one: _Import) -> str | None:
 
 
 def _imports(body: list[ast.stmt], called: set[str]) -> Iterator[_Import]:
-    """Yield what statements import in any case."""
+    """Yield the imports that always run in a list of statements."""
     for node in body:
         match node:
             case ast.Import():
@@ -184,6 +184,6 @@ def _imports(body: list[ast.stmt], called: set[str]) -> Iterator[_Import]:
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:
-    """Say whether a failed import would go no further."""
+    """Say whether a handler catches a failed import."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     return any(kind is None or ast.unparse(kind) in CAUGHT for kind in kinds)

@@ -1,9 +1,8 @@
-"""Reuse: a step that would do what an earlier run has done gives that run's result.
+"""Reuse: a step that would repeat an earlier run takes the result of that run.
 
-Results are known by the content of what they were made from: the input (path, size and time of
-each file), the files beside the script, arguments and the files that they name, side inputs, and
-the options that change what comes out or which mini-batches fail. Neither installed packages nor
-the cluster count.
+The key of a result covers the input (path, size and time of each file), the files beside the
+script, the arguments and the files that they name, and the side inputs. It also covers the options
+that change the output or which mini-batches fail. Installed packages and the cluster do not count.
 """
 
 from __future__ import annotations
@@ -38,19 +37,19 @@ LIMITS = (
     *("run_max_try", "run_invocation_timeout", "task_overhead_timeout", "init_timeout"),
     *("progress_update_timeout", "agent_memory_limit"),
 )
-"""Options that decide which mini-batches fail, and whether that matters."""
+"""Options that decide which mini-batches fail, and whether failures fail the job."""
 
 
 class Kept(NamedTuple):
-    """What an earlier run has left."""
+    """The kept result of an earlier run."""
 
     told: dict[str, Any]
-    """What it told of itself, as JSON values."""
+    """The record of that run, as JSON values."""
     outputs: dict[str, Path]
-    """Files and folders, by name."""
+    """Output files and folders, by name."""
 
     def copy_to(self, places: Mapping[str, Path]) -> None:
-        """Copy outputs to where a later run wants them; times stay, by which files are known."""
+        """Copy the outputs to the places of a later run; keep file times, which enter the keys."""
         for name, place in places.items():
             there = self.outputs[name]
             if there == place or not there.exists():  # a step need not write all its outputs
@@ -63,12 +62,12 @@ class Kept(NamedTuple):
 
 
 class ReusableResults:
-    """The results of earlier runs, a file for each.
+    """The results of earlier runs, one file each.
 
     Parameters
     ----------
     folder
-        Where they are looked for.
+        The folder with these files.
 
     """
 
@@ -76,7 +75,7 @@ class ReusableResults:
         self._folder = folder.absolute()
 
     def find(self, key: str) -> Kept | None:
-        """Return a result whose outputs are there as they were left; None otherwise."""
+        """Return the result with this key if its outputs are unchanged, else None."""
         try:
             kept = read_json(self._file(key))
         except (OSError, ValueError, JobFolderError):
@@ -105,7 +104,7 @@ class ReusableResults:
 
 
 class StepOutcome(NamedTuple):
-    """What became of a step."""
+    """The outcome of a step."""
 
     result: ParallelRunResult
     is_reused: bool
@@ -125,9 +124,9 @@ def run_or_reuse(
     Parameters
     ----------
     task
-        What to do.
+        The task.
     results
-        Those of earlier runs; None: it is run in any case.
+        The results of earlier runs; None: run the task in any case.
     moved
         Paths that are others in each run, and names that stand for them: an output below one may
         be where an earlier run has left it.

@@ -1,4 +1,4 @@
-"""Logs of a step where those look for them who know Azure: its own, and in those of its parent."""
+"""Logs of a step under their Azure names: its own, and in the logs of its parent."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from daskprs.folders.pipeline_folder import PipelineFolder
 
 METRICS = ("Total Tasks", "Scheduled Tasks", "Completed Tasks", "Failed Tasks", "Elapsed Time")
-"""Of the last line of a step's table of progress."""
+"""Columns of the last line of a step's progress table that become metrics."""
 
 
 def link_driver_log(step: JobFolder, log: Path | None = None) -> None:
-    """Have the driver's log under its name of Azure, too, from the first line on."""
+    """Link the driver's log under its Azure name, from the first line on."""
     link = step.azure_driver_log
     link.parent.mkdir(parents=True, exist_ok=True)
-    with suppress(FileExistsError):  # of the run that is gone on with
+    with suppress(FileExistsError):  # left by the run that is resumed
         link.symlink_to(os.path.relpath(log or step.master_log, link.parent))
 
 
 def tell_parent(
     step: JobFolder, name: str, parent: PipelineFolder, flags: Mapping[str, Any]
 ) -> None:
-    """Give the pipeline what its step was told to give it, whatever has become of the step.
+    """Copy a step's logs and metrics to its pipeline as its flags ask, however the step ended.
 
     Parameters
     ----------
     step, name
-        The folder of the step, and its name.
+        The folder and the name of the step.
     parent
         The folder of the pipeline's run.
     flags
@@ -60,7 +60,7 @@ def _push(metrics: Mapping[str, str], table: Path, name: str, prefix: str) -> No
 
 
 def _metrics_of(step: JobFolder) -> dict[str, str]:
-    """Return the counts of a step as they were in the end; none of one that did not begin."""
+    """Return the final counts of a step; empty for a step that did not begin."""
     try:
         with step.progress_table.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))

@@ -1,7 +1,7 @@
 """System flags among a script's arguments: ``--allowed_failed_percent 30`` is an option of the job.
 
-What is no flag of the system goes to the script. One that looks like a misspelt system flag goes
-there too, with a warning: published samples carry such ones.
+The script receives every other argument. A flag that looks like a misspelt system flag also goes
+to the script, with a warning: published samples carry such flags.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ NO_EFFECT = "accepted without effect"
 
 
 class SystemFlag(NamedTuple):
-    """A flag, and what becomes of it."""
+    """A system flag, and its effect."""
 
     name: str
-    """Without dashes."""
+    """The name of the flag, without dashes."""
     option: str | None
     """The option of `daskprs.RunOptions` that it sets."""
     read: Callable[[str], Any]
@@ -35,14 +35,14 @@ class SystemFlag(NamedTuple):
 
 
 class Flags(NamedTuple):
-    """What was found among the arguments."""
+    """The system flags and the script's arguments in an argument list."""
 
     options: dict[str, Any]
-    """By the names of `daskprs.RunOptions`."""
+    """Values by option name of `daskprs.RunOptions`."""
     others: dict[str, Any]
-    """By the names of flags that set no such option."""
+    """Values by flag name, for the flags that set no such option."""
     arguments: list[str]
-    """What is left for the script."""
+    """The remaining arguments, for the script."""
     warnings: list[str]
 
 
@@ -81,7 +81,7 @@ KNOWN: Mapping[str, SystemFlag] = {flag.name: flag for flag in SYSTEM_FLAGS}
 
 
 def split_flags(words: Sequence[str]) -> tuple[Flags, list[str]]:
-    """Return what the words of an argument list set, and all that is wrong with them."""
+    """Return the flags that an argument list sets, and all mistakes in them."""
     flags, wrong = Flags({}, {}, [], []), []
     left = [*words]
     while left:
@@ -126,7 +126,7 @@ def _set(flags: Flags, flag: SystemFlag, text: str) -> None:
 
 
 def _misspelt(word: str, name: str) -> list[str]:
-    """Return a warning about a flag of the script's that is nearly one of the system's."""
+    """Return a warning when a script's flag is nearly a system flag."""
     if not word.startswith("--"):
         return []
     near = difflib.get_close_matches(name, [*KNOWN], n=1, cutoff=CLOSE_ENOUGH)

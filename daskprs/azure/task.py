@@ -1,4 +1,4 @@
-"""A task: what every surface of Azure ends in, and what of it `parallel_run` has no name for."""
+"""A task: the form to which every Azure surface reduces a run of `parallel_run`."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ class Task:
     """One run of an entry script, in the words of `daskprs.parallel_run`."""
 
     name: str
-    """What people call it: the name of a step, or of a deployment."""
+    """The name of the step or of the deployment."""
     data: Any
-    """As that of `daskprs.parallel_run`."""
+    """The input, as `data` of `daskprs.parallel_run`."""
     script: str
-    """The entry script: its path, relative to `source_directory` or absolute; or dotted."""
+    """The entry script: a path (absolute or relative to `source_directory`) or a dotted name."""
     source_directory: Path | None = None
-    """The folder that it imports from; None: the script's own."""
+    """The folder that the script imports from; None: the script's own folder."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """By the names of `daskprs.RunOptions`; they win over the settings file beside the script."""
+    """Options by `daskprs.RunOptions` name; they override the settings file beside the script."""
     job_dir: Path | None = None
     output_dir: Path | str | None = None
     client: Client | str | None = None
     data_folders: tuple[Path, ...] = ()
-    """Of datastores: they are no source, though they lie beside the script."""
+    """Datastore folders; they do not count as source, though they lie beside the script."""
 
     def with_variables(self, more: Mapping[str, str]) -> Task:
-        """Return it with more environment variables of its agents."""
+        """Return this task with more environment variables for its agents."""
         variables = {**(self.options.get("environment_variables") or {}), **more}
         return replace(self, options={**self.options, "environment_variables": variables})
 
@@ -63,7 +63,7 @@ class Task:
         UsageError
             When an option, the script, a module of it, the input or the output cannot be used.
         JobFolderError
-            When the folder holds a job already, and this is no resume.
+            When the folder already holds a job and the call does not resume it.
 
         """
         from daskprs.job.request import check_call
@@ -82,12 +82,12 @@ class Task:
         return call
 
     def check(self, *, with_data: bool = True, **changes: Any) -> None:
-        """Check it while it is not its turn yet: its folder is not looked at.
+        """Check a task that does not run yet, without looking at its job folder.
 
         Parameters
         ----------
         with_data
-            Whether its input and side inputs are there already.
+            Whether the task's input and side inputs already exist.
         **changes
             Options that differ.
 
@@ -109,7 +109,7 @@ class Task:
             check_output_file(target, overwrite=options.overwrite)
 
     def _refuse_missing_modules(self, script: CheckedScript, options: RunOptions) -> None:
-        """Look for what the script imports, unless another machine may have it."""
+        """Refuse missing imports of the script, unless another machine may have them."""
         if self.client is None and script.root is not None and script.file is not None:
             more = (options.environment_variables or {}).get("PYTHONPATH", "").split(":")
             refuse_missing_modules(script.root / script.file, script.root, [*filter(None, more)])
@@ -123,14 +123,14 @@ class Task:
     def run(
         self, *, progress: bool | None = None, surface: Surface | None = None, **changes: Any
     ) -> ParallelRunResult:
-        """Run it to its end, and return the result or raise what became of it.
+        """Run the task to its end, and return its result.
 
         Parameters
         ----------
         progress
             As the option.
         surface
-            Where it was asked for; None: Python.
+            The surface that the caller uses; None: Python.
         **changes
             Options that differ.
 
@@ -154,7 +154,7 @@ class Task:
 
     @property
     def _script(self) -> str:
-        """The entry script; in the source directory, whatever lies in the working directory."""
+        """The entry script; the source directory comes before the working directory."""
         inside = None if self.source_directory is None else self.source_directory / self.script
         return str(inside) if inside is not None and inside.is_file() else self.script
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from daskprs.azure.expressions import Reference, Resolve
 
 MARK = "\ufdd0"
-"""Stands for a value while words are told apart; it is no character that may stand in a file."""
+"""Placeholder for a value while text is split into words; files cannot contain it."""
 
 
 def words(text: str, resolve: Resolve) -> list[str]:
@@ -56,7 +56,7 @@ def command_line(text: str, resolve: Resolve, is_path: Callable[[Reference], boo
 
 
 def _marked(text: str, resolve: Resolve, values: list[tuple[Reference, str]]) -> str:
-    """Return a text with the numbers of values instead of them; they are appended."""
+    """Return a text with the numbers of values in their place; append the values."""
 
     def number(one: Reference) -> str | None:
         value = resolve(one)

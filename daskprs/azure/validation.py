@@ -1,4 +1,4 @@
-"""What is wrong with one of Azure's files, whatever it describes, without running anything."""
+"""Validation of any kind of Azure file, without running anything."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 def check_component(
     document: Document, assets: Assets, folder: PipelineFolder
 ) -> tuple[list[Mistake], list[str]]:
-    """Return all that is wrong with a component, warnings included, and keys without effect.
+    """Return all mistakes in a component, with warnings, and its keys without effect.
 
-    It is looked at as the one step of a pipeline, whose inputs are not known yet.
+    The component is checked as the only step of a pipeline whose inputs are not known yet.
 
     Parameters
     ----------
@@ -69,14 +69,14 @@ def check_component(
 
 
 class Verdict(NamedTuple):
-    """What became of the check of a file."""
+    """The result of checking a file."""
 
     kind: str
-    """What the file describes; empty where nobody can tell."""
+    """The kind of the file; empty when its keys match no kind."""
     wrong: list[str]
     """A line for each mistake: file, line, column, key, rule and value."""
     warnings: list[str]
-    """What runs all the same."""
+    """Warnings, which do not keep the file from running."""
 
 
 class Check(NamedTuple):
@@ -95,7 +95,7 @@ class FileKind(NamedTuple):
     name: str
     fits: Callable[[Check], bool]
     check: Callable[[Check], None]
-    """Raises what is wrong; warnings are added to those of the check."""
+    """Raises the mistakes; adds warnings to those of the check."""
 
 
 def validate(
@@ -106,11 +106,11 @@ def validate(
     Parameters
     ----------
     path
-        The file; of an MLTable the folder will do.
+        The file; for an MLTable, also its folder.
     assets
         Where assets are.
     inputs
-        Of a pipeline: values of its inputs.
+        Values for the inputs of a pipeline.
 
     """
     place, name, warnings = Path(path), "", list[str]()
@@ -238,7 +238,7 @@ def _check_endpoint(check: Check) -> None:
 
 
 def _say(check: Check, keys: Iterable[str]) -> None:
-    """Say what is set without effect."""
+    """Warn about keys that are set without effect."""
     names = ", ".join(dict.fromkeys(key for key in keys if key != "$schema"))
     if names:
         check.warnings.append(f"{check.document.name}: without effect here: {names}.")
@@ -267,13 +267,13 @@ KINDS = (
     FileKind("MLTable", _has("paths"), _check_mltable),
     FileKind("batch endpoint", _has("auth_mode", "endpoint_name", "defaults"), _check_endpoint),
 )
-"""In the order in which they are tried."""
+"""Kinds of files, in the order in which they are tried."""
 
 ROOT = "parallel_run_config"
 
 
 def check_config(document: Document) -> tuple[list[Mistake], list[str]]:
-    """Return all that is wrong with a config, and keys without effect."""
+    """Return all mistakes in a config, and its keys without effect."""
     form, mistakes = filled(FileForm, document.content, document)
     config = document.content.get(ROOT)
     if isinstance(config, dict) and isinstance(config.get("entry_script"), str):
@@ -285,7 +285,7 @@ def check_config(document: Document) -> tuple[list[Mistake], list[str]]:
 
 
 def _script_told(script: str, folder: object, document: Document) -> str:
-    """Return what is wrong with the script: it is looked for from here, and beside the file."""
+    """Return the script's mistake if it is usable neither from here nor beside the file."""
     told = ""
     for base in (Path.cwd(), Path(document.name).absolute().parent):
         root = base / folder if isinstance(folder, str) else None

@@ -36,7 +36,7 @@ IN_PROCESS = {
     # A worker that holds no data needs no limit; with one, it would pause when the caller holds
     # a big frame, since they are one process.
     "memory_limit": 0,
-    # Dask starts its HTTP servers whether or not there is a dashboard: nobody outside sees them.
+    # Dask starts its HTTP servers even without a dashboard: on loopback they stay private.
     "scheduler_kwargs": {"dashboard": False, "dashboard_address": LOOPBACK},
     "worker_dashboard_address": LOOPBACK,
     "silence_logs": logging.CRITICAL,
@@ -55,10 +55,10 @@ GRACE_S = 5.0
 
 
 class DaskSettings:
-    """Settings of Dask, which are of the process, as long as any job of it needs them.
+    """Settings of Dask for this process, in force while any of its jobs needs them.
 
-    Jobs in several threads end in any order: did each put back what it found, the last would put
-    back what another one had set.
+    Jobs in several threads end in any order. If each restored the settings that it found, the
+    last one might restore another job's settings.
     """
 
     def __init__(self, settings: dict[str, object]) -> None:
@@ -69,7 +69,7 @@ class DaskSettings:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Have them set within the block."""
+        """Apply the settings within the block."""
         with self._lock:
             if self._holders == 0:
                 self._set.enter_context(dask.config.set(self._settings))
@@ -89,8 +89,8 @@ _QUIET = DaskSettings(QUIET)
 def check_scheduler(address: str) -> None:
     """Refuse an address at which no Dask scheduler answers within Dask's connect timeout.
 
-    A client that cannot connect waits for its own end when Python does. So the scheduler is asked
-    for its identity first, over a connection without a client.
+    A client that cannot connect delays the exit of Python. So the scheduler is asked for its
+    identity first, over a connection without a client.
 
     Raises
     ------
@@ -162,7 +162,7 @@ async def _kind(address: str, timeout_s: float) -> str:
 
 @contextmanager
 def connected(client: Client | str | None, threads: int) -> Iterator[Client]:
-    """Yield a client; what was started here is closed again.
+    """Yield a client; a client or cluster started here is closed afterwards.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def _leave_pool() -> bool:
 
 
 def current_client() -> Client | None:
-    """Return the client that Dask itself would use; None where there is none."""
+    """Return the client that Dask itself would use, or None."""
     try:
         return default_client()
     except ValueError:

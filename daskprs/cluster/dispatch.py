@@ -1,4 +1,4 @@
-"""The driver's one loop: events into the ledger, its actions out to the cluster and the disk."""
+"""The driver's loop: it passes events to the ledger, and executes the ledger's actions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.25
 STOP_GRACE_S = 30.0
-"""Beyond the timeout of `shutdown` itself: kills, stack dumps and a busy cluster take time."""
+"""Seconds after the timeout of `shutdown` for kills, stack dumps and a busy cluster."""
 
 
 def stopped(
@@ -61,9 +61,9 @@ def stopped(
     timeout_s: float,
     is_there: Callable[[str], bool],
 ) -> Iterator[AgentChanged | None]:
-    """Yield the events of agents that shut down, and None while that takes its time.
+    """Yield the events of agents that shut down, and None regularly while there are none.
 
-    A worker that goes meanwhile takes its agents along; its answer is not awaited.
+    When a worker goes meanwhile, its agents end with it, and its answer is not awaited.
 
     Parameters
     ----------
@@ -72,9 +72,9 @@ def stopped(
     answers
         Gets an entry for each worker whose agents have shut down.
     timeout_s
-        For `shutdown`.
+        The timeout of `shutdown` in seconds.
     is_there
-        Says of a worker whether it is to be waited for.
+        Returns whether a worker is still there and must be waited for.
 
     """
     until = time.monotonic() + timeout_s + STOP_GRACE_S
@@ -92,11 +92,11 @@ def stopped(
 
 
 TICK_S = 0.25
-"""How often the loop turns when nothing comes in."""
+"""Seconds between turns of the loop when no lease ends."""
 
 
 class Dispatcher:
-    """Feeds the slots of a cluster from a ledger, and a store from what comes back.
+    """Sends the ledger's leases to the slots of a cluster, and their results to a store.
 
     Everything happens in the thread that calls `run`; threads of Dask only put finished futures
     into the inbox.
@@ -139,8 +139,8 @@ class Dispatcher:
             self._slot_manager.close()
 
     def _work(self) -> Ending:
-        # What the caller's process holds already is no garbage of ours: each full collection
-        # would walk through all of it, and a job of many mini-batches makes many of them.
+        # Existing objects of the caller's process are not our garbage: each full collection
+        # would walk through them all, and a job of many mini-batches triggers many collections.
         gc.freeze()
         while self._ending is None:
             self._turn()
@@ -175,7 +175,7 @@ class Dispatcher:
         )
 
     def _lease_ended(self, ended: tuple[int, Future | Brought] | None) -> None:
-        """Take what a lease came back with."""
+        """Process the end of a lease."""
         if ended is None:
             return
         lease_id, future = ended
@@ -203,7 +203,7 @@ class Dispatcher:
             self._slot_manager.broken_off(slot)
 
     def _tell_once(self, worker: str, failure: Failure) -> None:
-        """Warn of a lease that failed in itself; further ones of the kind go to the log only."""
+        """Warn of a failed lease; further failures of this kind on the worker are only logged."""
         told = f"a lease could not be worked on: {failure}"
         first = (worker, failure.kind) not in self._lease_failures
         self._lease_failures.add((worker, failure.kind))
@@ -218,7 +218,7 @@ class Dispatcher:
                 self._act(left[0], place)
                 left.popleft()
         except BaseException:
-            # The result must not say that something was done which no journal knows of.
+            # The result must not count work that the journal does not contain.
             self._ledger.take_back(left)
             raise
 
@@ -252,7 +252,7 @@ class Dispatcher:
                 assert_never(action)
 
     def _stop_agents(self) -> None:
-        """Let the agents shut down, and tell what they tell."""
+        """Shut down the agents, and report their events."""
         slot_manager = self._slot_manager
         timeout_s = self._shutdown_timeout_s
         for told in stopped(

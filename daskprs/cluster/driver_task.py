@@ -1,7 +1,7 @@
 """The Dask task that carries the driver of a detached job, as a process beside its worker.
 
-The task is run again elsewhere by Dask when its worker goes; the driver goes on with the job
-there, as any resume does. A worker that does not see the job folder hands the task on.
+When the task's worker goes, Dask runs the task again elsewhere, and the driver resumes the job
+there. A worker that does not see the job folder passes the task to another worker.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.25
 HAND_ON_S = 1.0
-"""A worker that cannot carry a driver waits so long before it hands the task on."""
+"""Seconds that a worker without the job folder waits before it passes the task on."""
 ENDS = (0, 2, 42, 130)
-"""Exit codes of a driver that has told why it ended; any other is a death."""
+"""Exit codes of a driver that has reported why it ended; any other code is a death."""
 DEATHS_BORNE = 5
 STAYING = (Status.running, Status.paused)
 
 
 def carry(job_dir: str, task: str) -> int:
-    """Run the driver until it has told how it ended, and return its exit code."""
+    """Run the driver, again after a death, and return its exit code."""
     worker = get_worker()
     leave_the_threads()
     folder = JobFolder(job_dir)
@@ -57,7 +57,7 @@ def carry(job_dir: str, task: str) -> int:
 
 
 def submit_driver(client: Client, folder: JobFolder, task: str) -> None:
-    """Send the task; it does not depend on this client."""
+    """Submit the task, independently of this client."""
     fire_and_forget(client.submit(carry, str(folder), task, key=task, pure=False))
 
 
@@ -88,7 +88,8 @@ def _drive(folder: JobFolder, worker: Worker, task: str) -> int:
     """Run one driver; it ends with this worker, and with the task."""
     folder.driver_output.parent.mkdir(parents=True, exist_ok=True)
     with append_regular(folder.driver_output) as output:
-        # It asks the kernel to be killed with the thread that started it: this one, which stays.
+        # The driver asks the kernel to kill it when the thread that started it ends: this thread,
+        # which stays.
         driver = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "daskprs.cli.detached_driver", str(folder), str(os.getpid())],
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""The Dask task: one lease, worked on in the worker that it was sent to, and what comes of it."""
+"""The Dask task of a lease, run by the lease's worker, and the retrieval of its result."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 IN_THIS_PROCESS = "inproc://"
 LOOK_EVERY_S = 0.5
-"""What a lease brings back is some megabytes: while they come, is the worker still there?"""
+"""Seconds between checks for the worker while a lease's result, some megabytes, is fetched."""
 
 
 def run_lease(job: str, lease: Lease) -> LeaseReturned:
     """Run a lease in an agent of this worker, outside of the worker's own thread pool.
 
-    Slots are the dispatcher's: neither the worker's thread count nor another job's tasks hold a
-    lease up, so it leaves the pool at once.
+    The dispatcher manages the slots. Neither the worker's thread count nor another job's tasks
+    may hold up a lease, so it leaves the pool at once.
     """
     worker = get_worker()
     task = worker.state.tasks.get(lease_key(job, lease))
@@ -47,9 +47,9 @@ def run_lease(job: str, lease: Lease) -> LeaseReturned:
 
 
 def fetched(future: Future, client: Client, is_there: Callable[[], bool]) -> LeaseReturned | None:
-    """Return what a lease brought back; None if its worker went before that was fetched.
+    """Return the result of a lease; None if its worker went before the result was fetched.
 
-    Dask would wait for the task to be run again, by the worker that it was sent to.
+    Dask itself would wait until the same worker runs the task again.
     """
     while True:
         gathering = asyncio.run_coroutine_threadsafe(
@@ -74,7 +74,7 @@ def fetched(future: Future, client: Client, is_there: Callable[[], bool]) -> Lea
 
 
 def failure_of_lease(future: Future, worker: str) -> Failure:
-    """Return the error of daskprs or Dask that a lease ended with on a worker."""
+    """Return the error of daskprs or Dask with which a lease ended on a worker."""
     error = future.exception()
     if not lacks_a_thread(error):
         return Failure(type(error).__name__, str(error))
@@ -85,17 +85,17 @@ def failure_of_lease(future: Future, worker: str) -> Failure:
 def lease_key(job: str, lease: Lease) -> tuple[str, int, int]:
     """Return the key of the task: the job, the lease, and the slot that it occupies.
 
-    A tuple, since Dask groups tasks by the first part of the key, and a group for each task would
-    defeat its queuing.
+    The key is a tuple, since Dask groups tasks by its first part, and one group for each task
+    would defeat Dask's queuing.
     """
     return job, lease.id, lease.slot
 
 
 def plugin_name(job_id: str) -> str:
-    """Return the name under which a job is known to the cluster."""
+    """Return the name of a job's plugins on the cluster."""
     return f"daskprs-{job_id}"
 
 
 def logs_topic(job_id: str) -> str:
-    """Return the topic on which workers that go tell the last of their agents' logs."""
+    """Return the topic on which leaving workers publish the rest of their agents' logs."""
     return f"{plugin_name(job_id)}-logs"

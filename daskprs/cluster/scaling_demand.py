@@ -1,8 +1,8 @@
-"""Wishes for workers: by these an adaptive cluster sees how much there is to do.
+"""Placeholder tasks ("wishes") that show an adaptive cluster how much work there is.
 
-It grows by the tasks that wait on its scheduler. A job never has more of them there than it has
-slots, so to Dask it looks as if a cluster of any size were large enough; and without workers, as if
-there were nothing to do.
+An adaptive cluster grows by the tasks that wait on its scheduler. A job never has more leases
+there than slots, so any cluster would look large enough to Dask. Without workers it would look as
+if there were no work.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 RESOURCE = "daskprs-wish"
-"""What a wish asks for, and no worker has: it is never run."""
+"""The resource that a wish needs. No worker has it, so a wish never runs."""
 WISH_S = 0.5
-"""For so many seconds of work Dask takes a task of which it knows nothing."""
+"""Seconds that Dask assumes for a task of unknown duration."""
 MOST = 1000
 
 
 class ScalingDemand:
-    """Keeps as many waiting tasks on the scheduler as there would be, were all work there.
+    """Keeps waiting tasks on the scheduler, in proportion to the remaining work.
 
-    On a cluster that is not known to adapt it is one, as long as there is no worker at all.
+    On a cluster that is not known to adapt, it keeps one task while there are no workers.
     """
 
     def __init__(self, client: Client, name: str) -> None:
@@ -33,14 +33,14 @@ class ScalingDemand:
         self._made = 0
 
     def wish(self, work_s: float, *, workers: bool) -> None:
-        """Wish for the workers that so many seconds of work would bring."""
+        """Set the number of wishes for `work_s` seconds of work."""
         wanted = min(MOST, math.ceil(work_s / WISH_S)) if self._adapts() else 0
         if not workers and work_s > 0:
             wanted = max(1, wanted)
         del self._futures[wanted:]
         new = wanted - len(self._futures)
         if new > 0:
-            # Not the prefix of the leases: what Dask knows of their durations is no wish's.
+            # Not the prefix of the leases: Dask would assume their durations for the wishes.
             keys = [(f"wish-of-{self._name}", self._made + number) for number in range(new)]
             self._made += new
             self._futures += self._client.map(
@@ -48,7 +48,7 @@ class ScalingDemand:
             )
 
     def close(self) -> None:
-        """Wish for nothing more."""
+        """Drop all wishes."""
         self._futures.clear()
 
     def _adapts(self) -> bool:

@@ -1,8 +1,8 @@
 """The scheduler plugin: a job's presence on a cluster, from its registration to its end.
 
-One for each job. It brings the job's worker plugin to the workers, tells the driver of those that
-are lost, takes their leases back before Dask runs them again, and takes everything away again when
-the job is over or its driver has vanished.
+Each job has one. It installs the job's worker plugin on the workers and reports lost workers to
+the driver. It cancels their leases before Dask runs them again. When the job is over or its driver
+has vanished, it removes everything.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from distributed import Scheduler
 
 REMOVE_WITHIN_S = 10.0
-"""So long the end of a job waits for workers to say that they have ended their agents."""
+"""Seconds that the end of a job waits for workers to confirm the end of their agents."""
 ASK_AGAIN_S = 5.0
-"""A worker that hangs is asked again so often, as long as the scheduler has it."""
+"""Seconds between requests to a worker that hangs, while the scheduler has it."""
 
 _going_on: set[asyncio.Task[Any]] = set()
-"""Tasks of the scheduler's loop; it holds only weak references to them itself."""
+"""Tasks of the scheduler's loop, which itself holds only weak references to them."""
 
 
 class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typed
@@ -42,13 +42,13 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
     Parameters
     ----------
     name
-        Of this plugin, of the worker plugin, and the first part of the keys of all leases.
+        The name of this plugin and of the worker plugin, and the first part of all lease keys.
     topics
-        Where the job hears of its workers, and all others that it has.
+        The job's topics; the first one carries the news of its workers.
     client
         The id of the driver's client.
     worker_plugin
-        Pickled.
+        The pickled worker plugin.
 
     """
 
@@ -64,15 +64,16 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         self._worker_plugin = worker_plugin
         self._leaving: set[str] = set()
         self._lost: dict[str, list[Any]] = {}
-        """Leases of workers that are being removed just now."""
+        """The lease keys of each worker that is being removed."""
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Bring the worker plugin to all workers, those that come later included.
+        """Install the worker plugin on all workers, including later ones.
 
-        Nobody is waited for: a worker that hangs holds up no job, and one that has it says so.
+        This does not wait for the workers: a hanging worker must not hold up a job, and each
+        worker reports when it has the plugin.
         """
         self._scheduler = scheduler
-        # The client's own word comes a little later, and what workers tell first would be lost.
+        # The client's own subscription arrives later; the first events of workers would be lost.
         for topic in self.topics:
             scheduler.subscribe_topic(topic, self._client)
         scheduler.worker_plugins[self.name] = self._worker_plugin
@@ -81,7 +82,7 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
             _go_on(self._set_up(worker))
 
     def log_event(self, topic: str, msg: Any) -> None:
-        """Hear of a worker that is removed, before Dask gives its tasks to others."""
+        """Note the leases of a removed worker, before Dask gives its tasks to others."""
         if topic == self._topic:
             news = unpacked(msg)
             if isinstance(news, WorkerLeaving):
@@ -95,7 +96,7 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
             self._tell(WorkerLost(worker, expected))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
-        """Take back what it had: Dask would run it again by itself."""
+        """Cancel the leases of a removed worker: Dask would run them again by itself."""
         keys = self._lost.pop(worker, [])
         wanted = [key for key in keys if key in scheduler.tasks and scheduler.tasks[key].who_wants]
         scheduler.stimulus_cancel(
@@ -107,12 +108,12 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         )
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """End what the job has on the cluster when its driver has vanished."""
+        """Take the job off the cluster when its driver has vanished."""
         if client == self._client:
             _go_on(end_job(self.name, self.topics, dask_scheduler=scheduler))
 
     def _is_ours(self, key: Any) -> bool:
-        """Say whether a key is that of a lease; those of others may be text or numbers."""
+        """Say whether a key is one of our leases; foreign keys may be strings or numbers."""
         return isinstance(key, tuple) and key[:1] == (self.name,)
 
     async def _set_up(self, worker: str) -> None:
@@ -135,8 +136,8 @@ async def end_job(
 ) -> None:
     """Take a job off the cluster: its agents, its plugins, its topics.
 
-    Called for the driver on the scheduler. It comes back when the agents have been ended, except
-    those of workers that hang; these are asked again and again.
+    The driver runs this on the scheduler. It returns when all agents have ended, or after
+    `REMOVE_WITHIN_S`. It does not wait for hanging workers, which are asked again and again.
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ async def end_job(
     hanging
         Workers that need not be waited for.
     dask_scheduler
-        Given by Dask.
+        The scheduler, passed by Dask.
 
     """
     dask_scheduler.plugins.pop(name, None)
@@ -157,7 +158,7 @@ async def end_job(
     awaited = [task for worker, task in removals.items() if worker not in hanging]
     if awaited:
         await asyncio.wait(awaited, timeout=REMOVE_WITHIN_S)
-    # Dask keeps the last events of a topic for ever, and has no way of its own to forget one.
+    # Dask keeps the last events of a topic for ever, and offers no way to remove a topic.
     with suppress(AttributeError):
         plugins = [one for one in dask_scheduler.plugins.values() if isinstance(one, JobPlugin)]
         in_use = {topic for plugin in plugins for topic in plugin.topics}
@@ -166,7 +167,7 @@ async def end_job(
 
 
 async def _removed(scheduler: Scheduler, worker: str, name: str) -> None:
-    """Remove the plugin from a worker, however long it takes until that answers."""
+    """Remove the plugin from a worker; ask again until the worker answers."""
     while worker in scheduler.workers:
         message = {"op": "plugin-remove", "name": name}
         answer = await scheduler.broadcast(msg=message, workers=[worker], on_error="ignore")

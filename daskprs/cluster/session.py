@@ -1,4 +1,4 @@
-"""What a driver has on a cluster: its plugins, the news of its workers, its leases."""
+"""A driver's presence on a cluster: its plugins, its workers' events, its leases."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ if TYPE_CHECKING:
     from daskprs.core.limits import Limits
 
 LIVING = ("running", "connecting")
-"""What a client says of itself that will have an answer, by and by."""
+"""States of a client that has, or may regain, a connection."""
 AHEAD = 1
-"""Priority of a lease over the tasks of others (0), since a lease has the thread for milliseconds.
-A lease that asks for a device keeps the device, so it waits its turn."""
+"""Priority of a lease over foreign tasks (0), since a lease holds the thread for milliseconds. A
+lease that asks for a device keeps the device, so it waits its turn."""
 GONE = "the cluster has gone: its scheduler cannot be reached, or the client was closed."
 
 
 class Session:
     """A job on a cluster, as long as the client's connection to its scheduler lasts.
 
-    When that is lost the scheduler ends the job's agents, and the client gives up all its futures.
-    Once it is there again, another session goes on.
+    When the connection is lost, the scheduler ends the job's agents, and the client gives up all
+    its futures. After a reconnect, a new session continues the job.
 
     Parameters
     ----------
     client
-        Of the cluster.
+        The cluster's client.
     job, limits
-        For the agents.
+        The job and the limits of its agents.
     origin
-        How a worker finds out how far away the driver is.
+        Data by which a worker recognizes the driver's process and job folder.
     heard
-        Called with all that is told of workers, by Dask's loop.
+        Called by Dask's loop with each worker event.
     number
-        Another one for each session of a job: what is left of one must not be taken for the next.
+        The session's number, unique within the job: remains of one session must not be taken for
+        another's.
 
     """
 
@@ -74,16 +75,16 @@ class Session:
         self._topics = (self._topic, logs_topic(job.job_id))
         self._connection = client.scheduler_comm
         self.scaling_demand = ScalingDemand(client, self.name)
-        """For workers of an adaptive cluster."""
+        """Requests workers from an adaptive cluster."""
 
     @property
     def lost(self) -> bool:
-        """Whether the connection was lost that the session began with.
+        """Whether the session's first connection was lost.
 
         Raises
         ------
         DaskprsError
-            When there will be no other: the client was closed, or has given up.
+            When the client was closed or has given up, so that it will not reconnect.
 
         """
         if self._client.status not in LIVING:
@@ -92,11 +93,11 @@ class Session:
 
     @property
     def connected(self) -> bool:
-        """Whether the client has a connection, this one or a new one."""
+        """Whether the client has a connection, the session's or a new one."""
         return bool(self._client.status == "running")
 
     def open(self) -> None:
-        """Bring the job to the cluster; workers tell of themselves once they are ready."""
+        """Register the job with the cluster; workers send heartbeats once they are ready."""
         self._client.subscribe_topic(self._topic, partial(_hear, self._heard))
         agents = AgentsPlugin(self.name, self._topic, self._job, self._limits, self._origin)
         self._client.register_plugin(
@@ -104,21 +105,21 @@ class Session:
         )
 
     def close(self, hanging: Collection[str] = ()) -> None:
-        """Take the job off the cluster, and wait for its agents to end, except where it hangs."""
+        """Take the job off the cluster, and wait for its agents, except on hanging workers."""
         try:
             self._client.run_on_scheduler(end_job, self.name, self._topics, tuple(hanging))
         finally:
             self.forget()
 
     def forget(self) -> None:
-        """Hear no more of workers, and wish for none."""
+        """Ignore further worker events, and request no more workers."""
         self.scaling_demand.close()
         forget(self._client, self._topic)
 
     # ---- tasks ----
 
     def submit(self, lease: Lease, worker: str, declared_gpus: float) -> Future:
-        """Send a lease to a worker; it asks for its agent's devices where these are declared."""
+        """Send a lease to a worker; request its agent's devices where the worker declares them."""
         gpus = min(lease.gpus, declared_gpus)
         return self._client.submit(
             run_lease,

@@ -1,4 +1,4 @@
-"""Which slots a cluster offers: its hosts are nodes, and each worker has some of their slots."""
+"""The slots that a cluster offers: each host is a node, whose workers share its slots."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 class SlotAllocator:
-    """Numbers the hosts of a cluster 0, 1, … in the order in which they are seen first.
+    """Numbers the hosts of a cluster 0, 1, … in the order of their first appearance.
 
-    A worker keeps the slots that it was given as long as it lives, since a slot that is taken away
-    has an agent in it, and perhaps an hour of work: one that joins its host later gets what is
-    left, and what a lost one had goes to those that live. For the same reason no host that is used
-    makes room for one that comes back.
+    A worker keeps its slots while it lives, since taking away a slot would end its agent and
+    perhaps an hour of work. A worker that joins the host later gets the remaining slots, and the
+    slots of a lost worker go to the living ones. For the same reason, a host in use is not
+    replaced by one that comes back.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class SlotAllocator:
         self._dealt: dict[str, int] = {}
         """How many slots each living worker has."""
         self._numbered: dict[str, tuple[str, ...]] = {}
-        """The devices of living workers that only declare how many they have."""
+        """Device numbers given to living workers that only declare a number of devices."""
 
     def slots(
         self, workers: Mapping[str, Heartbeat], awaited: Mapping[str, str] | None = None
     ) -> dict[SlotId, SlotResources]:
-        """Return the slots of these workers, node by node, and the equipment of their agents.
+        """Return the slots of these workers, node by node, with their agents' devices and threads.
 
         Parameters
         ----------
@@ -81,10 +81,10 @@ class SlotAllocator:
         return offered
 
     def _with_devices(self, workers: list[Heartbeat]) -> list[Heartbeat]:
-        """Return the workers of a node, with names for the devices that they only declare.
+        """Return the workers of a node, with names for devices that are only declared by number.
 
-        Each gets numbers of its own, which it keeps as long as it lives. Workers that declare
-        parts of a device share what these come to.
+        Each worker gets numbers of its own, which it keeps while it lives. Workers that declare
+        fractions of a device share as many devices as the fractions add up to.
         """
         unnamed = [worker for worker in workers if worker.devices is None]
         shared = range(int(sum(worker.gpus for worker in unnamed)))
@@ -107,8 +107,7 @@ class SlotAllocator:
     def _deal(self, workers: list[Heartbeat], awaited: Iterable[str]) -> None:
         """Deal out the slots that the workers of a node lack.
 
-        The next slot goes to a worker with a device for it, and among these to one that has the
-        fewest slots.
+        Each slot goes to the worker with the fewest slots; workers with a free device come first.
         """
         processes = self._processes_per_node or self._of_gpus(workers)
         for worker in workers:
@@ -124,7 +123,7 @@ class SlotAllocator:
             self._dealt |= {worker.worker: dealt[worker.worker] for worker in workers}
 
     def _served(self, workers: list[Heartbeat]) -> dict[str, int]:
-        """Return for how many agents each worker of a GPU node has devices."""
+        """Return the number of agents that each worker of a GPU node has devices for."""
         if self._gpus_per_process == 0 or not any(worker.devices for worker in workers):
             return {}
         return {
@@ -135,8 +134,8 @@ class SlotAllocator:
     def _of_gpus(self, workers: list[Heartbeat]) -> int | None:
         """Return how many processes a GPU node has: 1; None for a node without GPUs.
 
-        Where workers were given devices of their own, as dask-cuda does it with one worker for
-        each GPU, it is one for each of these.
+        Where workers have devices of their own, as with dask-cuda's one worker for each GPU, the
+        node has one process for each such worker.
         """
         if self._gpus_per_process == 0:
             return None

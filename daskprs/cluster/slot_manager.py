@@ -1,4 +1,4 @@
-"""The slots that a job has on a cluster, and the leases in flight to them."""
+"""A job's slots on a cluster, and the leases in flight to them."""
 
 from __future__ import annotations
 
@@ -44,27 +44,27 @@ if TYPE_CHECKING:
     from daskprs.report.listeners import Listeners
 
 REFUSED_FOR_S = 10.0
-"""If some workers cannot run agents, so long others are waited for that can."""
+"""Seconds to wait for a usable worker after some workers could not run agents."""
 LOOK_EVERY_S = 1.0
 AWAITED_S = 10.0
-"""Seconds for which slots of a host are kept for its other workers, until they have come."""
+"""Seconds for which a host's slots are reserved for those of its workers still to come."""
 
 
 class SlotManager:
-    """Finds the slots of a cluster, notices which come and go, and keeps the leases that are out.
+    """Tracks the slots of a cluster as they come and go, and the leases in flight.
 
     Parameters
     ----------
     client, job, limits
         For the session on the cluster.
     nodes
-        Which slots its workers offer.
+        Allocates slots to the workers.
     listeners
-        Are told what a person should know.
+        Receive messages for the user.
     tell
-        Takes the events of slots, of threads and of withdrawn leases.
+        Called with events of slots, threads and withdrawn leases.
     wake
-        Called by Dask's threads when there is something new: with what has come back, or None.
+        Called by Dask's threads with an ended lease, or with None for other news.
 
     """
 
@@ -91,7 +91,7 @@ class SlotManager:
         self._delivering = threading.Lock()
         """Dask's threads deliver, and so does the driver."""
         self._delivered: set[int] = set()
-        """Leases of `_leases` that have been passed on."""
+        """Leases of `_leases` whose end has been passed on."""
         self._done_before: set[int] = set()
         """Leases of `_leases` that had ended at the last look."""
         self._refused: dict[str, str] = {}
@@ -101,7 +101,7 @@ class SlotManager:
         self._remarked: dict[SlotId, SlotResources] = {}
         """The slots whose devices were counted last: that takes long where they are many."""
         self._without_device: dict[int, str] = {}
-        """The last remark on each node that has fewer GPUs than its processes take."""
+        """The last warning for each node with fewer GPUs than its processes need."""
         self._sessions = 0
         self._far: FarNodes
         self._session: Session
@@ -109,28 +109,28 @@ class SlotManager:
 
     @property
     def session(self) -> Session:
-        """The one that goes on just now."""
+        """The current session."""
         return self._session
 
     @property
     def workers(self) -> dict[str, int]:
-        """The workers that have slots, and the number of the node that each is on."""
+        """The node number of each worker that has slots, by address."""
         return {slot.worker: slot.node for slot in self._slots}
 
     def states(self) -> tuple[SlotState, ...]:
-        """Return what all slots are doing."""
+        """Return the states of all slots."""
         return self._worker_registry.states()
 
     def open(self) -> None:
-        """Come to the cluster; slots are there once their workers are ready."""
+        """Open a session on the cluster; slots appear once their workers are ready."""
         self._far = FarNodes(self._client, self._job, self._say)
         self._session = self._new_session()
         self._session.open()
 
     def close(self) -> None:
         """Leave the cluster as it was."""
-        # Any of it is refused when the start was broken off before it, or the cluster is gone: that
-        # must not hide why.
+        # Each step fails if the start was interrupted before it, or if the cluster is gone. Such
+        # an error must not hide the first one.
         with suppress(Exception):
             self._far.close()
         with suppress(Exception):
@@ -150,7 +150,7 @@ class SlotManager:
         future.add_done_callback(partial(self._deliver, worker, lease.id))
 
     def withdraw(self, lease_id: int) -> None:
-        """Ask the worker of a lease to give the lease back; the answer is news."""
+        """Ask the worker of a lease to give it back; the answer is a `LeaseAnswered` event."""
         slot, _ = self._leases.get(lease_id, (None, None))
         if slot is not None:
             answered = partial(self._answered, self._news, lease_id)
@@ -159,7 +159,7 @@ class SlotManager:
     def _answered(
         self, queue: SimpleQueue[WorkerEvent], lease_id: int, _: str, answer: object
     ) -> None:
-        """Take the answer of a worker from Dask's loop; an error is none."""
+        """Queue a worker's answer (called by Dask's loop); an error counts as a refusal."""
         self._heard(queue, LeaseAnswered(lease_id, withdrawn=answer is True))
 
     def stop_agents(self) -> SimpleQueue[AgentsStopped]:
@@ -189,10 +189,10 @@ class SlotManager:
         self._far.deliver(worker, lease_id, self._wake, future)
 
     def _deliver_forgotten(self) -> None:
-        """Pass on leases that ended a second ago and that Dask has not called back for.
+        """Pass on leases that ended a second ago without a callback from Dask.
 
-        Its callbacks run in a thread that it starts for the first of them: the system may refuse
-        this thread, and Dask only logs that.
+        Dask starts a thread for its callbacks with the first of them. If the system refuses this
+        thread, Dask only logs that.
         """
         for lease_id, (slot, future) in list(self._leases.items()):
             if lease_id not in self._delivered and future.done():
@@ -201,24 +201,24 @@ class SlotManager:
                 self._done_before.add(lease_id)
 
     def broken_off(self, slot: SlotId) -> None:
-        """Take a slot out of use whose lease was taken from it, by whomever.
+        """Take a slot out of use whose lease was cancelled.
 
-        Where a crash has done it that is known, and counted, already.
+        If a crash was the cause, the loss of the worker has been counted already.
         """
         self._drop_if_there(slot, expected=True)
 
     def not_brought(self, slot: SlotId) -> None:
-        """Take a slot out of use whose worker has not brought what its lease came to."""
+        """Take a slot out of use whose lease's results could not be fetched."""
         self._drop_if_there(slot, expected=False)
 
     def _drop_if_there(self, slot: SlotId, *, expected: bool) -> None:
-        """Take a slot out of use, unless it is heard by now that its worker has gone."""
+        """Take a slot out of use, unless its worker has been reported as gone by now."""
         self._hear()
         if slot in self._slots:
             self._drop([slot], expected=expected)
 
     def _drop(self, slots: Collection[SlotId], *, expected: bool = False) -> None:
-        """Take slots out of use, and take back what they were working on."""
+        """Take slots out of use, and cancel their leases."""
         for slot in slots:
             self._slots.pop(slot, None)
         for lease_id, (where, future) in list(self._leases.items()):
@@ -231,7 +231,7 @@ class SlotManager:
     # ---- what happens on the cluster ----
 
     def turn(self, work_s: float) -> None:
-        """Take note of what has happened since the last time; so much work there is yet."""
+        """Process the events since the last turn; `work_s` is the remaining work in seconds."""
         if self._session.lost:
             self._go_on_elsewhere()
             return
@@ -261,7 +261,7 @@ class SlotManager:
             self._tell(counted)
 
     def _take_answer(self, lease_id: int, *, withdrawn: bool) -> None:
-        """Take a lease out that its worker has given back: its task runs nothing any more."""
+        """Report a worker's answer to the ledger, and drop the lease if it was withdrawn."""
         if lease_id not in self._leases:
             return
         if withdrawn:
@@ -273,7 +273,7 @@ class SlotManager:
         self._tell(LeaseWithdrawn(lease_id) if withdrawn else LeaseKept(lease_id))
 
     def is_there(self, worker: str) -> bool:
-        """Say whether a worker has not gone meanwhile."""
+        """Say whether a worker is still there."""
         self._hear()
         self._worker_registry.tick(time.monotonic())
         return self._worker_registry.has(worker) and not self._session.lost
@@ -313,7 +313,7 @@ class SlotManager:
         return False
 
     def _heard(self, queue: SimpleQueue[WorkerEvent], news: WorkerEvent) -> None:
-        """Take news from Dask's loop; those of a session that was lost are read no more."""
+        """Queue an event (called by Dask's loop); the queue of a lost session is read no more."""
         if isinstance(news, AgentsStopped):
             self._stopped.put(news)
             return
@@ -365,8 +365,8 @@ class SlotManager:
     def _go_on_elsewhere(self) -> None:
         """Go on with another session once the client is connected again.
 
-        The scheduler has ended the agents of the last one, or has ended itself: what they were at
-        is as if it had not begun.
+        The scheduler has ended the last session's agents, or has ended itself. Their mini-batches
+        count as not begun.
         """
         if self._worker_registry.states() or self._slots:
             told = "the connection to the scheduler was lost; the job goes on when it is back."
@@ -381,7 +381,7 @@ class SlotManager:
                 session.open()
             except OSError:
                 session.forget()
-                return  # lost again; it will be seen at the next turn
+                return  # lost again; the next turn tries again
             self._session = session
 
 

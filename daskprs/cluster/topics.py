@@ -1,4 +1,4 @@
-"""Topics of Dask, by which a job hears of its workers."""
+"""Dask's topics, on which a job receives events of its workers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     from distributed import Client
 
 FORGET_AFTER_S = 5.0
-"""Messages that are under way when a job ends are here by then."""
+"""Seconds in which messages under way at the end of a job arrive."""
 
 
 def forget(client: Client, topic: str) -> None:
-    """Hear no more of a topic.
+    """Drop our handler of a topic without unsubscribing.
 
-    To unsubscribe would bring it to life again on the scheduler, where it is taken away with the
-    job. And a client keeps the handlers of all topics that it ever had, with all that they hold.
+    Unsubscribing would recreate the topic on the scheduler, where it is removed with the job. And
+    a client keeps the handlers of all topics that it ever had, with all objects that they hold.
     """
     handlers = client._event_handlers  # noqa: SLF001
     handlers[topic] = _deaf
@@ -23,4 +23,4 @@ def forget(client: Client, topic: str) -> None:
 
 
 def _deaf(_: object) -> None:
-    """Hear nothing."""
+    """Ignore a message."""

@@ -1,4 +1,4 @@
-"""What a job hears of its workers, from themselves and from the scheduler."""
+"""Events about a job's workers, sent by the workers themselves or by the scheduler."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ if TYPE_CHECKING:
 
 
 class Heartbeat(NamedTuple):
-    """A worker tells twice a second that it lives, what it has, and what its slots are doing."""
+    """A worker's heartbeat, twice a second: its resources and the states of its slots."""
 
     worker: str
-    """Its address."""
+    """The worker's address."""
     life: str
-    """Another one after a restart at the same address."""
+    """A random id, new after a restart at the same address."""
     host: str
     threads: int
-    """How many it declares."""
+    """Dask threads that the worker declares."""
     cores: int
-    """How many its process may use."""
+    """Cores that the worker's process may use."""
     gpus: float
-    """How many of the resource ``GPU`` it declares."""
+    """Units of the resource ``GPU`` that the worker declares."""
     devices: tuple[str, ...] | None
-    """The devices that its process may use; None where nothing but `gpus` says how many."""
+    """Devices that the worker's process may use; None where only `gpus` gives their number."""
     states: dict[int, SlotState]
-    """By the number of the slot."""
+    """The slots' states, by slot number."""
     idle: bool = True
-    """Whether one of its Dask threads is free, and the worker begins tasks (it is not paused)."""
+    """Whether a Dask thread is free and the worker begins tasks (it is not paused)."""
     waiting: tuple[int, ...] = ()
-    """Ids of the leases that have waited a second for a thread, and for nothing else."""
+    """Ids of the leases that have waited a second for a thread and lack nothing else."""
 
 
 class WorkersFound(NamedTuple):
     """The scheduler has these workers when the job comes to the cluster."""
 
     workers: tuple[str, ...]
-    """Their addresses."""
+    """The workers' addresses."""
 
 
 class WorkerLost(NamedTuple):
@@ -46,11 +46,11 @@ class WorkerLost(NamedTuple):
 
     worker: str
     expected: bool
-    """It was told to go."""
+    """Whether the worker was asked to close."""
 
 
 class WorkerLeaving(NamedTuple):
-    """A worker that was told to go says so: the scheduler itself does not hear of each of them."""
+    """A worker announces that it closes on request, which the scheduler does not always learn."""
 
     worker: str
 
@@ -74,7 +74,7 @@ class LeaseAnswered(NamedTuple):
 
     lease_id: int
     withdrawn: bool
-    """The lease has not begun, and never will there."""
+    """Whether the lease has not begun on the worker, and never will."""
 
 
 WorkerEvent = (
@@ -89,11 +89,11 @@ WorkerEvent = (
 
 
 def packed(news: WorkerEvent) -> bytes:
-    """Return news as Dask passes them on: its messages turn named tuples into plain ones."""
+    """Return an event as bytes, since Dask's messages turn named tuples into plain tuples."""
     return pickle.dumps(news)
 
 
 def unpacked(message: bytes) -> WorkerEvent:
-    """Return news that came by a message."""
+    """Return the event in a message."""
     news: WorkerEvent = pickle.loads(message)
     return news

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from daskprs.core.limits import Limits
 
 TELL_EVERY_MS = 500
-"""How often a worker tells that it lives, and what its slots are doing."""
+"""Milliseconds between a worker's heartbeats."""
 WAIT_S = 1.0
 """Seconds that a lease waits for a thread before it may move to another worker."""
 QUEUED = ("ready", "constrained")
@@ -46,13 +46,13 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
     Parameters
     ----------
     name
-        Of the plugin, and the first part of the keys of all leases.
+        The plugin's name, and the first part of all lease keys.
     topic
-        Where to tell of this worker.
+        The topic for this worker's events.
     job, limits
-        For the agents.
+        The job and the limits of its agents.
     origin
-        How to find out how far away the driver is.
+        Data by which the worker recognizes the driver's process and job folder.
 
     """
 
@@ -68,7 +68,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._limits = limits
 
     async def setup(self, worker: Worker) -> None:
-        """Make the pool, and say what there is; agents are started by the first leases."""
+        """Make the pool, and send the first heartbeat; the first leases start the agents."""
         self._worker = worker
         self._site = WorkerSite(self._job, self._origin, Path(worker.local_directory).parent)
         self.pool = AgentPool(self._site.job, self._limits)
@@ -76,16 +76,16 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         worker.handlers[plugin_name(self._job.job_id)] = self._serve
         self._life = secrets.token_hex(8)
         self._queued_s: dict[tuple[str, int, int], float] = {}
-        """Keys of leases that have not begun, and since when they wait for nothing but a thread."""
+        """For each lease not begun, by key: the time since which it lacks only a thread."""
         self._gpus = float(worker.state.total_resources.get(GPU, 0.0))
-        # Asking the driver of the devices takes up to seconds: not on the worker's loop.
+        # Querying the device driver may take seconds, so this leaves the worker's loop.
         self._devices = await asyncio.to_thread(visible_devices)
         self._telling = PeriodicCallback(self._tell, TELL_EVERY_MS)
         self._telling.start()
         self._tell()
 
     async def teardown(self, worker: Worker) -> None:
-        """Kill what is left: a lease that waits on an agent would hold up the worker's end."""
+        """Kill the agents: a lease that waits for an agent would hold up the worker's end."""
         if worker.status not in (Status.running, Status.paused):
             worker.log_event(self._topic, packed(WorkerLeaving(worker.address)))
         self._telling.stop()
@@ -100,7 +100,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._site.close()
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
-        """Kill the agent of a lease that was cancelled: its thread sees nothing of it."""
+        """Kill the agent of a cancelled lease, whose thread does not notice the cancellation."""
         if finish == "error" and isinstance(key, tuple) and key[:1] == (self.name,):
             drop_threads_that_never_began(self._worker.executors["default"])
         match key:
@@ -113,7 +113,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
                     self.pool.kill(slot, lease_id)
 
     def _is_idle(self) -> bool:
-        """Say whether a task that comes now begins at once."""
+        """Say whether a new task would begin at once."""
         state = self._worker.state
         return bool(state.running and len(state.executing) < state.nthreads)
 
@@ -138,7 +138,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
     def _tell(self) -> None:
         worker = self._worker
         if worker.batched_stream.closed():
-            # The scheduler has lost this worker, and its leases run elsewhere by now.
+            # The scheduler has removed this worker, and its leases run elsewhere by now.
             self._telling.stop()
             self.pool.close()
             return

@@ -1,4 +1,4 @@
-"""The workers of a cluster, as a job hears of them, and what they offer it."""
+"""The workers of a cluster by their heartbeats, and the slots that they offer."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class WorkerRegistry:
-    """Knows the workers that live, and is told when they go.
+    """Records the living workers and their heartbeats.
 
-    Workers are heard of by what they tell themselves: one whose plugin is not up yet has no slots.
+    Workers are known by their heartbeats, so a worker whose plugin is not up yet has no slots.
     """
 
     def __init__(self, nodes: SlotAllocator, watchdog: Watchdog) -> None:
@@ -31,13 +31,13 @@ class WorkerRegistry:
         self._watchdog = watchdog
         self._told: dict[str, Heartbeat] = {}
         self._gone: set[str] = set()
-        """Lives that are over; what one of them has said may arrive after the news of its end."""
+        """Lives that are over; their heartbeats may arrive after the news of their end."""
         self._retired: set[SlotId] = set()
         self._awaited: set[str] = set()
-        """Workers that were there before the job, and cannot be given leases yet."""
+        """Workers that were there before the job, and cannot receive leases yet."""
 
     def hear(self, told: Heartbeat) -> bool:
-        """Take what a worker tells; say whether it is a new one, or one that was silent."""
+        """Record a heartbeat; return whether its worker is new or was silent."""
         if told.life in self._gone:
             return False
         before = self._told.get(told.worker)
@@ -47,15 +47,15 @@ class WorkerRegistry:
         return was_silent or before is None or before.life != told.life
 
     def wait_for(self, workers: Iterable[str]) -> None:
-        """Take note of the workers that were there before the job."""
+        """Reserve slots for workers that were there before the job."""
         self._awaited.update(workers)
 
     def wait_no_more(self, workers: Iterable[str] | None = None) -> None:
-        """Leave no slots to these workers, or to all, that have not come."""
+        """Reserve no more slots for these workers, or for all that have not come."""
         self._awaited.difference_update([*self._awaited] if workers is None else workers)
 
     def lose(self, worker: str) -> None:
-        """Take note that a worker has gone."""
+        """Record that a worker has gone."""
         told = self._told.pop(worker, None)
         self._awaited.discard(worker)
         self._watchdog.forget(worker)
@@ -64,7 +64,7 @@ class WorkerRegistry:
             self._retired = {slot for slot in self._retired if slot.worker != worker}
 
     def lose_all(self) -> None:
-        """Take note that nothing is known any more of any worker: who lives will tell again."""
+        """Forget all workers; the living ones will send heartbeats again."""
         for worker in list(self._told):
             self._told.pop(worker)
             self._watchdog.forget(worker)
@@ -72,7 +72,7 @@ class WorkerRegistry:
         self._awaited.clear()
 
     def watchdog(self, slots: dict[SlotId, None]) -> dict[SlotId, str]:
-        """Retire the slots that should have come back and did not; return them, and why."""
+        """Retire slots whose supervisors have missed a deadline; return each with the reason."""
         states = {
             slot: state
             for slot in slots
@@ -84,16 +84,16 @@ class WorkerRegistry:
         return found
 
     def tick(self, now_s: float) -> None:
-        """Let time pass for those that are not heard."""
+        """Let the watchdog note which workers have become silent by now."""
         self._watchdog.tick(now_s)
 
     @property
     def silent(self) -> set[str]:
-        """The workers that have not been heard for too long."""
+        """The workers without a heartbeat for too long."""
         return self._watchdog.silent
 
     def offered(self, ready: Ready) -> dict[SlotId, SlotResources]:
-        """Return the slots there are now, of those workers that are ready."""
+        """Return the current slots of the workers that are ready."""
         heard = {worker: told for worker, told in self._told.items() if worker not in self.silent}
         workers = ready(heard)
         self.wait_no_more(workers)
@@ -107,7 +107,7 @@ class WorkerRegistry:
         return not self._awaited
 
     def gpus(self, worker: str) -> float:
-        """Return how many of the resource ``GPU`` a worker declares."""
+        """Return the units of the resource ``GPU`` that a worker declares."""
         told = self._told.get(worker)
         return 0.0 if told is None else told.gpus
 
@@ -122,5 +122,5 @@ class WorkerRegistry:
         return worker in self._told and worker not in self.silent
 
     def states(self) -> tuple[SlotState, ...]:
-        """Return what all slots are doing."""
+        """Return the states of all slots."""
         return tuple(state for told in self._told.values() for state in told.states.values())

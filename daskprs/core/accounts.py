@@ -1,4 +1,4 @@
-"""What became of attempts: counted, judged by the budgets, and put into actions."""
+"""Accounts of attempts: counts, failure budgets, and the resulting actions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IGNORED = -1
 
 @dataclass(slots=True)
 class Budgets:
-    """Counts final failures, and says on the very one that is too many what was exceeded."""
+    """Counts final failures, and returns the exceeded limit on the first one beyond it."""
 
     limits: Limits
     failed_items: int = 0
@@ -72,7 +72,7 @@ class Tally:
     """Counts mini-batches and items; empty ranges count nowhere."""
 
     planned: int = 0
-    """Mini-batches drawn from the plan, without the empty ones that are known as such."""
+    """Number of mini-batches drawn from the plan, without those known to be empty."""
     plan_complete: bool = False
     succeeded: int = 0
     given_up: int = 0
@@ -81,7 +81,7 @@ class Tally:
     items_failed: int = 0
     recovered: int = 0
     drawn: int = 0
-    """All that were drawn from the plan."""
+    """Number of all mini-batches drawn from the plan."""
 
     def plan(self) -> None:
         """Count a new mini-batch."""
@@ -105,7 +105,7 @@ class Tally:
         self.items_succeeded += succeeded
 
     def take_back(self, total: int, succeeded: int, *, empty: bool) -> None:
-        """Count a successful attempt no more: what it made could not be kept."""
+        """Undo the count of a successful attempt whose output could not be kept."""
         if empty:
             self.planned += 1
             return
@@ -137,7 +137,7 @@ class Tally:
         self.give_up(items)
 
     def standing(self, *, expected: int | None, running: int, waiting: int) -> Progress:
-        """Return the counts together with what is under way."""
+        """Return the counts together with the running and waiting mini-batches."""
         return Progress(
             mini_batches=Counts(self.planned, self.succeeded, self.given_up),
             items=Counts(self.items, self.items_succeeded, self.items_failed),
@@ -154,27 +154,27 @@ BRIEF_CHARS = 300
 
 
 class Accounts:
-    """Settles mini-batches, each once, and ends the job on the very failure that is too many."""
+    """Settles each mini-batch once, and ends the job on the first failure beyond a limit."""
 
     def __init__(self, limits: Limits, patience: StallTimer) -> None:
         self.over = False
         self.actions: list[Action] = []
-        """Since they were taken out last; what comes after the end is not among them."""
+        """Actions of the current event; empty once the job is over."""
         self.tally = Tally()
         self._limits = limits
         self._patience = patience
         self._budgets = Budgets(limits)
         self._final, self._mended, self._starts = Kinds(), Kinds(), Kinds()
         self._pending: dict[int, Failure] = {}
-        """The first error of each mini-batch that is to be tried again, by its index; in brief."""
+        """The first error of each mini-batch to be retried, shortened, by its index."""
         self._tried = False
-        """Whether any attempt came to an end: then some process was up."""
+        """Whether any attempt has ended, which proves that a process was up."""
 
     # ---- errors ----
 
     @property
     def errors(self) -> Errors:
-        """The errors until now."""
+        """The errors so far."""
         pending = Kinds()
         for failure in self._pending.values():
             pending.add(failure)
@@ -182,11 +182,11 @@ class Accounts:
 
     @property
     def headline(self) -> Failure | None:
-        """The first error of a mini-batch that was given up, or of a start if none went well."""
+        """The first error of a mini-batch that was given up, or of a start if all starts failed."""
         return self._final.first or (None if self._tried else self._starts.first)
 
     def not_started(self, failure: Failure | None) -> None:
-        """Count a process that did not come up."""
+        """Count a process that did not start."""
         self._starts.add(failure)
 
     def has_failed(self, indexes: Iterable[int]) -> bool:
@@ -201,7 +201,7 @@ class Accounts:
             failure = outcome.failure._replace(message=brief, traceback="")
             self._pending.setdefault(entry.mini_batch.index, failure)
 
-    # ---- attempts: what comes back is to be tried again ----
+    # ---- attempts: a returned entry is to be retried ----
 
     def commit(
         self,
@@ -234,7 +234,7 @@ class Accounts:
             self.tally.commit_all(len(totals), sum(totals), sum(succeeded))
 
     def take_back(self, actions: Iterable[Action]) -> None:
-        """Settle mini-batches no more whose commit came to nothing; the job is at its end then."""
+        """Undo the counts of commits that could not be written; the job ends then."""
         for commit in actions:
             if isinstance(commit, Commit):
                 outcomes = commit.made.outcomes
@@ -248,7 +248,7 @@ class Accounts:
         self.abort_if(self._budgets.fail_items(failed))
 
     def carry_failure(self, items: int) -> None:
-        """Settle a mini-batch that an earlier run has given up, and this one does not try again."""
+        """Settle a mini-batch that an earlier run gave up and this run does not retry."""
         self.tally.carry_failure(items)
         self.abort_if(self._budgets.fail_mini_batch(items))
 
@@ -271,19 +271,19 @@ class Accounts:
         return None
 
     def record_suspect(self, entry: Entry, outcome: Outcome, suspects: int) -> Entry:
-        """Record a failed attempt that one of several suspects is to blame for: none is charged."""
+        """Record the failed attempt of one of several suspects, without a charge."""
         self._retry(entry, outcome)
         self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
         return entry.suspected(suspects)
 
     def record_uncharged(self, entry: Entry, outcome: Outcome, slot: SlotId) -> Entry:
-        """Record a failed attempt in a place where everything fails: it is not charged."""
+        """Record a failed attempt in a place where everything fails, without a charge."""
         self._retry(entry, outcome)
         self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
         return entry.forgiven(slot)
 
     def lose(self, entry: Entry, slot: SlotId) -> Entry | None:
-        """Count the loss of the worker that a mini-batch was alone on: it may be the killer."""
+        """Count the loss of a worker against the mini-batch that was alone in its lease there."""
         again = entry.lost(slot)
         outcome = _lost(entry, slot, again.losses)
         if again.losses < self._limits.max_node_losses:
@@ -298,7 +298,7 @@ class Accounts:
         return None
 
     def refuse_input(self, entry: Entry, outcome: Outcome) -> None:
-        """Give up a mini-batch whose files have changed, and end the job: no budget allows that."""
+        """Give up a mini-batch whose files have changed, and end the job."""
         self._settle_failed(entry, outcome, charged=True)
         self.abort(INPUT_HAS_CHANGED, outcome.failure)
 
@@ -311,7 +311,7 @@ class Accounts:
     def _settle_failed(
         self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
     ) -> int:
-        """Settle a mini-batch as failed, and return how many items have failed with it."""
+        """Settle a mini-batch as failed, and return the number of its failed items."""
         self._patience.progress()
         self._tried = True
         self._pending.pop(entry.mini_batch.index, None)
@@ -327,11 +327,11 @@ class Accounts:
     # ---- the job ----
 
     def judge_percent(self) -> None:
-        """Judge the share of failed mini-batches: all have been in a lease."""
+        """Judge the share of failed mini-batches, once all have been in a lease."""
         self.abort_if(self._budgets.judge_percent(self.tally.planned))
 
     def abort_if(self, why: str | None) -> None:
-        """End the job as failed if there is a reason, with the headline that there is."""
+        """End the job as failed with the present headline, if there is a reason."""
         if why is not None:
             self.abort(why, self.headline)
 

@@ -1,4 +1,4 @@
-"""What goes into the ledger and what comes out: events, past tense, and actions, imperative."""
+"""Input and output of the ledger: events, past tense, and actions, imperative."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class SlotId(NamedTuple):
     worker: str
     """Address of the Dask worker."""
     number: int
-    """Its number on that worker."""
+    """Number of the slot on that worker."""
     node: int
 
 
 class SlotResources(NamedTuple):
-    """What the agents of a slot have."""
+    """Devices and threads of a slot's agents."""
 
     devices: tuple[str, ...] = ()
     """The devices that its worker may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
@@ -33,26 +33,26 @@ class SlotResources(NamedTuple):
 
 
 class SlotAdded(NamedTuple):
-    """A slot is there to be used."""
+    """A slot has become available."""
 
     slot: SlotId
     slot_resources: SlotResources = SlotResources()
 
 
 class SlotsLost(NamedTuple):
-    """Slots have gone, and so has what they were working on.
+    """Slots are lost, together with their mini-batches.
 
-    Those of a worker go together: else what was on one would be given to the next one, which is
-    gone as well, and be lost once more.
+    All slots of a worker are lost in one event. Otherwise the mini-batches of one slot would go to
+    the next one, which is gone as well, and would be lost once more.
     """
 
     slots: tuple[SlotId, ...]
     expected: bool = False
-    """The worker was told to go, or they were taken away: nothing that ran there is to blame."""
+    """Whether the loss is intended, so that no mini-batch that ran there is to blame."""
 
 
 class LeaseFailed(NamedTuple):
-    """The task of a lease raised an error of daskprs itself: no agent could be had."""
+    """The task of a lease raised an error of daskprs itself: no agent was available."""
 
     lease_id: int
     failure: Failure
@@ -68,7 +68,7 @@ class ThreadsCounted(NamedTuple):
 
 
 class LeaseWithdrawn(NamedTuple):
-    """A worker has given a lease back that had not begun, and will not begin it any more."""
+    """A worker has given back a lease that had not begun, and will never begin it."""
 
     lease_id: int
 
@@ -105,16 +105,16 @@ class Withdraw(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Write what attempts made: they are the ones that count."""
+    """Write the results of the attempts that count."""
 
     mini_batches: list[MiniBatch]
     positions: list[int]
-    """Which of the results are theirs: all of them, unless some failed or came too late."""
+    """Positions of their outcomes in the results: all, unless some failed or came too late."""
     results: Results
 
     @property
     def made(self) -> Results:
-        """What they made: one outcome for each mini-batch."""
+        """The results of these mini-batches: one outcome for each."""
         return self.results.only(self.positions)
 
 
@@ -124,15 +124,15 @@ class FailAttempt(NamedTuple):
     mini_batch: MiniBatch
     outcome: Outcome
     final: bool
-    """The mini-batch is given up."""
+    """Whether the mini-batch is given up."""
     charged: bool
-    """It counts as a try."""
+    """Whether the attempt counts as a try."""
     lost_node: int | None = None
-    """The node whose worker was lost with it; None where its agent has reported the end."""
+    """Node of the worker lost during the attempt; None where the agent has reported the end."""
 
 
 class Remark(NamedTuple):
-    """Let people know of something."""
+    """Show a message to people."""
 
     message: str
 

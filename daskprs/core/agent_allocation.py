@@ -1,7 +1,7 @@
 """The agent of each slot: the number of its process, its devices, its threads.
 
-It is decided here, in the driver, and travels with the lease that needs a new agent. So several
-workers on a host never take the same number or device, whether they share a disk or not.
+The driver decides this here; it travels with the lease that needs a new agent. Several workers
+on a host thus never take the same number or device, even when they share no disk.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ COUNT_VARIABLE = "AZ_BATCHAI_GPU_COUNT_FOUND"
 HIDDEN = "-1"
 """No device; without the variable CUDA sees them all."""
 PROCESS = "process"
-"""What the names of processes begin with; a number follows."""
+"""Prefix of process names; a number follows."""
 
 
 class _Agent(NamedTuple):
     assignment: AgentAssignment
     devices: tuple[str, ...]
-    """What it was given; they are free when it has ended."""
+    """The devices assigned to the agent; they are free once it has ended."""
     there: bool = False
-    """It was heard of: until then the same post is given again, so that no number is left out."""
+    """Whether the agent has started; until then the slot's leases carry the same assignment."""
     leases: int = 0
-    """Number of leases that carried this post."""
+    """Number of leases that carried this assignment."""
 
 
 class AgentAllocator:
-    """Gives each slot without an agent a post for one.
+    """Assigns a process number, devices and threads to the next agent of each slot.
 
     Parameters
     ----------
     gpus_per_process
-        How many devices an agent has: a whole number, or a part of one.
+        Number of devices of an agent: a whole number, or a fraction of one device.
     first_process
-        Returns the first free process number of a node: an earlier run of the job has used some.
+        Returns the first process number of a node that no earlier run of the job has used.
 
     """
 
@@ -57,16 +57,16 @@ class AgentAllocator:
         self._agents: dict[SlotId, _Agent] = {}
 
     def slot_added(self, slot: SlotId, slot_resources: SlotResources) -> None:
-        """Note what a slot has for its agents."""
+        """Record the devices and threads of a slot."""
         self._slot_resources[slot] = slot_resources
 
     def slot_lost(self, slot: SlotId) -> None:
-        """Forget a slot, and its agent: its device is free."""
+        """Forget a slot and its agent, and free the agent's devices."""
         del self._slot_resources[slot]
         self._agents.pop(slot, None)
 
     def hear(self, returned: LeaseReturned, slot: SlotId) -> None:
-        """Note which agents came and went."""
+        """Record the agents that started or ended during a lease."""
         for event in returned.agent_events:
             agent = self._agents.get(slot)
             match event:
@@ -78,11 +78,11 @@ class AgentAllocator:
                     del self._agents[slot]
 
     def dismiss(self, slot: SlotId) -> None:
-        """Have a new agent with the next lease; the one that is there makes room."""
+        """Replace the agent of a slot with the next lease."""
         self._agents.pop(slot, None)
 
     def withdraw(self, slot: SlotId) -> None:
-        """Undo the post that a withdrawn lease carried: its number and its devices are free."""
+        """Undo the assignment of a withdrawn lease: free its process number and its devices."""
         agent = self._agents.get(slot)
         if agent is None or agent.there:
             return
@@ -94,35 +94,35 @@ class AgentAllocator:
         self._unused.setdefault(slot.node, set()).add(number)
 
     def devices(self, slot: SlotId) -> tuple[str, ...]:
-        """Return the devices of a slot's agent, or those that its next one had now."""
+        """Return the devices of a slot's agent, or those that a new agent would get now."""
         agent = self._agents.get(slot)
         return self._free(slot, ()) if agent is None else agent.devices
 
     def process(self, slot: SlotId) -> str:
-        """Return the name of a slot's agent; empty where there is none."""
+        """Return the process name of a slot's agent; empty for a slot without an agent."""
         agent = self._agents.get(slot)
         return "" if agent is None else agent.assignment.process
 
     def gpus(self, slot: SlotId) -> float:
-        """Return how many devices, or which part of one, the agent of a slot has."""
+        """Return the number of devices, or the fraction of one, that a slot's agent has."""
         agent = self._agents.get(slot)
         return float(self._share) if agent is not None and agent.devices else 0.0
 
     def lacks(self, slot: SlotId, left_out: Collection[str]) -> bool:
-        """Say whether an agent here would be without a device only because one is left out."""
+        """Return whether a new agent lacks a device only because `left_out` excludes some."""
         if slot in self._agents or not left_out:
             return False
         return bool(self._free(slot, ())) and not self._free(slot, left_out)
 
     def assignment(self, slot: SlotId, left_out: Collection[str] = ()) -> AgentAssignment | None:
-        """Return the post of a new agent, if the slot needs one; the next process has the number.
+        """Return the assignment of a new agent; None if the slot has an agent that has started.
 
         Parameters
         ----------
         slot
-            Which is about to be given a lease.
+            The slot that the next lease goes to.
         left_out
-            Devices of its node that are not to be used.
+            Devices of the slot's node that the agent must not use.
 
         """
         agent = self._agents.get(slot)
@@ -151,7 +151,7 @@ class AgentAllocator:
         return f"{PROCESS}{number:03d}"
 
     def _free(self, slot: SlotId, left_out: Collection[str]) -> tuple[str, ...]:
-        """Return the devices that an agent would get: those least used, in their own order."""
+        """Return the devices that a new agent would get: the least used ones first."""
         count = -(-self._share.numerator // self._share.denominator)
         each = min(Fraction(1), self._share)
         used: dict[str, Fraction] = {}
@@ -169,7 +169,7 @@ class AgentAllocator:
 
 
 def _environment(devices: tuple[str, ...], slot_resources: SlotResources) -> dict[str, str]:
-    """Return what an agent is told of devices; on a node without any, nothing."""
+    """Return the device variables of an agent; empty on a node without devices."""
     if not slot_resources.devices:
         return {}
     return {

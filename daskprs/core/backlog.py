@@ -1,4 +1,4 @@
-"""What is to be leased: what waits for another attempt first, then what is new."""
+"""The mini-batches to lease: those that wait for another attempt first, then new ones."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ if TYPE_CHECKING:
     from daskprs.core.entry import Entry
 
 PASSED_OVER = 100
-"""So many entries that would rather run elsewhere are looked past, at most."""
+"""Maximum number of waiting entries that one slot skips before it stops searching."""
 
 
 class Backlog:
-    """Hands out work in the order of the plan, what was handed back before the rest.
+    """Hands out work in the order of the plan; returned entries come before new ones.
 
     Parameters
     ----------
     fresh
-        Entries of the plan, made lazily: what is not asked for is never made.
+        Entries of the plan, made lazily.
 
     """
 
     def __init__(self, fresh: Iterator[Entry]) -> None:
         self.exhausted = False
-        """Nothing new will come."""
+        """Whether the plan has no further entries."""
         self._fresh = fresh
         self._waiting: deque[Entry] = deque()
 
     def __len__(self) -> int:
-        """Return how many wait: handed back, or made to see where a load group ends."""
+        """Return the number of waiting entries: returned ones, and new ones made in advance."""
         return len(self._waiting)
 
     @property
     def empty(self) -> bool:
-        """True when nothing is left to lease."""
+        """Whether no entry is left to lease."""
         return self.exhausted and not self._waiting
 
     def put_back(self, entries: Iterable[Entry]) -> None:
-        """Take back what was not begun: it comes next, in its old order."""
+        """Put entries that have not begun back to the front, in their old order."""
         self._waiting.extendleft(reversed(list(entries)))
 
     def again(self, entry: Entry | None) -> None:
-        """Take an entry for another attempt, if it is to have one, after those that wait."""
+        """Append an entry for another attempt after the waiting ones; ignore None."""
         if entry is not None:
             self._waiting.append(entry)
 
     def look_ahead(self) -> None:
-        """Make one new entry if none waits, so that it shows whether there is any."""
+        """Make one new entry if none waits, to find out whether the plan has another."""
         if not self._waiting:
             self._waiting.extend(self._new(1))
 
@@ -67,14 +67,14 @@ class Backlog:
         Parameters
         ----------
         most
-            How many at most. Suspects get smaller leases, by themselves.
+            Maximum number of entries. Suspects get smaller leases, without other entries.
         skips
-            Says what is passed over: another slot may come for it.
+            Returns whether this slot skips an entry and leaves it for another slot.
         to_the_end
-            How many more it may be, if that completes what is loaded at the price of one; else it
-            may be fewer. 0 leaves it as it is.
+            Maximum number of further entries that may complete the last load group. Where they do
+            not complete it, the lease may be shorter. 0 keeps the size.
         innocent
-            Take no suspects: they run by themselves.
+            Take no suspects: they run in leases of their own.
 
         """
         if innocent and self._waiting and self._waiting[0].lease_at_most is not None:
@@ -85,7 +85,7 @@ class Backlog:
         return work
 
     def _up_to_an_end(self, new: list[Entry], to_the_end: int) -> list[Entry]:
-        """Return new entries with the rest of the last load group, or without what is of it."""
+        """Return new entries with the rest of the last load group, or without that group."""
         if not new or not to_the_end or new[-1].mini_batch.load_group is None:
             return new
         group = new[-1].mini_batch.load_group

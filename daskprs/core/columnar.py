@@ -1,8 +1,8 @@
-"""Named tuples by the thousand, which travel as columns.
+"""Batches of named tuples that travel as columns.
 
-A lease and what comes back of it go through several processes, and most of them only pass them
-on. Rows are pickled once, column by column, which costs a fifth of pickling them row by row. Who
-receives them reads the columns it needs, and no row is ever made unless somebody asks for it.
+A lease and its results go through several processes, most of which only pass them on. Rows are
+pickled once, column by column, at a fifth of the cost of pickling row by row. A receiver reads
+the columns it needs; rows are made only on request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ColumnBatch(Sequence[T], Generic[T]):
     Parameters
     ----------
     rows
-        What is in it.
+        The named tuples.
 
     """
 
@@ -94,7 +94,7 @@ class ColumnBatch(Sequence[T], Generic[T]):
 
 
 class _Table:
-    """Rows of one class of named tuples, as columns; a column of such may be a table again."""
+    """Rows of one class of named tuples, as columns; a column of named tuples may be a table."""
 
     __slots__ = ("columns", "row")
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure
 
 INPUT_HAS_CHANGED = "a file of its input has changed since it began"
-"""Why such a job is Failed."""
+"""The reason of a job that failed because its input changed."""
 KINDS_NAMED = 5
 
 
 class JobStatus(StrEnum):
-    """What a job is called in the end."""
+    """The final status of a job."""
 
     COMPLETED = "Completed"
     FAILED = "Failed"
@@ -27,7 +27,7 @@ class JobStatus(StrEnum):
 
 @dataclass(slots=True)
 class Kinds:
-    """Errors by their class, with the first of them."""
+    """Number of errors of each class, and the first error."""
 
     first: Failure | None = None
     counts: Counter[str] = field(default_factory=Counter)
@@ -52,22 +52,22 @@ class Errors(NamedTuple):
     final: Kinds
     """One for each mini-batch that was given up: the error of its last attempt."""
     mended: Kinds
-    """One for each mini-batch that a retry has mended: its first error."""
+    """One for each mini-batch that succeeded in a retry: its first error."""
     pending: Kinds
     """One for each mini-batch that waits for another attempt: its first error."""
     starts: Kinds
-    """One for each process that did not come up."""
+    """One for each process that did not start."""
 
 
 class Ending(NamedTuple):
-    """The status, and why it is not Completed."""
+    """The status of a job, and the reason if it is not Completed."""
 
     status: JobStatus
     reason: str = ""
-    """What was exceeded or went wrong."""
+    """The limit that was exceeded, or the problem that ended the job."""
     failure: Failure | None = None
-    """The first error among mini-batches that failed in the end, or that of all starts, or what a
-    change of the input is."""
+    """The first error among mini-batches that were given up, the error of all starts, or the
+    change of the input."""
     errors: Errors | None = None
 
     @property

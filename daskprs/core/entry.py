@@ -1,4 +1,4 @@
-"""One mini-batch that is not settled, with what was tried so far."""
+"""One mini-batch that is not settled, and its attempts so far."""
 
 from __future__ import annotations
 
@@ -15,43 +15,45 @@ if TYPE_CHECKING:
 
 
 SPLIT = 100
-"""Of a lease that came to grief nobody knows the culprit: each part of so many runs again."""
+"""When a lease dies of an unknown cause, its mini-batches are retried in leases of 1/100 its
+size."""
 
 
 class Entry(NamedTuple):
-    """A mini-batch, how often it was tried, and what is held against it."""
+    """A mini-batch, its attempts so far, and the suspicions against it."""
 
     mini_batch: MiniBatch
     attempt: int = 1
-    """The number of the attempt that is being made or comes next."""
+    """Number of the current or next attempt."""
     tries: int = 0
-    """Attempts that were charged."""
+    """Number of charged attempts."""
     timeouts: int = 0
-    """Of these, how many ran out of time."""
+    """Number of charged attempts that timed out."""
     losses: int = 0
-    """Workers that were lost while it was alone on them."""
+    """Number of workers lost while this mini-batch was alone in its lease there."""
     refusals: int = 0
-    """Leases of it alone that no agent would take."""
+    """Number of leases of this mini-batch alone that no agent began."""
     lease_at_most: int | None = None
-    """A suspect runs in leases of at most so many suspects, nothing loaded ahead; None: no suspect.
+    """Maximum lease size of a suspect, which runs with other suspects only and without prefetch;
+    None if this mini-batch is no suspect.
 
-    One alone is found out by the next death. A large lease is of very short mini-batches, and to
-    run ten thousand of those one by one would take longer than to lose one worker more."""
+    A lease of one suspect shows the culprit at the next death. A large lease holds very short
+    mini-batches; ten thousand leases of one would cost more time than another lost worker."""
     of_lost_worker: bool = False
-    """It was at work on a worker that was lost: no other such one runs beside it on a worker. The
-    one that ends them would take it along each time, and it would be failed for that."""
+    """Whether this mini-batch was in a lease of a lost worker. Only one such mini-batch or lease
+    runs on a worker at a time: else a culprit beside it would end each of its attempts."""
     failed_on: tuple[SlotId, ...] = ()
-    """Where it failed, the last one last: another node is preferred, and another slot."""
+    """Slots where this mini-batch failed, the latest last; a retry prefers another node or slot."""
     elsewhere_until_s: float = 0.0
-    """Until then it waits for another node, if there is one."""
+    """Time on the ledger's clock until which a retry waits for another node, if there is one."""
 
     @property
     def assigned(self) -> Assigned:
-        """What a lease says of it."""
+        """The mini-batch and its attempt number, as a lease carries them."""
         return Assigned(self.mini_batch, self.attempt)
 
     def charged(self, slot: SlotId, *, alone: bool, timed_out: bool = False) -> Entry:
-        """Return the entry for another attempt after one that counts as a try."""
+        """Return the entry for another attempt after a charged one."""
         at_most = 1 if alone else self.lease_at_most
         return self._replace(
             attempt=self.attempt + 1,
@@ -62,7 +64,7 @@ class Entry(NamedTuple):
         )
 
     def suspected(self, among: int, *, of_lost_worker: bool = False) -> Entry:
-        """Return the entry for another attempt after a death that one of several brought about."""
+        """Return the entry for another attempt after a death with several suspects."""
         return self._replace(
             attempt=self.attempt + 1,
             lease_at_most=max(1, among // SPLIT),
@@ -70,7 +72,7 @@ class Entry(NamedTuple):
         )
 
     def lost(self, slot: SlotId) -> Entry:
-        """Return the entry for another attempt after its worker went away under it alone."""
+        """Return the entry for another attempt after its worker was lost with it alone."""
         return self._replace(
             attempt=self.attempt + 1,
             losses=self.losses + 1,
@@ -80,7 +82,7 @@ class Entry(NamedTuple):
         )
 
     def refused(self, slot: SlotId, among: int) -> Entry:
-        """Return the entry, not begun, after no agent would take its lease."""
+        """Return the entry, not begun, after no agent began its lease."""
         return self._replace(
             refusals=self.refusals + (among == 1),
             lease_at_most=max(1, among // SPLIT),
@@ -88,44 +90,44 @@ class Entry(NamedTuple):
         )
 
     def forgiven(self, slot: SlotId) -> Entry:
-        """Return the entry for another attempt after one that the place is to blame for."""
+        """Return the entry for another attempt after a failure that its place caused."""
         return self._replace(attempt=self.attempt + 1, failed_on=(*self.failed_on, slot))
 
     def again(self) -> Entry:
-        """Return the entry for another attempt after one that was broken off without a fault."""
+        """Return the entry for another attempt after one that was interrupted without a fault."""
         return self._replace(attempt=self.attempt + 1)
 
     def alone(self) -> Entry:
-        """Return the entry, not begun, to be run by itself."""
+        """Return the entry, not begun, to run in a lease of its own."""
         return self._replace(lease_at_most=1)
 
 
 class InFlightLease(NamedTuple):
-    """What the ledger knows of a lease until it comes back."""
+    """A lease that has not returned, as the ledger knows it."""
 
     slot: SlotId
     entries: dict[int, Entry]
-    """By index; what comes back is taken out."""
+    """Entries that have not returned, by mini-batch index."""
     continues: bool = False
     """The agent of the slot has some of these mini-batches already."""
 
     @property
     def of_suspects(self) -> bool:
-        """True where what it carries is to run by itself."""
+        """Whether the lease carries suspects."""
         return any(entry.lease_at_most is not None for entry in self.entries.values())
 
     @property
     def of_lost_worker(self) -> bool:
-        """True where what it carries was at work on a worker that was lost: all of it, or none."""
+        """Whether the entries were on a lost worker: either all of them were, or none."""
         return any(entry.of_lost_worker for entry in islice(self.entries.values(), 1))
 
     def take(self, index: int, attempt: int) -> Entry | None:
-        """Take an entry out; None for the late answer of an attempt that was taken back."""
+        """Remove and return an entry; None for a late result of an earlier attempt."""
         entry = self.entries.get(index)
         if entry is None or entry.attempt != attempt:
             return None
         return self.entries.pop(index)
 
     def keep(self, indexes: Iterable[int]) -> dict[int, Entry]:
-        """Take out those of some indexes that are there."""
+        """Remove and return the entries of these indexes, where they exist."""
         return {index: self.entries.pop(index) for index in indexes if index in self.entries}

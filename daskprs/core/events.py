@@ -1,4 +1,4 @@
-"""What a running job tells: the events that logs, progress and reports listen to.
+"""The events of a running job, which logs, progress and reports receive.
 
 Past tense, in the order in which they happened, all sent from the driver's one loop. What comes
 from agents (`core.lease.AgentEvent`) arrives wrapped with its place.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Counts(NamedTuple):
-    """Mini-batches or items: how many, and what became of them."""
+    """Number of mini-batches or items: all, succeeded and failed ones."""
 
     total: int = 0
     succeeded: int = 0
@@ -38,38 +38,38 @@ NOWHERE = Place(0, "")
 
 
 class SlotState(NamedTuple):
-    """What one slot is doing just now, as its worker saw it last."""
+    """The current state of one slot, as its worker last reported it."""
 
     place: Place
     phase: str
     """``starting``, ``init``, ``loading``, ``running``, ``returning``, ``shutdown`` or ``idle``."""
     since_s: float
-    """For how many seconds."""
+    """Seconds in this phase."""
     index: int | None  # type: ignore[assignment]  # it hides tuple.index
-    """The mini-batch at hand."""
+    """Index of the current mini-batch."""
 
 
 class Progress(NamedTuple):
-    """How far the job is."""
+    """The progress of the job."""
 
     mini_batches: Counts
     """`total`: planned so far; final once `plan_complete`."""
     items: Counts
     plan_complete: bool
     expected: int | None
-    """How many mini-batches there will be, where that is known beforehand."""
+    """Number of mini-batches of the plan, where that is known beforehand."""
     running: int
-    """In leases just now."""
+    """Number of mini-batches in leases."""
     waiting: int
-    """In no lease, though known: given back, failed with attempts left, or looked at ahead."""
+    """Number of known mini-batches in no lease: returned, to be retried, or made in advance."""
     recovered: int
-    """Found committed in the journal of an earlier run."""
+    """Number of mini-batches that the journal of an earlier run shows as committed."""
     left_out: tuple[str, ...] = ()
     """Processes, devices and nodes on which everything failed that worked elsewhere."""
 
 
 class JobStarted(NamedTuple):
-    """The driver begins: everything was checked, the job folder is there and locked."""
+    """The driver begins: all checks have passed, and the job folder exists and is locked."""
 
     job_id: str
     script: str
@@ -98,12 +98,12 @@ class AgentChanged(NamedTuple):
 
 
 class MiniBatchesDone(NamedTuple):
-    """Attempts at some mini-batches went well, and what they made is committed."""
+    """Attempts at some mini-batches succeeded, and their results are committed."""
 
     place: Place
     mini_batches: list[MiniBatch]
     outcomes: ColumnBatch[Outcome]
-    """One for each of them."""
+    """One outcome for each mini-batch."""
 
 
 class AttemptFailed(NamedTuple):
@@ -113,13 +113,13 @@ class AttemptFailed(NamedTuple):
     mini_batch: MiniBatch
     outcome: Outcome
     final: bool
-    """True when this settles the mini-batch: it is given up."""
+    """Whether the mini-batch is given up."""
     charged: bool
-    """False where the attempt does not count as a try (its node was lost, another died)."""
+    """False where the attempt does not count as a try (after the loss of a node, say)."""
 
 
 class ProgressReported(NamedTuple):
-    """A few times a second: how far, and what each slot is doing."""
+    """Progress and the state of each slot, a few times a second."""
 
     standing: Progress
     slots: tuple[SlotState, ...]
@@ -129,7 +129,7 @@ class ProgressReported(NamedTuple):
 
 
 class MessageLogged(NamedTuple):
-    """Something a person should know; goes to the driver's log, and warnings to the terminal."""
+    """A message for people, in the driver's log; warnings also appear on the terminal."""
 
     level: str
     """``debug``, ``info``, ``notice``, ``warning`` or ``error``; people see all from notices on."""
@@ -137,22 +137,22 @@ class MessageLogged(NamedTuple):
 
 
 class OutputPublished(NamedTuple):
-    """The output file is there, whole."""
+    """The complete output file is published."""
 
     path: str
     size_bytes: int
 
 
 class JobEnded(NamedTuple):
-    """The job is over, and all its agents are gone."""
+    """The job is over, and all its agents have ended."""
 
     ending: Ending
     standing: Progress
     elapsed_s: float
     output: str
-    """The published file; empty where there is none."""
+    """The published file; empty without one."""
     go_on_by: str = ""
-    """What goes on with the job, where it was called."""
+    """The command or arguments that resume the job, as its caller would write them."""
 
 
 Event = (

@@ -1,9 +1,9 @@
 """One lease: the mini-batches that one slot works on without asking again, and its return.
 
-A Dask task costs milliseconds and a mini-batch may cost microseconds, so a task carries a run of
-mini-batches. What a lease has finished never waits for the rest of it: about once a second the
-lease returns what is done, and the next one continues it with more work, so that the slot is
-never idle. Where one takes long, what has not begun behind it is given to others.
+A Dask task costs milliseconds and a mini-batch may cost microseconds, so a task carries many
+mini-batches. About once a second a lease returns its finished mini-batches, and the next lease
+continues it with more work: the slot is never idle. Where one mini-batch takes long, those behind
+it that have not begun go to other slots.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class AgentAssignment(NamedTuple):
-    """What a new agent is given when it starts."""
+    """The process name, environment and threads of a new agent."""
 
     process: str
     """``process000``, …: its name on the node."""
     environment: dict[str, str]
-    """Of the agent alone: its devices."""
+    """Environment variables that select the agent's devices."""
     threads: int
-    """Its share of the cores of the node."""
+    """The agent's share of the node's cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,35 +39,35 @@ class Lease:
     id: int
     job_id: str
     work: ColumnBatch[Assigned]
-    """New work: where the lease continues another one, to be done after what that one left."""
+    """New mini-batches. They run after those that the continued lease, if any, left running."""
     prefetch: bool = True
-    """False for what runs alone: after a death that may be its doing."""
+    """Whether the agent loads mini-batches ahead; False for suspects of an earlier death."""
     continues: int | None = None
-    """The id of an earlier lease that left mini-batches with its agent, which go on."""
+    """Id of the earlier lease whose remaining mini-batches this lease continues."""
     node: int = 0
-    """The number of the node that its slot is on."""
+    """Number of the slot's node."""
     slot: int = 0
-    """The number of the slot on its worker: one slot, one agent at a time."""
+    """Number of the slot on its worker; a slot has one agent at a time."""
     return_after_s: float = 1.0
-    """How long its first result may wait for others to come back with."""
+    """Seconds that the first result may wait for others before the lease returns."""
     assignment: AgentAssignment | None = None
-    """For a new agent, which takes the place of one that is there; None: the one that is there."""
+    """Assignment of a new agent, which replaces the present one; None keeps the present agent."""
     return_when_ready: bool = False
-    """Return once the new agent is up, with all of its work still running."""
+    """Whether the lease returns once the new agent is ready, with all its work still running."""
     gpus: float = 0.0
-    """How many devices, or which part of one, its agent has: so much of the resource ``GPU`` is
-    asked of Dask where the cluster declares it."""
+    """Number of devices, or fraction of one, of the agent. The Dask task requests this amount of
+    the resource ``GPU`` where the cluster declares it."""
 
 
 class AgentStarted(NamedTuple):
-    """An agent process is there; its script has not been imported yet."""
+    """An agent process has started; its script has not been imported yet."""
 
     process: str
     pid: int
 
 
 class AgentReady(NamedTuple):
-    """`init` came back."""
+    """`init` has returned."""
 
     process: str
     elapsed_s: float
@@ -86,9 +86,9 @@ class AgentExited(NamedTuple):
 
     process: str
     returncode: int
-    """Negative: the signal that ended it."""
+    """Exit code; a negative one is the signal that ended the process."""
     reason: str
-    """What ended it, for a person: ``run() exceeded 60 s``, ``stopped``."""
+    """Why the process ended, for people: ``run() exceeded 60 s``, ``stopped``."""
     expected: bool
     """True when it ended on its own order."""
     warning: Failure | None = None
@@ -99,30 +99,30 @@ AgentEvent = AgentStarted | AgentReady | InitFailed | AgentExited
 
 
 class Death(NamedTuple):
-    """An agent died, and any of these attempts may be why."""
+    """An agent died, and any of these attempts may be the cause."""
 
     suspects: tuple[Outcome, ...]
-    """What was running and what was being loaded ahead, as they are charged if they are: the
-    running one first. One alone is to blame; of several nobody knows."""
+    """Outcomes to charge, if any: the running mini-batch first, then those being loaded ahead. A
+    single suspect is to blame; among several the culprit is unknown."""
     alone: tuple[int, ...] = ()
-    """Indexes that are not to blame but are to run by themselves next time: what had finished
-    last, when its outcome was lost with the agent. Were it the cause of a later crash, it would
-    take one neighbour after the other with it, and never be found out."""
+    """Indexes of mini-batches that are not charged but run alone next time: the last one to
+    finish, when its outcome was lost with the agent. If it caused a later crash, its neighbours
+    would be blamed one after the other, and it never would."""
 
 
 class Results(NamedTuple):
-    """Outcomes that an agent sent together, with the bytes that they made, or where those are."""
+    """Outcomes that an agent sent together, with their bytes or the location of those."""
 
     outcomes: ColumnBatch[Outcome]
     payload: bytes = b""
-    """Bytes of the outcomes' extents that are in no spool: text then typed, one after the other."""
+    """Bytes of the extents outside the spool: for each outcome its text, then its typed rows."""
     spool: str = ""
-    """The name of the spool that the agent has put them into; empty where they travel along."""
+    """Name of the spool with the agent's bytes; empty where they travel in the payload."""
     unwritten: str = ""
-    """Why the agent could not put them there: then there are none."""
+    """Why the agent could not write to the spool; there are no bytes then."""
 
     def only(self, positions: Sequence[int]) -> Results:
-        """Return no more than the outcomes at these positions, which ascend, and their bytes."""
+        """Return only the outcomes at these ascending positions, with their bytes."""
         if len(positions) == len(self.outcomes):
             return self
         ends = list(accumulate(outcome.carried_bytes for outcome in self.outcomes))
@@ -134,12 +134,12 @@ class Results(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseReturned:
-    """What a lease came back with: every mini-batch of it is in exactly one of these places.
+    """The return of a lease. Each of its mini-batches is in exactly one of these places.
 
-    `results` (success, or a failure that is its own fault), `death.suspects`, `running` (its
-    agent goes on with it; wait for it with a lease that continues this one), `untouched` (not
-    begun, or finished but lost with the agent before it could be told: to be run, uncharged).
-    Only what is in `death.alone` is in `untouched` as well.
+    `results` (success, or a failure of its own), `death.suspects`, `running` (its agent goes on
+    with it; wait for it with a lease that continues this one), `untouched` (to be run, uncharged:
+    not begun, or finished but lost with the agent before the agent reported it). Only the
+    mini-batches of `death.alone` are in `untouched` as well.
     """
 
     lease_id: int
@@ -148,12 +148,12 @@ class LeaseReturned:
     running: tuple[int, ...] = ()
     untouched: tuple[int, ...] = ()
     recalled: bool = False
-    """Work was taken back from the agent: it is given none until something of it is done."""
+    """Whether work was recalled from the agent: it gets new work only after it finishes some."""
     vacant: bool = False
-    """The agent that was to run it had ended before, and no post for another came with it."""
+    """Whether the agent had ended before, and the lease carried no assignment for a new one."""
     death: Death | None = None
     agent_events: tuple[AgentEvent, ...] = ()
     pid: int = 0
     host: str = ""
     withdrawn: bool = False
-    """The worker had given the lease back before: nothing of it has begun, or will."""
+    """Whether the worker gave the lease back before: none of its mini-batches will begin."""

@@ -1,65 +1,66 @@
-"""How many mini-batches a slot has in hand: some seconds' worth, and fewer toward the end."""
+"""Lease sizes: some seconds' worth of mini-batches for each slot, and fewer toward the end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 IN_HAND_S = 2.0
-"""So much work a slot should have: it tells about once a second what it has done, and is to have
-its next work, and to load it ahead, before it is through with the last."""
+"""Seconds of work that each slot should have. It returns results about once a second, and needs
+its next work, with time to load it, before it has finished the last."""
 RETURN_AFTER_S = 1.0
-"""What has finished is handed back so long after the first of it came, whatever else goes on …"""
+"""Seconds that the first result of a lease waits for others before the lease returns …"""
 SLOTS_A_SECOND = 100
-"""… and later where there are many slots: each return costs Dask and the driver milliseconds, and
-so many a second keep them half busy."""
+"""… unless there are more slots than this: each return costs Dask and the driver milliseconds, and
+this many returns a second keep them half busy."""
 SMALLEST_S = 0.02
-"""Toward the end leases shrink to this and no further: a task costs more than less would save …"""
+"""Smallest lease toward the end, in seconds of work: the task of a smaller one would cost more
+than it saves …"""
 SHARE_OF_RETURN = 4
-"""… and where there are many slots, to this part of the time in which all of them return."""
+"""… and with more than `SLOTS_A_SECOND` slots, this fraction (1/4) of the time between returns."""
 AT_LEAST = 3
-"""One runs, one is loaded meanwhile, and one is known when the first is done. The last is left
-out where one takes longer than all that: it would be taken back before its turn, and there is time
-enough to hear of it while another one runs."""
+"""Minimum lease size: one mini-batch runs, one is being loaded, one waits. The third is left out
+where a mini-batch takes longer than `IN_HAND_S`: it would be recalled before its turn, and a slot
+can receive it while another one runs."""
 GROWTH = 4
-"""A slot has at most so many times more than the most that came back together …"""
+"""A lease has at most this many times the largest number of mini-batches returned together …"""
 SAMPLES = 10
-"""… or a part of all that have come back: what so many took is no accident."""
+"""… or this fraction (1/10) of all that have returned: their mean duration is reliable."""
 LARGEST = 10_000
 IN_ALL = 100_000
-"""All slots together have no more: the driver knows each one that is out, half a kilobyte of it."""
+"""Maximum number of mini-batches in all leases: the driver holds half a kilobyte for each."""
 TO_THE_END_S = 0.1
-"""A lease goes on for so long, or less, to the end of what is loaded at the price of one."""
+"""Maximum seconds of work by which a lease grows to reach the end of a load group."""
 UNKNOWN = 100
-"""So many mini-batches are thought to be left where nobody knows, …"""
+"""Assumed number of mini-batches left where the plan does not know it."""
 UNKNOWN_S = 0.5
-"""… and so long one is thought to take until one was heard of."""
+"""Assumed seconds per mini-batch until the first lease returns."""
 MEMORY = 0.7
-"""What an older lease counts beside the next newer one."""
+"""Weight of an older lease relative to the next newer one."""
 
 
 @dataclass(slots=True)
 class LeaseSizes:
-    """Learns from what comes back how long a mini-batch takes."""
+    """Learns from returned leases how long a mini-batch takes."""
 
     seconds: float = 0.0
-    """Spent on mini-batches, those long ago counted less."""
+    """Seconds spent on mini-batches; older leases count less."""
     count: float = 0.0
-    """So many mini-batches took them."""
+    """Number of mini-batches that took these seconds, weighted alike."""
     largest_yet: int = 1
     seen: int = 0
 
     def work_s(self, count: int) -> float:
-        """Return about how long so many mini-batches take."""
+        """Return the estimated seconds that `count` mini-batches take."""
         return count * (self.seconds / self.count if self.count else UNKNOWN_S)
 
     def to_the_end(self, size: int, slots: int) -> int:
-        """Return how many more a lease of this size may have, to end where a load group does."""
+        """Return the number of mini-batches by which a lease may grow to complete a load group."""
         if self.seconds <= 0:
             return 0
         return int(max(0, min(self._most(slots) - size, TO_THE_END_S * self.count / self.seconds)))
 
     def learn(self, count: int, seconds: float) -> None:
-        """Take note of a lease: so many mini-batches in so many seconds."""
+        """Record that a lease finished `count` mini-batches in `seconds`."""
         if count > 0:
             self.seconds = MEMORY * self.seconds + seconds
             self.count = MEMORY * self.count + count
@@ -67,20 +68,20 @@ class LeaseSizes:
             self.seen += count
 
     def return_after_s(self, slots: int) -> float:
-        """Return how long the first result of a lease may wait for others to come back with."""
+        """Return the seconds that the first result of a lease may wait for others."""
         return max(RETURN_AFTER_S, slots / SLOTS_A_SECOND)
 
     def next(self, slots: int, left: int | None) -> int:
-        """Return how many a slot should have in hand.
+        """Return the number of mini-batches that a slot should have.
 
         Parameters
         ----------
         slots
-            How many slots share the work.
+            Number of slots that share the work.
         left
-            How many mini-batches are left, where that is known. Of several slots each takes half
-            of its share at most, so that all finish together; before that it has enough for one to
-            be loaded while another one runs.
+            Number of mini-batches left, where that is known. Each of several slots takes at most
+            half of its share, so that all finish together. Until then it has enough to load one
+            mini-batch while another one runs.
 
         """
         if self.count == 0:
@@ -98,6 +99,6 @@ class LeaseSizes:
         return max(1, int(size))
 
     def _most(self, slots: int) -> int:
-        """Return how many a lease may have, however quick mini-batches are."""
+        """Return the maximum lease size, however short the mini-batches are."""
         grown = max(GROWTH * self.largest_yet, self.seen // SAMPLES)
         return min(LARGEST, max(1, IN_ALL // max(1, slots)), grown)

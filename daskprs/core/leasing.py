@@ -1,4 +1,4 @@
-"""Who works on what next: leases of what waits, for the slots that are free."""
+"""Leasing: the free slots get leases of waiting mini-batches."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 REST_S = 1.0
-"""Seconds that a slot gets no lease after one that failed in itself; twice as long each time, since
-a limit of the system lets go of processes as others end …"""
+"""Seconds without a new lease after a lease of the slot failed by an error of daskprs. The pause
+doubles each time: a system limit allows new processes once others end."""
 LONGEST_REST_S = 60.0
-"""… up to this."""
+"""Maximum of this pause in seconds."""
 
 
 class _Rest(NamedTuple):
@@ -40,14 +40,14 @@ class _Rest(NamedTuple):
 
 
 class Leasing:
-    """Takes mini-batches out of the backlog, and puts them into flights.
+    """Moves mini-batches from the backlog into flights.
 
     Parameters
     ----------
     job_id
         Stamped on leases.
     expected
-        How many mini-batches there will be, where that is known beforehand.
+        Number of mini-batches of the plan, where that is known beforehand.
     accounts, backlog, sizes, usable, init, allocator
         Parts of the ledger, shared with it.
 
@@ -66,9 +66,9 @@ class Leasing:
         allocator: AgentAllocator,
     ) -> None:
         self.slots: dict[SlotId, int | None] = {}
-        """Each slot with the lease that it works on."""
+        """Id of each slot's lease; None for a free slot."""
         self.flights: dict[int, InFlightLease] = {}
-        """The leases that are out, by their ids."""
+        """The leases that have not returned, by id."""
         self._job_id = job_id
         self._expected = expected
         self._accounts = accounts
@@ -83,13 +83,13 @@ class Leasing:
         self._waiting: set[int] = set()
         """Leases that have waited too long for a thread."""
         self._asked: set[int] = set()
-        """Of these, leases that their workers were asked to give back."""
+        """Waiting leases that their workers were asked to give back."""
         self._elsewhere = RetryPlacement((), {}, 0.0)
         self._rests: dict[SlotId, _Rest] = {}
 
     @property
     def work_s(self) -> float:
-        """About how many seconds of work there are yet."""
+        """Estimated seconds of work left."""
         left = self._left()
         return self._sizes.work_s(UNKNOWN if left is None else left + len(self.flights))
 
@@ -123,7 +123,7 @@ class Leasing:
     # ---- rests ----
 
     def rest(self, slot: SlotId, now_s: float) -> None:
-        """Give a slot no lease for a while: its last one failed in itself."""
+        """Pause the leases of a slot after one failed by an error of daskprs."""
         before = self._rests.get(slot)
         pause_s = REST_S if before is None else min(LONGEST_REST_S, 2 * before.pause_s)
         self._rests[slot] = _Rest(now_s + pause_s, pause_s)
@@ -138,12 +138,12 @@ class Leasing:
     # ---- leases that wait for a thread ----
 
     def count_threads(self, counted: ThreadsCounted) -> None:
-        """Note which workers have an idle thread, and which leases wait for one."""
+        """Record which workers have an idle thread, and which leases wait for one."""
         self._busy = counted.busy
         self._waiting = set(counted.waiting)
 
     def keep(self, lease_id: int) -> None:
-        """Note that a lease stays with its worker."""
+        """Record that a lease stays with its worker."""
         self._asked.discard(lease_id)
         self._waiting.discard(lease_id)
 
@@ -182,9 +182,9 @@ class Leasing:
     # ---- leases ----
 
     def go_on(self, returned: LeaseReturned, flight: InFlightLease) -> None:
-        """Go on waiting for what the agent still has, and give it more to do after that.
+        """Continue a lease whose agent still has mini-batches, with more work after those.
 
-        Nothing more where a long one has made it give work back.
+        An agent whose work was recalled behind a long mini-batch gets no more work yet.
         """
         slot, suspects = flight.slot, flight.of_suspects
         running = flight.keep(returned.running)
@@ -207,7 +207,7 @@ class Leasing:
             self._submit(slot, {}, work)
 
     def _left(self) -> int | None:
-        """Return how many mini-batches are to be leased yet, where that is known."""
+        """Return the number of mini-batches still to be leased; None where it is unknown."""
         if self._backlog.exhausted:
             return len(self._backlog)
         if self._expected is None:

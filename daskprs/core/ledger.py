@@ -1,8 +1,8 @@
-"""The ledger: what is to be done, what is being done, and how often it was tried.
+"""The ledger: the open mini-batches, the leases in flight, and the tries of each mini-batch.
 
-Plain and synchronous: an event goes in, actions come out. It knows nothing of Dask, disks, clocks
-or processes. Tries are counted here and nowhere else; blame is exact; whatever the order of
-events, each mini-batch ends committed or given up, once.
+It is plain and synchronous: an event goes in, actions come out. It knows nothing of Dask, disks,
+clocks or processes. Only the ledger counts tries, and blame is exact. Whatever the order of events,
+each mini-batch is committed or given up exactly once.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ class Ledger:
     limits
         Tries, budgets and timeouts.
     recovered
-        Returns what an earlier run committed for a mini-batch, or that it is left out: such are
-        not run again. Else None.
+        Returns what an earlier run committed for a mini-batch, or its earlier failure. These
+        mini-batches do not run again. None for all others.
     expected
-        How many mini-batches there will be, where that is known beforehand.
+        Number of mini-batches of the plan, where that is known beforehand.
     first_process
         Returns the first process number of a node that no earlier run of the job has used.
 
@@ -98,7 +98,7 @@ class Ledger:
 
     @property
     def headline(self) -> Failure | None:
-        """The first error of a mini-batch that was given up, or of a start if none went well."""
+        """The first error of a mini-batch that was given up, or of a start if all starts failed."""
         return self._accounts.headline
 
     @property
@@ -108,13 +108,13 @@ class Ledger:
 
     @property
     def work_s(self) -> float:
-        """About how many seconds of work there are yet."""
+        """Estimated seconds of work left."""
         return self._leasing.work_s
 
     def handle(self, event: LedgerEvent, now_s: float) -> list[Action]:
-        """Take an event, and return what is to be done about it, in order.
+        """Handle an event, and return the resulting actions, in order.
 
-        Once the job is over nothing more comes of any event.
+        Once the job is over, events cause no actions.
 
         Parameters
         ----------
@@ -152,11 +152,11 @@ class Ledger:
         return [*map(Remark, self._usable.bad.taken_out()), *self._accounts.actions]
 
     def take_back(self, actions: Iterable[Action]) -> None:
-        """Count no more what was to be committed by actions that came to nothing (a full disk)."""
+        """Undo the counts of commits that could not be written (a full disk)."""
         self._accounts.take_back(actions)
 
     def standing(self) -> Progress:
-        """Return how far the job is."""
+        """Return the progress of the job."""
         return self._accounts.tally.standing(
             expected=self._expected,
             running=sum(len(flight.entries) for flight in self._flights.values()),
@@ -166,7 +166,7 @@ class Ledger:
     # ---- events ----
 
     def _lease_returned(self, returned: LeaseReturned) -> None:
-        """Settle what a lease brings back. A lease that was taken back brings nothing."""
+        """Settle the results of a returned lease; a withdrawn lease has none."""
         if returned.withdrawn:
             self._lease_withdrawn(returned.lease_id)
             return
@@ -196,7 +196,7 @@ class Ledger:
         self._backlog.put_back(flight.entries.values())
 
     def _lease_failed(self, event: LeaseFailed) -> None:
-        """Bear an error of daskprs itself, as long as there are nodes without: nothing ran."""
+        """Handle a lease that failed by an error of daskprs itself: none of its work ran."""
         flight = self._flights.pop(event.lease_id, None)
         if flight is not None:
             self._slots[flight.slot] = None
@@ -205,7 +205,7 @@ class Ledger:
             self._settling.refuse(flight, event.failure, len(self._slots))
 
     def _lease_withdrawn(self, lease_id: int) -> None:
-        """Take back a lease that has not begun: its mini-batches come next, and pay nothing."""
+        """Take back a lease that has not begun: its mini-batches come next, without a charge."""
         flight = self._flights.pop(lease_id, None)
         if flight is not None:
             self._slots[flight.slot] = None
@@ -221,11 +221,11 @@ class Ledger:
             self._allocator.slot_added(slot, added.slot_resources)
 
     def _slots_lost(self, slots: Iterable[SlotId], *, expected: bool) -> None:
-        """Take back what was on slots that are gone: that is never a try.
+        """Take back the mini-batches of lost slots; this never counts as a try.
 
-        Only of a lease of one is it sure what was at work when the worker went, and only that is
-        counted as a loss; of a larger one nobody knows how far it was. A worker that was told to
-        go is no loss: what it had is as if it had never begun.
+        Only a lease of one mini-batch shows which one was running when the worker was lost, so
+        only that one is charged with a loss. A larger lease makes suspects. When the loss was
+        expected, the mini-batches go back as if they had never begun.
         """
         for slot in slots:
             if slot not in self._slots or self._accounts.over:
@@ -246,7 +246,7 @@ class Ledger:
     # ---- going on ----
 
     def _go_on(self) -> None:
-        """Give work to free slots, and see whether that is all."""
+        """Give work to free slots, and end the job when no work is left."""
         accounts, init = self._accounts, self._init
         hopeless = init.verdict(self._patience.elapsed_s)
         if hopeless is not None:

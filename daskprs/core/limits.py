@@ -1,7 +1,7 @@
-"""What a job may spend: tries, failures and seconds, as numbers and nothing else.
+"""The limits of a job: tries, failures and seconds, as plain numbers.
 
-The words and defaults that a user sees are in `options.run_options`; this is what is left of them
-once they have been checked, for the ledger in the driver and for the agents' supervisors.
+`options.run_options` has the texts and defaults that a user sees. The driver's ledger and the
+agents' supervisors use these checked numbers.
 """
 
 from __future__ import annotations

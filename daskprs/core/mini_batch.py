@@ -1,8 +1,8 @@
 """One mini-batch: the unit of work, of retry and of output.
 
-A descriptor says where the data lies, never holds it. Descriptors are made lazily by a source
-and travel by the thousand, hence named tuples: they pickle several times faster than frozen
-dataclasses with slots.
+A descriptor says where the data lies and never holds the data. A source makes descriptors lazily,
+and they travel by the thousand. They are named tuples, which pickle several times faster than
+frozen dataclasses with slots.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ class MiniBatch(NamedTuple):
     index: int  # type: ignore[assignment]  # it hides tuple.index
     """Its number in the plan, the same in every run: ``minibatch_index``."""
     piece: Any
-    """What the source's reader needs in order to load it; picklable and small."""
+    """The data that the source's reader needs to load the mini-batch; picklable and small."""
     identity: str
-    """What it is by content (path, size, time and range, or key), for the journal."""
+    """Identity of the content (path, size, time and range, or key), for the journal."""
     items: int | None = None
-    """Rows or files in it, where the plan knows."""
+    """Number of rows or files, where the plan knows it."""
     size_bytes: int | None = None
-    """Its share of the input in bytes, where the plan knows."""
+    """Size of the mini-batch's input in bytes, where the plan knows it."""
     partition_key: tuple[tuple[str, Any], ...] = ()
     """Names and values of the partition keys, in the order of ``partition_keys``."""
     row_lower_bound: int | None = None
@@ -30,8 +30,8 @@ class MiniBatch(NamedTuple):
     label: str = ""
     """One line for people: ``trips.csv, bytes 0-1048576``."""
     load_group: int | None = None
-    """Those that follow each other with the same number are loaded at the price of one, by one
-    agent: slices of a row group."""
+    """Number of a load group: one agent loads adjacent mini-batches of a group at the price of
+    one, such as the slices of a row group."""
 
 
 class Assigned(NamedTuple):
@@ -43,12 +43,12 @@ class Assigned(NamedTuple):
 
 
 class Where(NamedTuple):
-    """Where the items of a mini-batch lie, as far as that can be said in numbers and paths."""
+    """The location of a mini-batch's items, as far as numbers and paths can express it."""
 
     paths: tuple[str, ...] = ()
-    """Its files, or the file that it is a part of."""
+    """The files of the mini-batch, or the file that contains it."""
     row_group: int | None = None
     rows: tuple[int, int] | None = None
-    """Its first row and the one behind its last: in the row group, the partition or the frame."""
+    """First row, and the row after the last, in the row group, the partition or the frame."""
     bytes: tuple[int, int] | None = None
-    """The same in bytes; of text, the rows that start there."""
+    """First byte, and the byte after the last; for text, the rows that start in this range."""

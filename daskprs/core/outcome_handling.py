@@ -1,4 +1,4 @@
-"""What leases bring back: settled, charged to who is to blame, or waiting for another attempt."""
+"""Results of leases: mini-batches are settled, charged with failures, or retried."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from daskprs.core.quarantine import Place
 
 REFUSALS_BORNE = 5
-"""So many times the slots, no agent may take a lease of one mini-batch before the job fails."""
+"""The job fails after more than this number × slots refused leases of the same mini-batch."""
 NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
 SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
-"""What has to be known of an outcome to settle its mini-batch, if nothing went wrong."""
+"""The fields of an outcome that settle its mini-batch if nothing went wrong."""
 
 
 class Settling:
-    """Takes mini-batches out of flights: into the accounts, or back into the backlog."""
+    """Moves mini-batches from flights into the accounts, or back into the backlog."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Settling:
         self._slots = slots
         self._places = usable.bad
         self.bad: list[Place] = []
-        """Places that were found to be bad, until somebody takes them out."""
+        """Places found to be bad, until the ledger has dismissed their agents."""
 
     def settle(
         self,
@@ -56,7 +56,7 @@ class Settling:
         places: tuple[Place, ...],
         now_s: float,
     ) -> None:
-        """Commit what went well in these places, and charge what did not."""
+        """Commit the successful attempts in these places, and charge the failed ones."""
         count, seconds = 0, 0.0
         for results in returned.results:
             if self._all_well(results, flight):
@@ -85,7 +85,7 @@ class Settling:
             self._places.work(places)
 
     def _all_well(self, results: Results, flight: InFlightLease) -> bool:
-        """Commit a group in which nothing went wrong, as a whole: the many are settled so."""
+        """Commit a group as a whole if nothing went wrong in it, as in most groups."""
         outcomes, entries = results.outcomes, flight.entries
         indexes, totals = outcomes.column("index"), outcomes.column("total")
         succeeded = outcomes.column("succeeded")
@@ -114,7 +114,7 @@ class Settling:
         *,
         alone: bool = False,
     ) -> None:
-        """Charge a failed attempt, unless its place is known to be bad, and there is another."""
+        """Charge a failed attempt, unless its place is known to be bad and a good slot exists."""
         if self._places.is_out(places) and any(map(self._usable.is_good, self._slots)):
             self._backlog.again(self._accounts.record_uncharged(entry, outcome, flight.slot))
             return
@@ -135,13 +135,13 @@ class Settling:
             self._again_elsewhere(again, now_s)
 
     def _again_elsewhere(self, entry: Entry, now_s: float) -> None:
-        """Have it tried again, on another node if one is free soon."""
+        """Retry an entry, on another node if one is free soon."""
         self._backlog.again(entry._replace(elsewhere_until_s=now_s + ELSEWHERE_S))
 
     def handle_death(
         self, death: Death, flight: InFlightLease, places: tuple[Place, ...], now_s: float
     ) -> None:
-        """Blame a death on the one that ran; of several suspects, run each alone."""
+        """Charge the only suspect of a death; retry several suspects uncharged, in small leases."""
         entries, accounts = flight.entries, self._accounts
         known = [
             (entry, outcome)
@@ -158,7 +158,7 @@ class Settling:
                 entries[index] = entries[index].alone()
 
     def refuse(self, flight: InFlightLease, failure: Failure, slots: int) -> None:
-        """Take back what no agent began; one that no agent takes at all ends the job."""
+        """Take back entries that no agent began; too many refusals of one end the job."""
         entries = flight.entries.values()
         refused = [entry.refused(flight.slot, len(entries)) for entry in entries]
         self._backlog.put_back(refused)

@@ -1,4 +1,4 @@
-"""What became of attempts: the words that agents, workers and the driver share."""
+"""Outcomes of attempts, in the terms that agents, workers and the driver share."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class Failure(NamedTuple):
     """An error as data: it crosses processes as text, never as a pickle of itself."""
 
     kind: str
-    """The class of the exception (``ValueError``), or a status for what is none."""
+    """The class of the exception (``ValueError``), or a status if there was no exception."""
     message: str
     traceback: str = ""
     """The whole traceback as Python prints it, with the user's own paths."""
     retryable: bool = True
-    """False where no further attempt can mend it; for `init`, where the same failure in another
-    process proves that."""
+    """False where no further attempt can succeed. For `init`, False where the same failure in
+    another process proves this."""
 
     def __str__(self) -> str:
-        """Return it as the last line of a traceback has it."""
+        """Return the failure as the last line of a traceback shows it."""
         return f"{self.kind}: {self.message}" if self.message else self.kind
 
 
 def input_changed(error: InputChanged) -> Failure:
-    """Return a changed input as data: no retry and no budget mends it."""
+    """Return a changed input as a failure that no retry can mend and no budget allows."""
     return Failure(Status.INPUT_CHANGED.value, str(error), retryable=False)
 
 
@@ -54,16 +54,16 @@ class Extent(NamedTuple):
     checksum: int
     """CRC-32 of the bytes."""
     offset: int | None = None
-    """Where they begin in the spool of their agent; None when they travel with the outcome."""
+    """Position of the bytes in their agent's spool; None when they travel with the outcome."""
 
 
 def failed_items(status: Status, total: int, succeeded: int) -> int:
-    """Return how many items did not succeed: all of them unless the attempt did."""
+    """Return the number of failed items: all of them if the attempt failed."""
     return total if status is not Status.RUN_DONE else max(0, total - succeeded)
 
 
 class Outcome(NamedTuple):
-    """How one attempt ended, with what it made."""
+    """The end of one attempt, and its output."""
 
     index: int  # type: ignore[assignment]  # it hides tuple.index
     attempt: int
@@ -79,16 +79,16 @@ class Outcome(NamedTuple):
     run_s: float
     """Seconds in `run`, iterating what it returned and formatting it included."""
     cpu_s: float
-    """CPU seconds of the agent process in that time."""
+    """CPU seconds of the agent process during `run_s`."""
     text: Extent | None = None
     """The rows as append_row writes them."""
     typed: Extent | None = None
     """The rows with their types."""
     header: str | None = None
-    """The header line of its frames, when one is asked for."""
+    """The header line of the returned frames, when the output has one."""
     failure: Failure | None = None
     empty: bool = False
-    """True for a range in which no row starts: `run` was not called, and it counts nowhere."""
+    """True for a range in which no row starts: `run` was not called, and no count includes it."""
 
     @property
     def failed(self) -> int:
@@ -97,7 +97,7 @@ class Outcome(NamedTuple):
 
     @property
     def carried_bytes(self) -> int:
-        """How many bytes travel with it: those of its extents that are in no spool."""
+        """Number of bytes that travel with the outcome: its extents outside the spool."""
         return sum(
             extent.length
             for extent in (self.text, self.typed)
@@ -119,7 +119,7 @@ NAMED = {
 
 
 def signal_of(returncode: int) -> str:
-    """Return the signal that ended a process, in brackets; nothing where none did."""
+    """Return the signal that ended a process, in brackets; empty where no signal did."""
     if returncode >= 0:
         return ""
     try:
@@ -129,7 +129,7 @@ def signal_of(returncode: int) -> str:
 
 
 def meaning_of(returncode: int) -> str:
-    """Return what mostly brings such an end about, of a process that ought to have gone on."""
+    """Return the usual cause of this return code in a process that should have gone on."""
     if returncode >= 0:
         return "the script, or a library that it uses, ended the process (os._exit)"
     return NAMED.get(-returncode, "a signal ended it")  # type: ignore[call-overload,no-any-return]

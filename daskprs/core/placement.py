@@ -1,4 +1,4 @@
-"""Which slots are given work: none on a node without agents, or where everything fails."""
+"""The slots that get work: none on a node without agents, or where everything fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Placement:
-    """Knows which slots may be used, from what their agents have come to."""
+    """Knows which slots may get work, from the history of their agents."""
 
     def __init__(self, init: StartupFailures, allocator: AgentAllocator) -> None:
         self.bad = Quarantine()
@@ -38,19 +38,19 @@ class Placement:
         return [slot for slot in staffed if self.is_good(slot)] or staffed
 
     def is_good(self, slot: SlotId) -> bool:
-        """Say whether neither a slot's node nor its device is left out, nor without agents."""
+        """Return whether a slot's node may have agents, and no quarantine affects the slot."""
         out, node = self.bad, slot.node
         if self._init.is_out(slot):
             return False
         return not (out.is_out([Node(node)]) or self._allocator.lacks(slot, out.devices(node)))
 
     def assignment(self, slot: SlotId) -> AgentAssignment | None:
-        """Return the post of a new agent, if the slot needs one; without a bad device."""
+        """Return the assignment of a new agent, if the slot needs one, without bad devices."""
         out = self.bad.devices(slot.node) if self.is_good(slot) else ()
         return self._allocator.assignment(slot, out)
 
     def on_trial(self, free: Iterable[SlotId], now_s: float) -> SlotId | None:
-        """Return a slot of a place that is to be tried again, if one is free."""
+        """Return a free slot on a place whose next trial is due; None without one."""
         for place in self.bad.to_try(now_s):
             for slot in free:
                 if slot.node == place.node and not self._init.is_out(slot):
@@ -64,13 +64,13 @@ class Placement:
         return isinstance(place, Device) and self._allocator.lacks(slot, {place.device})
 
     def hear(self, returned: LeaseReturned, slot: SlotId) -> None:
-        """Forget what was held against agents that have ended."""
+        """Forget the failures of agents that have ended."""
         for event in returned.agent_events:
             if isinstance(event, AgentExited):
                 self.bad.forget(Process(slot.node, event.process))
 
     def dismiss(self, bad: Iterable[Place], slots: Iterable[SlotId]) -> None:
-        """Have new agents in the slots where those were that are bad, or had what is bad."""
+        """Replace the agents that are bad or use a bad device."""
         gone = set(bad)
         for slot in slots if gone else ():
             process = self._allocator.process(slot)

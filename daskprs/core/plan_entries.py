@@ -1,4 +1,4 @@
-"""The new entries of a plan: made lazily, without what an earlier run has settled."""
+"""The new entries of a plan: made lazily, without those that an earlier run settled."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Recovered(Protocol):
 
     @property
     def total(self) -> int:
-        """Items in it."""
+        """Number of items in the mini-batch."""
         ...
 
     @property
     def succeeded(self) -> int:
-        """Items of its result."""
+        """Number of items that succeeded."""
         ...
 
     @property
@@ -39,7 +39,7 @@ class Recovered(Protocol):
 
 
 class CarriedOverFailure(NamedTuple):
-    """A mini-batch that failed in an earlier run, and is not tried again in this one."""
+    """A mini-batch that failed in an earlier run and is not retried in this one."""
 
     items: int
 
@@ -52,8 +52,8 @@ def plan_entries(
 ) -> Iterator[Entry]:
     """Yield an entry for each mini-batch that has to be run.
 
-    What is recovered is counted at once. A plan reads what users give while it is made: when that
-    fails, the job does.
+    Recovered mini-batches are counted at once. A plan reads the user's input while it is made; an
+    error there fails the job.
     """
     while True:
         try:

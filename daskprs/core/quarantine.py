@@ -1,7 +1,8 @@
-"""Places where everything fails: they are left out, and tried again later.
+"""Quarantine of places where everything fails: they get no work, and are tried again later.
 
-A place is an agent process, a device or a node. What fails there and works elsewhere speaks
-against the place; what fails elsewhere, too, does not; and whatever works there speaks for it.
+A place is an agent process, a device or a node. A mini-batch that fails there and works elsewhere
+counts against the place; one that also fails elsewhere does not. Any success there clears the
+place.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from daskprs.core.actions import SlotId
 
 FAILURES = 3
-"""So many different mini-batches have to have failed in a place, and worked elsewhere …"""
+"""Number of mini-batches that must fail in a place, and work elsewhere, to quarantine it."""
 PROCESSES = 2
-"""… in so many processes, where it is a device or a node."""
+"""Number of processes in which they must have failed, if the place is a device or a node."""
 TRY_AGAIN_S = 60.0
-"""After so long a place is given one mini-batch, to see; if that fails, after twice as long."""
+"""Seconds until a place gets one mini-batch as a trial; each further wait is twice as long."""
 LONGEST_S = 3600.0
 
 
@@ -60,31 +61,32 @@ Place = Process | Device | Node
 
 @dataclass(slots=True)
 class _Record:
-    """What speaks against a place since something last worked there."""
+    """The failures in a place since the last success there."""
 
     works: int
-    """How often something had worked anywhere when it began."""
+    """Number of successes anywhere when the record began."""
     failed: dict[int, str] = field(default_factory=dict)
-    """Mini-batches that failed here and are not settled, and in which process."""
+    """Process of each mini-batch that failed here and is not settled."""
     against: dict[int, str] = field(default_factory=dict)
-    """Those that have worked elsewhere since, or were given up while others worked."""
+    """Process of each mini-batch that failed here and then worked elsewhere, or was given up while
+    others worked."""
 
 
 @dataclass(slots=True)
 class _Out:
-    """When a place that is left out is tried again."""
+    """The time of the next trial of a place in quarantine."""
 
     at_s: float
     pause_s: float = TRY_AGAIN_S
 
 
 class Quarantine:
-    """Hears what fails and what works where, and says which places to do without."""
+    """Records failures and successes by place, and quarantines bad places."""
 
     def __init__(self) -> None:
         self._told: list[str] = []
         self.ever: dict[Place, None] = {}
-        """All places that were left out at any time."""
+        """All places that were in quarantine at any time."""
         self._records: dict[Place, _Record] = {}
         self._out: dict[Place, _Out] = {}
         self._works = 0
@@ -92,7 +94,7 @@ class Quarantine:
     # ---- what happens ----
 
     def work(self, places: Iterable[Place]) -> None:
-        """Note that something has worked in these places: nothing speaks against them now."""
+        """Record a success in these places, which clears them."""
         self._works += 1
         if not self._records and not self._out:
             return
@@ -102,21 +104,21 @@ class Quarantine:
                 self._told.append(f"{place} works again: it is used as before.")
 
     def fail(self, index: int, places: Iterable[Place], process: str) -> None:
-        """Note that an attempt at a mini-batch has failed in these places."""
+        """Record a failed attempt at a mini-batch in these places."""
         for place in places:
             record = self._records.setdefault(place, _Record(self._works))
             record.failed[index] = process
 
     def worked(self, index: int, places: Iterable[Place], now_s: float) -> list[Place]:
-        """Note that what had failed has worked here; return the places that are left out for it."""
+        """Record the success of a mini-batch after failures; return the places now left out."""
         here = set(places)
         return self._settle(index, now_s, lambda place, _: place not in here)
 
     def given_up(self, index: int, where: Collection[SlotId], now_s: float) -> list[Place]:
-        """Note that a mini-batch is given up; return the places that are left out for it.
+        """Record that a mini-batch is given up; return the places now left out.
 
-        Where it failed in several places it is to blame itself. Where it was tried in one only,
-        that speaks against the place if others have worked meanwhile, elsewhere.
+        A mini-batch that failed in several places is itself to blame. If all its attempts were in
+        one place, they count against the place if others have worked elsewhere meanwhile.
         """
         return self._settle(
             index,
@@ -125,7 +127,7 @@ class Quarantine:
         )
 
     def forget(self, place: Place) -> None:
-        """Forget a place that there will never be again."""
+        """Forget a place that will never return."""
         self._records.pop(place, None)
 
     def _settle(
@@ -160,13 +162,13 @@ class Quarantine:
     # ---- what follows ----
 
     def taken_out(self) -> list[str]:
-        """Take out what a person should know."""
+        """Return the messages for the user, and clear them."""
         told, self._told = self._told, []
         return told
 
     @property
     def any(self) -> bool:
-        """Whether a place is left out now."""
+        """Whether any place is left out now."""
         return bool(self._out)
 
     def is_out(self, places: Iterable[Place]) -> bool:
@@ -180,18 +182,18 @@ class Quarantine:
         }
 
     def to_try(self, now_s: float) -> list[Place]:
-        """Return the places that are to be given one mini-batch, to see."""
+        """Return the places whose next trial is due."""
         return [place for place, out in self._out.items() if out.at_s <= now_s]
 
     def tried(self, place: Place, now_s: float) -> None:
-        """Note that a place was given one; if nothing comes of it, it waits twice as long."""
+        """Record a trial of a place; the wait for the next trial is twice as long."""
         out = self._out[place]
         out.pause_s = min(2 * out.pause_s, LONGEST_S)
         out.at_s = now_s + out.pause_s
 
 
 def _only(place: Place, where: Collection[SlotId]) -> bool:
-    """Say whether a mini-batch that failed in these slots failed in one such place only."""
+    """Return whether a mini-batch that failed in these slots failed in one such place only."""
     if isinstance(place, Node):
         return len({slot.node for slot in where}) == 1
     return len(set(where)) == 1

@@ -1,4 +1,4 @@
-"""Where a mini-batch that has failed is tried again: on another node if there is one."""
+"""The choice of slots for retries: on another node if there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a job may go without workers, and without progress."""
+"""Timeouts of a job without workers, and without progress."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from daskprs.core.limits import Limits
 
 TICK_AT_MOST_S = 60.0
-"""The driver's loop turns several times a second. When it has stood still for longer than this (it
-was stopped, or its machine slept), that is no sign that its workers did."""
+"""Maximum seconds counted between two turns of the driver's loop, which turns several times a
+second. A longer gap (the driver was stopped, or its machine slept) says nothing about workers."""
 
 
 class StallTimer:
@@ -17,7 +17,7 @@ class StallTimer:
 
     def __init__(self, limits: Limits) -> None:
         self.elapsed_s = 0.0
-        """Since the first event."""
+        """Seconds since the first event."""
         self._limits = limits
         self._now_s: float | None = None
         self._stalled_s = 0.0
@@ -25,7 +25,7 @@ class StallTimer:
         self._plan_moved = False
 
     def pass_time(self, now_s: float, *, with_slots: bool) -> None:
-        """Count the seconds since the last event: there were slots all that time, or none."""
+        """Count the seconds since the last event, with slots or without."""
         passed_s = 0.0 if self._now_s is None else now_s - self._now_s
         self._now_s = now_s
         self.elapsed_s += passed_s
@@ -41,15 +41,15 @@ class StallTimer:
             self._plan_moved = False
 
     def progress(self) -> None:
-        """Note that a mini-batch was settled."""
+        """Record that a mini-batch was settled."""
         self._stalled_s = 0.0
 
     def move_plan(self) -> None:
-        """Note that the plan gave a mini-batch, however long that took: it is progress too."""
+        """Record a new mini-batch of the plan as progress, however long it took."""
         self._plan_moved = True
 
     def verdict(self) -> str | None:
-        """Say what has lasted too long, if something has."""
+        """Return the exceeded timeout as a message; None if there is none."""
         limits = self._limits
         deserted_s, stalled_s = limits.no_workers_timeout_s, limits.progress_update_timeout_s
         if deserted_s is not None and self._deserted_s > deserted_s:

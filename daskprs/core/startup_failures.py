@@ -1,4 +1,4 @@
-"""When agents that do not come up mean that a node is bad, or the job."""
+"""Failed starts of agents, and when they exclude a node or end the job."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Failure
 
 PER_SLOT_ON_NODE = 3
-"""So many failures in a row, times a node's slots: no more agents there (contract §6, rule 1)."""
+"""A node gets no more agents after this number × its slots of failures in a row (contract §6,
+rule 1)."""
 PER_SLOT = 2
-"""So many failures, times all slots, without a success anywhere: the job fails (rule 2) …"""
+"""The job fails after this number × all slots of failures without any success (rule 2) …"""
 PATIENCE_S = 120.0
-"""… once it has run for longer than this."""
+"""… once it has run for more than this number of seconds."""
 BEFORE = "its start, the import of the script, or init()"
 _LINE = re.compile(r'^ *File "([^"\n]*)", line (\d+)', re.MULTILINE)
 
 
 class _Error(NamedTuple):
-    """What two failures of `init` have in common when they are the same exception."""
+    """The identity of an exception: two failures of `init` are the same if theirs are equal."""
 
     kind: str
     message: str
     line: tuple[str, str] | None
-    """The file and the number of the line that raised, where the traceback has one."""
+    """File and line number of the raising line, where the traceback has one."""
 
 
 def _error_of(failure: Failure) -> _Error | None:
-    """Return the identity of a failure; None for one that another try may mend."""
+    """Return the identity of a failure; None for a retryable one."""
     if failure.retryable:
         return None
     lines = _LINE.findall(failure.traceback)
@@ -41,12 +42,12 @@ def _error_of(failure: Failure) -> _Error | None:
 
 
 class StartupFailures:
-    """Counts agents that did not come up; knows the slots of each node.
+    """Counts failed starts of agents; knows the slots of each node.
 
     Parameters
     ----------
     timeout_s
-        So long an agent may take for `init`. When all have taken longer, the job fails (rule 3).
+        Timeout of `init`. When all agents have exceeded it, the job fails (rule 3).
 
     """
 
@@ -56,11 +57,11 @@ class StartupFailures:
         self._slots: Counter[int] = Counter()
         self._in_a_row: Counter[int] = Counter()
         self._stuck: dict[SlotId, bool] = {}
-        """Slots that have had an agent, and whether its `init` was too slow."""
+        """For each slot that was given work, whether `init` of its agent was too slow."""
         self._failures = 0
         self._succeeded = False
         self._up: set[SlotId] = set()
-        """Slots whose agent came up and has not ended."""
+        """Slots whose agent is up and has not ended."""
         self._open: set[SlotId] = set()
         """Those, and slots with a lease whose agent may be up for all that is known."""
         self._untried: set[SlotId] = set()
@@ -70,13 +71,13 @@ class StartupFailures:
         self._latest: dict[SlotId, _Error | None] = {}
         """The latest error of each slot that was given work; None before its agent failed."""
         self._first: dict[tuple[int, _Error], int] = {}
-        """The number of failures at the first one with an error on a node."""
+        """The number of failures at the first occurrence of an error on a node."""
         self._again: set[tuple[int, _Error]] = set()
-        """Nodes with the errors that a process repeated there that started after the first."""
+        """Nodes and errors that occurred there again, in a process started after the first one."""
 
     @property
     def has_failed(self) -> bool:
-        """Whether any agent did not come up: from then on each new one reports that it is up."""
+        """Whether any start has failed: from then on each new agent reports that it is up."""
         return self._failures > 0
 
     def slot_added(self, slot: SlotId) -> None:
@@ -84,7 +85,7 @@ class StartupFailures:
         self._slots[slot.node] += 1
 
     def slot_lost(self, slot: SlotId) -> None:
-        """Count it no more; a node without slots is forgotten, and may come back as good as new."""
+        """Forget a slot; a node without slots is forgotten too, and may return as a new one."""
         self._stuck.pop(slot, None)
         self._untried.discard(slot)
         self._begun_at.pop(slot, None)
@@ -141,7 +142,7 @@ class StartupFailures:
         self._open.discard(slot)
 
     def _remember(self, slot: SlotId, error: _Error | None) -> None:
-        """Note an error, and whether a process repeated it that started after the first one."""
+        """Record an error, and whether a process that started after the first one repeated it."""
         self._latest[slot] = error
         if error is None:
             return
@@ -151,7 +152,7 @@ class StartupFailures:
             self._again.add(at)
 
     def hear(self, returned: LeaseReturned, slot: SlotId) -> Failure | None:
-        """Note which agents came up and which did not; return the first reason why not."""
+        """Record the agents that are up and those that failed; return the first failure."""
         failures = []
         for event in returned.agent_events:
             match event:
@@ -168,14 +169,14 @@ class StartupFailures:
         return failures[0] if failures else None
 
     def is_out(self, slot: SlotId) -> bool:
-        """Say whether a slot has no agent, and its node gets no more of them."""
+        """Return whether a slot has no agent, and its node gets no more agents."""
         return slot not in self._up and self._gets_no_more(slot.node)
 
     def _gets_no_more(self, node: int) -> bool:
         return 0 < PER_SLOT_ON_NODE * self._slots[node] <= self._in_a_row[node]
 
     def verdict(self, elapsed_s: float) -> str | None:
-        """Say why the job cannot go on, if it cannot."""
+        """Return the reason why the job cannot go on; None if it can."""
         if self._failures == 0:
             return None
         if self._stuck and all(self._stuck.values()):
@@ -202,7 +203,7 @@ class StartupFailures:
         return f"no process {got}"
 
     def _is_hopeless(self) -> bool:
-        """Say whether one error was repeated on every node, and every process ended with it.
+        """Return whether one error was repeated on every node, and every process ended with it.
 
         A process that has not failed yet may still come up: its device may work, say.
         """

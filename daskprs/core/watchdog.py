@@ -1,6 +1,6 @@
-"""Workers and slots that should have been heard of: the second guard on every deadline.
+"""Watchdog over silent workers and overdue slots: the second guard of every deadline.
 
-The first one is the worker's own, which kills an agent that takes too long. It cannot when the
+The first guard is the worker, which kills an agent that takes too long. It cannot do so when the
 worker itself has stopped, or hangs.
 """
 
@@ -15,23 +15,24 @@ if TYPE_CHECKING:
     from daskprs.core.events import SlotState
 
 SILENT_S = 30.0
-"""A worker tells twice a second. One that says nothing for so long is taken for lost, as Dask takes
-one that cannot be reached by the network."""
+"""Seconds without a report after which a worker counts as lost; workers report twice a second.
+Dask likewise treats a worker that it cannot reach as lost."""
 RECENTLY_S = 3.0
-"""Only while another one was heard: if none is, it is the scheduler or the network that hangs."""
+"""A worker counts as lost only if another one reported within these seconds. If none did, the
+scheduler or the network hangs."""
 TICK_AT_MOST_S = 1.0
-"""What happens while the driver itself stands still counts for nobody's silence."""
+"""Maximum seconds of silence counted per tick: a pause of the driver itself does not count."""
 GRACE_S = 60.0
 """Killing takes time: stacks are dumped, and the kernel waits for disks and devices."""
 
 
 class Watchdog:
-    """Counts how long workers are silent, and how long slots are at one thing.
+    """Counts how long workers are silent, and how long slots stay in one phase.
 
     Parameters
     ----------
     deadlines_s
-        How long a slot may be in a phase, by its name; others are without a deadline.
+        Maximum seconds in a phase, by its name; other phases have no deadline.
 
     """
 
@@ -40,20 +41,20 @@ class Watchdog:
         self._silence_s: dict[str, float] = {}
         self._now_s: float | None = None
         self.silent: set[str] = set()
-        """The workers that have said nothing for too long."""
+        """The workers that have been silent for too long."""
 
     def hear(self, worker: str) -> None:
-        """Note that a worker has said something."""
+        """Record a report of a worker."""
         self._silence_s[worker] = 0.0
         self.silent.discard(worker)
 
     def forget(self, worker: str) -> None:
-        """Wait for a worker no more."""
+        """Stop watching a worker."""
         self._silence_s.pop(worker, None)
         self.silent.discard(worker)
 
     def tick(self, now_s: float) -> None:
-        """Let time pass; those that are silent for too long are in `silent` then."""
+        """Count the time since the last tick, and add workers silent for too long to `silent`."""
         passed_s = 0.0 if self._now_s is None else min(TICK_AT_MOST_S, now_s - self._now_s)
         self._now_s = now_s
         for worker in self._silence_s:

@@ -1,4 +1,4 @@
-"""The job folder: every path of a job, and files that are there whole or not at all."""
+"""The job folder: every path of a job."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def default_path(script: str, job_id: str) -> Path:
-    """Return where a job lives that was given no folder.
+    """Return the default folder of a job.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def default_path(script: str, job_id: str) -> Path:
         ``score.py``, ``src.score``, or the name of an object: ``main.<locals>.<lambda>`` is a
         lambda to people.
     job_id
-        Of the job.
+        Id of the job.
 
     """
     name = script.removesuffix(".py").rpartition("<locals>.")[2]
@@ -48,7 +48,7 @@ class JobFolder:
         return str(self.path)
 
     def create(self) -> None:
-        """Make the folder and those that everything else is put into.
+        """Make the job folder and its subfolders.
 
         Raises
         ------
@@ -67,17 +67,17 @@ class JobFolder:
 
     @property
     def output(self) -> Path:
-        """The output folder of a job that was given none."""
+        """The default output folder of the job."""
         return self.path / "output"
 
     @property
     def lock(self) -> Path:
-        """Held by the driver that is at work."""
+        """The lock file, held by the driver that is at work."""
         return self.path / "lock"
 
     @property
     def upload(self) -> Path:
-        """What was uploaded of the output, where that goes to a URL."""
+        """The record of uploaded parts of an output that goes to a URL."""
         return self.path / "upload.json"
 
     def epoch(self, number: int) -> Path:
@@ -85,7 +85,7 @@ class JobFolder:
         return self.path / f"epoch.{number}"
 
     def journal(self, epoch: int) -> Path:
-        """Return what happened in an epoch."""
+        """Return the journal of an epoch."""
         return self.path / f"journal.{epoch}"
 
     def spools(self, epoch: int) -> Path:
@@ -124,7 +124,7 @@ class JobFolder:
         return self.scratch / f"times.{epoch}.{host}"
 
     def seen(self, job_id: str) -> Path:
-        """Return the file by which a worker finds out whether it sees this folder."""
+        """Return the file that shows a worker whether it sees this folder."""
         return self.path / f"seen.{job_id}"
 
     def work(self, node: int, process: str) -> Path:
@@ -133,17 +133,17 @@ class JobFolder:
 
     @property
     def call(self) -> Path:
-        """What the job was called with, for those that go on with it by its folder."""
+        """The saved call of the job, for a resume by its folder."""
         return self.path / "job.json"
 
     @property
     def detached(self) -> Path:
-        """Where the driver of a detached job is carried, and how it is to begin."""
+        """The record of a detached job: the cluster of its driver, and the driver's options."""
         return self.path / "detached.json"
 
     @property
     def cancel(self) -> Path:
-        """A request to a detached job: it is there from the request to the next submission."""
+        """The request to cancel a detached job; it exists until the next submission."""
         return self.path / "cancel"
 
     @property
@@ -160,12 +160,12 @@ class JobFolder:
 
     @property
     def readme(self) -> Path:
-        """What is where."""
+        """The overview of the log folder."""
         return self.logs / "readme.txt"
 
     @property
     def job_result(self) -> Path:
-        """The result; on failure the cause and where to look first."""
+        """The result; on failure the cause and the first log to read."""
         return self.logs / "job_result.txt"
 
     @property
@@ -179,17 +179,17 @@ class JobFolder:
 
     @property
     def master_log(self) -> Path:
-        """What the driver did."""
+        """The log of the driver."""
         return self.logs / "sys" / "master_role.txt"
 
     @property
     def azure_driver_log(self) -> Path:
-        """What the driver of a step did, where those look for it who know Azure."""
+        """The log of a step's driver, at the path that Azure uses."""
         return self.path / "azureml-logs" / "70_driver_log.txt"
 
     @property
     def driver_output(self) -> Path:
-        """What the driver of a detached job would have shown in a terminal."""
+        """The terminal output of a detached job's driver."""
         return self.logs / "sys" / "driver.txt"
 
     @property
@@ -234,7 +234,7 @@ class JobFolder:
         return self.logs / "user" / "stdout" / str(node) / f"{process}.stdout.txt"
 
     def stderr(self, node: int, process: str) -> Path:
-        """Return the same for stderr; stacks of what was killed for its time are here too."""
+        """Return the same for stderr; the stacks of timed-out processes are here too."""
         return self.logs / "user" / "stderr" / str(node) / f"{process}.stderr.txt"
 
     def entry_script_log(self, node: int, process: str) -> Path:

@@ -1,4 +1,4 @@
-"""One driver at a time: the lock of a job folder, and the epochs of those that held it."""
+"""The lock of a job folder, which admits one driver at a time, and the drivers' epochs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
 
 MOST_EPOCHS = 999_999
-"""The highest number of an epoch; the name of a file with a higher one is none of ours."""
+"""The highest number of an epoch; daskprs never writes a file with a higher one."""
 _NUMBERED = re.compile(r"([a-z]+)\.([1-9][0-9]{0,5})")
 
 
@@ -96,7 +96,7 @@ def _refuse_more_epochs(folder: JobFolder, number: int) -> None:
 
 
 def holder(folder: JobFolder) -> str | None:
-    """Return who is at work in a job folder; None: nobody is."""
+    """Return the driver that is at work in a job folder; None if no driver is."""
     try:
         fd = opened(folder.lock, os.O_RDONLY)
     except OSError:
@@ -111,7 +111,7 @@ def holder(folder: JobFolder) -> str | None:
 
 
 def has_begun(folder: JobFolder) -> bool:
-    """Say whether a job has begun in this folder.
+    """Return whether a job has begun in this folder.
 
     An epoch without a journal is that of a driver that was refused before it began: what it was
     refused for can be put right, and the folder used as if it were new.

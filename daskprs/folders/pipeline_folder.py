@@ -32,13 +32,13 @@ class PipelineFolder:
         return str(self.path)
 
     def is_named_in(self, path: Path) -> bool:
-        """Say whether a path is called after the run, so that no other run knows it."""
+        """Return whether a path contains the run's name, so that no other run uses it."""
         run = self.path.name
         return any(part == run or part.startswith(f"{run}.") for part in path.parts)
 
     @property
     def record(self) -> Path:
-        """What has become of each step."""
+        """The record of each step's status."""
         return self.path / RECORD
 
     @property
@@ -48,7 +48,7 @@ class PipelineFolder:
 
     @property
     def outputs(self) -> Path:
-        """The outputs of the pipeline that were given no place."""
+        """The folder of pipeline outputs without a path of their own."""
         return self.path / "pipeline.outputs"
 
     @property
@@ -67,12 +67,12 @@ class PipelineFolder:
         return self.path.parent / RESULTS
 
     def logs(self, step: str) -> Path:
-        """Return the copy of the logs of a step that was told to give one."""
+        """Return the copy of a step's logs, where the step is set to make one."""
         return self.path / "pipeline.logs" / step
 
     @property
     def metrics(self) -> Path:
-        """The counts of the steps that were told to give theirs."""
+        """The counts of the steps that are set to write them."""
         return self.path / "pipeline.logs" / "metrics.csv"
 
     def datastore(self, name: str) -> Path:
@@ -84,11 +84,11 @@ class PipelineFolder:
         return self.path / name
 
     def task(self, name: str) -> Path:
-        """Return what the process of a step is told."""
+        """Return the file that describes the task for a step's process."""
         return self.step(name) / "task.json"
 
     def named_output(self, step: str, name: str) -> Path:
-        """Return where an output of a step is that was given no place."""
+        """Return the path of a step's output that has no path of its own."""
         return self.step(step) / "named-outputs" / name
 
     def code(self, step: str) -> Path:
@@ -108,7 +108,7 @@ class ScriptFolder:
 
     @property
     def metrics(self) -> Path:
-        """What was logged of metrics, a line of JSON for each value."""
+        """The file of logged metrics, a line of JSON for each value."""
         return self._path / "logs" / "user" / "metrics.jsonl"
 
     @property

@@ -1,4 +1,4 @@
-"""What has become of each step of a pipeline, as its folder tells."""
+"""The record of a pipeline folder: the status of each step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Steps = dict[str, dict[str, Any]]
 
 
 def read_record(folder: PipelineFolder) -> Steps | None:
-    """Return what is known of each step; None where no pipeline has run.
+    """Return the record of each step; None if no pipeline has run.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def read_record(folder: PipelineFolder) -> Steps | None:
 
 
 def _check(steps: Steps) -> None:
-    """Refuse steps without a status."""
+    """Reject steps without a status."""
     for name, step in steps.items():
         if not isinstance(step["status"], str):
             msg = f"the step {name!r} has no status"
@@ -47,6 +47,6 @@ def _check(steps: Steps) -> None:
 
 
 def write_record(folder: PipelineFolder, name: str, steps: Mapping[str, Any]) -> None:
-    """Write what has become of the steps of the pipeline of that name."""
+    """Write the status of the steps of the named pipeline."""
     with whole_file(folder.record) as file:
         file.write(json.dumps({"pipeline": name, "steps": steps}, indent=1).encode())

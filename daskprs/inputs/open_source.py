@@ -136,7 +136,7 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
 
 
 def _open_mltable(path: str, reading: ReadOptions) -> Source:
-    # What reads YAML is needed by nobody else.
+    # Only an MLTable needs the YAML reader.
     from daskprs.inputs.mltable.opening import open_mltable
 
     source, columns = open_mltable(path, reading)

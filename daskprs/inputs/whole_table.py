@@ -1,4 +1,4 @@
-"""All rows of a table at once, for those who ask for them."""
+"""Read all rows of a table at once, for callers that want them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def whole_table(data: Any, reading: ReadOptions) -> pd.DataFrame:
-    """Return all rows, with the types that `run` would get them with; of files, their paths.
+    """Return all rows, with the types that `run` would get; for file input, the paths.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class LoadedTable:
         self.path = path
 
     def to_pandas_dataframe(self) -> pd.DataFrame:
-        """Return all rows; of an MLTable that reads nothing, the paths of its files."""
+        """Return all rows; for an MLTable that reads nothing, the paths of its files."""
         return whole_table(self.path, ReadOptions())
 
     def show(self, count: int = 20) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What all agents of a job are told, put together from what the caller gave."""
+"""The specification that all agents of a job receive, made from the caller's arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def agent_spec(
     epoch: int,
     output_dir: str,
 ) -> JobSpec:
-    """Return it; the script's folder is copied to the job folder for that."""
+    """Return the agents' specification, and copy the script's folder to the job folder."""
     return JobSpec(
         job_id=job_id,
         script=script.travel(folder.snapshot),

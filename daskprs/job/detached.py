@@ -1,6 +1,6 @@
-"""A job whose driver the cluster carries: submitted, waited for, cancelled from anywhere.
+"""Detached jobs, whose driver the cluster carries: submit, wait and cancel from anywhere.
 
-Whoever sees the job folder can ask how it is; nobody has to stay.
+Any process that sees the job folder can read the job's state; the submitting process may end.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ if TYPE_CHECKING:
 
 
 class Detachment(NamedTuple):
-    """How a driver is carried by a cluster."""
+    """The record of a driver that a cluster carries."""
 
     address: str
-    """Of the scheduler."""
+    """Address of the scheduler."""
     task: str
     """The key of the Dask task that carries the driver."""
     epochs_before: int
-    """Drivers that had worked in the folder when it was submitted."""
+    """Number of drivers that had worked in the folder before this one was submitted."""
     options: dict[str, Any]
-    """Options of this run that a kept call does not have."""
+    """Options of this run that a saved call does not contain."""
 
     def write(self, folder: JobFolder) -> None:
-        """Keep it in the job folder."""
+        """Write the record to the job folder."""
         with whole_file(folder.detached) as file:
             file.write(json.dumps(self._asdict()).encode())
 
     @classmethod
     def read(cls, folder: JobFolder) -> Detachment:
-        """Return what a folder tells.
+        """Return the record of a job folder.
 
         Raises
         ------
@@ -77,27 +77,27 @@ class Detachment(NamedTuple):
 
 LOOK_EVERY_S = 0.25
 GAP_S = 10.0
-"""Between two drivers nobody is at work. Where that lasts longer, is there still one to come?"""
+"""Seconds without a driver at work after which `attach` asks the cluster for the driver's task."""
 NOT_KEPT = tuple(name for name, row in TABLE.items() if row.is_of_one_run)
 
 
 def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
-    """Hand the driver of a job to its cluster, and return what can be waited for.
+    """Hand the driver of a job to its cluster, and return the result of a running job.
 
     Parameters
     ----------
     call
-        Checked, with a cluster as its client.
+        The checked call, with a cluster as its client.
     survive
-        The death of the worker that carries the driver must not end the job: several workers have
-        to see the job folder.
+        Whether the job must survive the death of the worker that carries the driver. Several
+        workers must then see the job folder.
 
     Raises
     ------
     OptionError
-        When there is no cluster, or not enough of its workers see the job folder.
+        When the call has no cluster, or too few of its workers see the job folder.
     JobFolderError
-        When the call has what only its caller's process has, or a driver is at work in the folder.
+        When the call holds objects of the caller's process, or a driver is at work in the folder.
 
     """
     refuse_objects(call.folder, call.kept)
@@ -125,20 +125,20 @@ def attach(
     Parameters
     ----------
     job_dir
-        Its folder.
+        The job folder.
     timeout_s
-        How long to wait. Default: as long as it takes.
+        Seconds to wait. Default: no limit.
     meanwhile
-        Is called several times a second, and once in the end.
+        A function to call several times a second, and once at the end.
 
     Raises
     ------
     ParallelRunFailed, ParallelRunCanceled
         As by `parallel_run`, when it is waited for.
     JobFolderError
-        When the cluster no longer carries a driver and the job has not told its end.
+        When the cluster no longer carries a driver and the job has recorded no end.
     TimeoutError
-        When it is still running.
+        When the job is still running.
 
     """
     folder = JobFolder(job_dir)
@@ -164,7 +164,7 @@ def attach(
 
 
 def cancel(job_dir: str | PathLike[str]) -> None:
-    """Ask a detached job to end, as Ctrl-C does; what it has done is kept.
+    """Ask a detached job to end, as Ctrl-C does; its committed results are kept.
 
     Raises
     ------
@@ -187,7 +187,7 @@ def _detachment(call: CheckedCall, client: Client) -> Detachment:
 
 @contextmanager
 def _cluster(given: Client | str | None) -> Iterator[Client]:
-    """Yield a client of a cluster that lasts."""
+    """Yield a client of a cluster that outlives this process."""
     from daskprs.cluster.connect import connected, current_client
 
     if given is None and current_client() is None:
@@ -225,14 +225,14 @@ def _check_seen(client: Client, folder: JobFolder, *, survive: bool) -> None:
 
 
 def _ended(folder: JobFolder, detachment: Detachment) -> ParallelRunResult | None:
-    """Return the result that the submitted driver, or one that came after it, has told."""
+    """Return the result recorded by the submitted driver or a later one; None without one."""
     if latest_epoch(folder) <= detachment.epochs_before or holder(folder) is not None:
         return None
     return state_of(folder).result if has_begun(folder) else None
 
 
 def _check_carried(folder: JobFolder, detachment: Detachment) -> None:
-    """Refuse to wait for a driver that nobody will start any more."""
+    """Refuse to wait for a driver that will never start."""
     from daskprs.cluster.connect import connected
     from daskprs.cluster.driver_task import carries
 

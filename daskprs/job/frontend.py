@@ -1,4 +1,4 @@
-"""Where a job is asked for, Python or the command line, and how what to do next is said there."""
+"""Front ends of a job, Python and the command line: how each words options and next steps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 class Surface(Protocol):
-    """Words options and the way to go on with a job, as a person there would write them."""
+    """Words options and the resume of a job as a user of this front end would write them."""
 
     def option(self, option: Option) -> str:
         """Return an option that a message names."""
         ...
 
     def resume(self, job_dir: Path, accept: str = "") -> str:
-        """Return what goes on with a job, and accepts that a part of it has changed."""
+        """Return the words that resume a job and, with `accept`, accept a changed part of it."""
         ...
 
 
@@ -27,17 +27,17 @@ class Python:
     """A call of `parallel_run`."""
 
     def option(self, option: Option) -> str:
-        """Return it as a keyword argument."""
+        """Return an option as a keyword argument."""
         return str(option)
 
     def resume(self, job_dir: Path, accept: str = "") -> str:
-        """Return the arguments to be added."""
+        """Return the arguments to add to the call."""
         options = [Option("resume", value=True), Option("job_dir", str(job_dir))]
         return ", ".join(map(str, options + ([Option("accept_changes", accept)] if accept else [])))
 
 
 def command_to_resume(job_dir: Path, program: str = "daskprs", accept: str = "") -> str:
-    """Return the command that goes on with a job: the folder knows the rest."""
+    """Return the command that resumes a job from its folder."""
     return shlex.join([*program.split(), "resume", str(job_dir), *accepting(accept)])
 
 

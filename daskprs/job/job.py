@@ -1,4 +1,4 @@
-"""One job in the driver: checked, prepared, run, published, told."""
+"""One job in the driver: check, prepare, run, publish and report."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """A call of `parallel_run` that was checked.
+    """A checked call of `parallel_run`.
 
-    `surface` is where it is called: what to do next is said as it is done there.
+    `surface` is its front end, Python or the command line, which words the next steps.
     """
 
     def __init__(self, call: CheckedCall, surface: Surface | None = None) -> None:
@@ -61,10 +61,10 @@ class Job:
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._done)
         self._outside = ExitStack()
-        """Until the job is over, the task of Dask that it runs in is outside of its thread pool."""
+        """Keeps the job's own Dask task, if any, outside its thread pool until the job is over."""
 
     def run(self) -> ParallelRunResult:
-        """Do the work, and return the result or raise it."""
+        """Run the job, and return the result or raise it."""
         with self._outside, self._interrupts.ignored_once():
             try:
                 end = self._prepare_and_run()
@@ -107,7 +107,7 @@ class Job:
 
     @property
     def _done(self) -> bool:
-        """Whether everything is where it belongs."""
+        """Whether the result store and the upload, if any, are done."""
         remote = self._call.remote
         return self._store is not None and self._store.done and (remote is None or remote.done)
 
@@ -133,7 +133,7 @@ class Job:
         )
 
     def _side_inputs(self) -> dict[str, dict[str, str]]:
-        """Return what side inputs are known by; as an option they are only where they lie."""
+        """Return the identities of the side inputs; the option has only their paths."""
         known = side_inputs_of(self._options.side_inputs)
         return {"side_inputs": {one.name: one.version for one in known}} if known else {}
 
@@ -202,12 +202,12 @@ class Job:
             reason = f"{reason.rstrip('.')}. {limit}" if limit else reason
             listeners.tell(MessageLogged("debug", traceback.format_exc()))
             ending = _ended(ledger, reason)
-        if self._done:  # a second Ctrl-C: what is published is no less there
+        if self._done:  # a second Ctrl-C does not undo the published output
             ending = Ending(JobStatus.COMPLETED)
         return self._settle(ending, ledger, store, listeners)
 
     def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
-        """Settle every mini-batch, on the cluster that there is."""
+        """Settle every mini-batch on the available cluster."""
         # Dask takes half a second to import: the zygote does as much at the same time. Not in a
         # thread of our own: Dask takes the one that imports it for the main thread.
         from daskprs.cluster.connect import connected, outside_pool
@@ -226,7 +226,7 @@ class Job:
             return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
-        """Publish the output, unless the input has changed or not one of its items succeeded."""
+        """Publish the output, unless the input has changed or none of its items succeeded."""
         refuse_changed_files(self._source.files())
         items = ledger.standing().items
         rows = self._options.output_action == "append_row"
@@ -248,7 +248,7 @@ class Job:
         return Ending(JobStatus.COMPLETED)
 
     def _keep_columns(self, store: ResultStore) -> None:
-        """Keep the columns of a table without rows: `run` makes no frame that has some."""
+        """Keep the columns of an input table without rows, for which `run` makes no frame."""
         meta: Any = getattr(self._source, "meta", None)
         if meta is not None:
             store.keep_columns(meta())
@@ -258,7 +258,7 @@ class Job:
     def _settle(
         self, ending: Ending, ledger: Ledger, store: ResultStore, listeners: Listeners
     ) -> JobEnd:
-        """Settle how the job ended, and only then tell it."""
+        """Determine the end of the job, and then report it."""
         if ending.status is not JobStatus.COMPLETED:
             self._write_failed(store, listeners)
         with held_back():
@@ -280,7 +280,7 @@ class Job:
         return end
 
     def _write_failed(self, store: ResultStore, listeners: Listeners) -> None:
-        """Write the table of what failed; without it a job is no less what it is."""
+        """Write the table of failed mini-batches; an error here does not change the job's end."""
         try:
             store.write_failed()
         except OSError as error:
@@ -288,7 +288,7 @@ class Job:
             listeners.tell(MessageLogged("warning", told))
 
     def _output_file(self, store: ResultStore) -> Path | str | None:
-        """Return where the output is; nothing as long as it is not there."""
+        """Return the path of the output; None until it exists."""
         remote = self._call.remote
         if remote is None:
             return store.published

@@ -28,8 +28,8 @@ SHOWN = 10
 class Plan:
     """The mini-batches that `parallel_run` would make of an input.
 
-    What has to be written for the agents (a frame, shuffled rows) is written to a temporary
-    folder, which goes with the plan; collections made from it hold the plan.
+    Data written for the agents (a frame, shuffled rows) goes to a temporary folder, which is
+    removed with the plan. Collections made from the plan keep it alive.
     """
 
     def __init__(self, source: Source) -> None:
@@ -43,13 +43,13 @@ class Plan:
         return self._source.mini_batches()
 
     def __len__(self) -> int:
-        """Return how many there are; for compressed text and keys they are made for it."""
+        """Return the number of mini-batches; compressed text and keys require making them first."""
         count = self._source.count()
         return sum(1 for _ in self) if count is None else count
 
     @property
     def unit(self) -> str:
-        """``"row"`` or ``"file"``: what items are."""
+        """The unit of items: ``"row"`` or ``"file"``."""
         return self._source.unit
 
     def to_pandas(self) -> pd.DataFrame:
@@ -142,7 +142,7 @@ class Plan:
 
 
 class _Loading:
-    """Loads a mini-batch as a task of Dask; it holds the plan, whose folder must stay."""
+    """Loads a mini-batch as a Dask task; it keeps the plan, and so its folder, alive."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan: Plan | None = plan

@@ -1,4 +1,4 @@
-"""A head start: a process imports what agents need while the call is checked and Dask imported."""
+"""Prestart: a process imports the agents' modules while the call is checked and Dask imported."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def prestart(options: RunOptions, client: Client | str | None) -> Iterator[None]:
-    """Have a zygote started within the block, if agents are to be children of this process.
+    """Start a zygote within the block, if agents are to be children of this process.
 
-    It is half of the time until the first mini-batch, and runs nothing of the caller's: what the
-    check of the call refuses ends it at once.
+    Its start is half of the time until the first mini-batch. The zygote runs no code of the
+    caller; it ends at once when the check of the call fails.
     """
     if client is not None or _has_current_client():
         yield
@@ -36,7 +36,7 @@ def prestart(options: RunOptions, client: Client | str | None) -> Iterator[None]
 
 
 def agent_count(options: RunOptions, client: Client | str | None) -> int:
-    """Return how many agents a cluster in this process is to have."""
+    """Return the number of agents for a cluster in this process."""
     if options.process_count_per_node:
         return options.process_count_per_node
     on_gpus = client is None and options.gpus_per_process and visible_devices()
@@ -44,7 +44,7 @@ def agent_count(options: RunOptions, client: Client | str | None) -> int:
 
 
 def _has_current_client() -> bool:
-    """Say whether Dask has a client that the job will use; without Dask there is none."""
+    """Return whether Dask has a current client that the job will use."""
     if "distributed" not in sys.modules:
         return False
     from daskprs.cluster.connect import current_client

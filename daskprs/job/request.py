@@ -1,4 +1,4 @@
-"""A call of `parallel_run`, checked: whatever can be known cheaply, before anything is started."""
+"""Checks of a `parallel_run` call: all that are cheap run before anything is started."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckedCall:
-    """What a job is to do, and where."""
+    """The checked call of a job: its work, and its folders."""
 
     begun_s: float
-    """When it was called, on a clock that never goes back."""
+    """Time of the call in seconds, on a monotonic clock."""
     options: RunOptions
     client: Client | str | None
     script: CheckedScript
@@ -45,14 +45,14 @@ class CheckedCall:
     job_id: str
     folder: JobFolder
     output_dir: Path
-    """On this machine; of a remote one the place where its file is made."""
+    """The local output folder; for a remote one, the folder where its file is made."""
     output: OutputSpec
     target: Path | None
-    """The output file; None where no text is written."""
+    """The output file; None if no text is written."""
     kept: dict[str, Any]
-    """The call as it is kept in the job folder."""
+    """The call as the job folder keeps it."""
     remote: RemoteOutput | None = None
-    """Where the output file goes in the end, if that is a URL."""
+    """The final destination of the output file, if that is a URL."""
 
     @property
     def named_output_dir(self) -> Path | str:
@@ -72,17 +72,17 @@ def check_call(
     text: bool = False,
     data_folders: Iterable[Path] = (),
 ) -> CheckedCall:
-    """Return what is asked for; nothing has been started then.
+    """Return the checked call, without starting anything.
 
-    With `text` an output file is written even where no `output_dir` says where. Nothing in
-    `data_folders` is source, though they lie in the source directory.
+    With `text` an output file is written even without an `output_dir`. Files in `data_folders` are
+    not source, though these folders lie in the source directory.
 
     Raises
     ------
     UsageError
         When an option, the script, the input or the output cannot be used.
     JobFolderError
-        When the folder holds a job already, and this is no resume.
+        When the folder already holds a job, and this call is not a resume.
 
     """
     begun_s = time.monotonic()
@@ -148,18 +148,18 @@ def check_kept_call(
     client: str | None = None,
     **changes: Any,
 ) -> CheckedCall:
-    """Return the call that a job was made with, to go on with it.
+    """Return the saved call of a job, to resume the job.
 
     Parameters
     ----------
     folder
-        Its folder.
+        The job folder.
     resume
         As the option.
     script, client
         In place of those of the job; no address: not on its cluster.
     changes
-        Options that differ.
+        Options that differ from the saved call.
 
     Raises
     ------
@@ -188,7 +188,7 @@ def check_kept_call(
 
 
 def refuse_an_old_folder(folder: JobFolder, options: RunOptions) -> None:
-    """Refuse to begin where a job has begun already.
+    """Refuse to begin a new job in a folder where a job has begun.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a job came to."""
+"""The result of a job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "ParallelRunResult"]
 
 RUNNING = "Running"
-"""The status of a job that a cluster carries, when it was submitted."""
+"""The status of a detached job right after its submission."""
 PATHS = ("output_file", "output_dir", "logs_dir", "job_dir")
 
 
@@ -30,10 +30,10 @@ class ParallelRunResult:
     Attributes
     ----------
     status : str
-        ``"Completed"``, ``"Failed"`` or ``"Canceled"``; ``"Running"`` of a detached job.
+        ``"Completed"``, ``"Failed"`` or ``"Canceled"``; ``"Running"`` for a detached job.
     mini_batches : Counts
-        How many mini-batches there are (`total`), and how many `succeeded` and `failed`. Of a job
-        that ended early, those that had been planned until then.
+        Number of mini-batches (`total`), and how many `succeeded` and `failed`. A job that ended
+        early counts those planned until then.
     items : Counts
         The same in rows (tables) or files: `succeeded` is the sum of ``len(result)``, and a
         mini-batch that returned fewer than it was given adds the difference to `failed`.
@@ -67,7 +67,7 @@ class ParallelRunResult:
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> ParallelRunResult:
-        """Return what `record` has made JSON values of."""
+        """Return the result from the JSON values that `record` made."""
         values = dict(record)
         for name in PATHS:
             values[name] = _place(values[name])
@@ -78,10 +78,10 @@ class ParallelRunResult:
 
     @property
     def failed_file(self) -> Path | None:
-        """The table of what failed in the end, with every attempt; None where nothing did.
+        """The table of failed mini-batches, with every attempt; None if none failed.
 
-        A Parquet file in the job folder, with a row for each mini-batch. A later run of the job in
-        which they succeed removes it.
+        It is a Parquet file in the job folder, with a row for each mini-batch. A later run of the
+        job in which they succeed removes the file.
         """
         path = JobFolder(self.job_dir).failed
         return path if path.exists() else None
@@ -107,7 +107,7 @@ class ParallelRunResult:
         return pd.DataFrame(rows, columns=list(FailedRow._fields))
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the result as JSON values."""
         values = asdict(self)
         for name in PATHS:
             values[name] = None if values[name] is None else str(values[name])
@@ -165,7 +165,7 @@ class ParallelRunResult:
         return rows
 
     def __repr__(self) -> str:
-        """Return a few lines that say it all."""
+        """Return the result as a few lines of text."""
         return "\n".join(
             [
                 f"<daskprs job {self.status}>",
@@ -199,12 +199,12 @@ class ParallelRunResult:
 
 
 def _place(written: str | None) -> Path | str | None:
-    """Return a place as it was given: URLs are text."""
+    """Return a URL as text, and any other place as a path."""
     return written if written is None or "://" in written else Path(written)
 
 
 def _holds_files(place: Path | str) -> bool:
-    """Say whether a folder of this machine has anything in it: a script may have written there."""
+    """Return whether a local folder has entries: a script may have written there."""
     return isinstance(place, Path) and place.is_dir() and any(place.iterdir())
 
 
@@ -213,7 +213,7 @@ def _counted(counts: Counts) -> str:
 
 
 class JobEnd(NamedTuple):
-    """What a job came to, settled before anybody is told: no interrupt changes it any more."""
+    """The end of a job, fixed before it is reported: no interrupt changes it afterwards."""
 
     result: ParallelRunResult
     message: str
@@ -224,12 +224,12 @@ class JobEnd(NamedTuple):
         return cls(nothing, "The job is Canceled: it was interrupted before the first mini-batch.")
 
     def told(self) -> ParallelRunResult:
-        """Return the result of a job that is Completed.
+        """Return the result of a completed job.
 
         Raises
         ------
         ParallelRunFailed, ParallelRunCanceled
-            With the result of any other.
+            With the result of any other job.
 
         """
         match JobStatus(self.result.status):

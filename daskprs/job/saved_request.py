@@ -1,7 +1,7 @@
-"""The call of a job, kept in its folder: what is needed to make it again from anywhere.
+"""The call of a job, saved in its folder, so that any process can repeat it.
 
-Paths are kept as absolute ones. What only the caller's process has (a frame, a function, a client)
-is not kept, but named, so that it can be said why the job goes on only where it was called.
+Paths are saved as absolute ones. Objects of the caller's process (a frame, a function, a client)
+are saved by name only, so that an error can say why only the caller can resume the job.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 FORM = 1
 MOST_BYTES = 1 << 30
-"""Upper bound for the size of a kept call: it may name millions of files."""
+"""Maximum size of a saved call in bytes: it may name millions of files."""
 NOT_SAVED = {name for name, row in TABLE.items() if row.is_of_one_run} | {"source_directory"}
 """Options that are not saved with the call; the source directory is saved beside the script."""
 
@@ -81,7 +81,7 @@ def read_call(folder: JobFolder) -> dict[str, Any]:
     Raises
     ------
     JobFolderError
-        When there is no job in the folder, or its call holds what cannot be kept.
+        When the folder holds no job, or its call holds objects that cannot be saved.
 
     """
     try:
@@ -99,12 +99,12 @@ def read_call(folder: JobFolder) -> dict[str, Any]:
 
 
 def refuse_objects(folder: JobFolder, call: Mapping[str, Any]) -> None:
-    """Refuse a call that needs what only its caller has.
+    """Reject a call that needs objects of its caller's process.
 
     Raises
     ------
     JobFolderError
-        Saying what that is, and how to go on.
+        With the names of these objects, and the next step.
 
     """
     if call["objects"]:
@@ -117,7 +117,7 @@ def refuse_objects(folder: JobFolder, call: Mapping[str, Any]) -> None:
 
 
 def _place_of(script: CheckedScript) -> str | None:
-    """Return what the script is found by again."""
+    """Return the path or name by which a later run finds the script."""
     if script.pickled is not None:
         return None
     if script.module is not None or script.root is None or script.file is None:
@@ -126,7 +126,7 @@ def _place_of(script: CheckedScript) -> str | None:
 
 
 def _paths(data: Any) -> list[str] | str | None:
-    """Return paths of input so that they mean the same elsewhere; None for what is none."""
+    """Return input paths as absolute ones or URLs; None for input that is not paths."""
     if isinstance(data, (str, os.PathLike)):
         return _absolute(os.fspath(data))
     if isinstance(data, (list, tuple)) and all(isinstance(p, (str, os.PathLike)) for p in data):

@@ -1,4 +1,4 @@
-"""How a job is, as its folder tells: running, ended, or died and waiting to be gone on with."""
+"""The state of a job according to its folder: running, ended, or died and waiting for a resume."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ DIED = "Died"
 
 
 class JobState(NamedTuple):
-    """What is known of a job, whether or not its driver lives."""
+    """The state of a job, whether or not its driver is alive."""
 
     status: str
-    """``Running``, ``Completed``, ``Failed``, ``Canceled``; ``Died``: it did
-    not say, and is not done."""
+    """``Running``, ``Completed``, ``Failed``, ``Canceled``; ``Died`` for an unfinished job whose
+    driver recorded no end."""
     holder: str | None
     """The driver that is at work."""
     runs: int
-    """Drivers that have worked in the folder."""
+    """Number of drivers that have worked in the folder."""
     mini_batches: Counts
-    """Settled so far: `total` is their number, not that of the plan."""
+    """Mini-batches settled so far: `total` is their number, not that of the plan."""
     items: Counts
     output: Path | None
-    """The file that was published last, as far as it is there."""
+    """The file that was published last, if it exists."""
     result: ParallelRunResult | None
-    """What the last driver told in the end; None while it is at work, and when it died."""
+    """The result that the last driver recorded; None while a driver is at work, or if it died."""
 
     @property
     def may_go_on(self) -> bool:
@@ -46,7 +46,7 @@ class JobState(NamedTuple):
 
 
 def state_of(folder: JobFolder) -> JobState:
-    """Return how a job is.
+    """Return the state of a job.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def _result(folder: JobFolder, record: dict[str, Any]) -> ParallelRunResult:
     Raises
     ------
     JournalError
-        When the record is none that daskprs writes.
+        When daskprs cannot have written the record.
 
     """
     try:

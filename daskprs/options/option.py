@@ -22,24 +22,23 @@ _KEY = "option"
 
 
 class OptionRow(NamedTuple):
-    """Everything that checks, help and documentation need to know about an option."""
+    """The properties of an option for checks, help and documentation."""
 
     rule: Rule
-    """Returns the value in its one form, or refuses it."""
+    """Returns the value in its standard form, or rejects it."""
     group: str
     help: str
     """One or two sentences in Markdown, without the default."""
     shown: str
-    """The default in words, where it depends on other things; empty: `default` itself is shown."""
+    """The default in words, where it depends on other options; empty to show `default` itself."""
     changes_results: bool
-    """Whether another value gives other rows. A resume may change the other options."""
+    """Whether another value gives other rows. A resume may change all other options."""
     flag: str
-    """The name on the command line, where it is given once for each value; else empty."""
+    """The flag on the command line, where it is repeated for each value; else empty."""
     is_of_one_run: bool
-    """Whether a resume starts from the default again, and not from what the job was called with."""
+    """Whether a resume uses the default again instead of the value of the original call."""
     is_generated: bool
-    """Whether the command line makes its flag from this row; the others have a form of their own
-    there."""
+    """Whether the command line makes its flag from this row; other options define their own."""
 
 
 def option(

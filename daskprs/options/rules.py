@@ -1,4 +1,4 @@
-"""Rules for the values of options; each returns the value in its one form, or refuses it."""
+"""Rules for the values of options; each returns the value in its standard form, or rejects it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 LONGEST_S = 259_200
-"""Three days: the longest timeout that Azure's v2 schema takes."""
+"""Maximum timeout in seconds: three days, as in Azure's v2 schema."""
 MOST_PERCENT = 100
 PLAIN = (str, int, float)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -38,7 +38,7 @@ def refused(name: str, value: Any, rule: str) -> OptionError:
 
 
 def check_client(client: Any) -> Any:
-    """Refuse what is no client, or one that cannot wait here, without importing Dask for it."""
+    """Reject values that are not a client, and clients that would block, without importing Dask."""
     if client is None or isinstance(client, str) or type(client).__name__ == "Client":
         _refuse_own_loop(_current_client() if client is None else client)
         return client
@@ -47,7 +47,7 @@ def check_client(client: Any) -> Any:
 
 
 def _current_client() -> Any:
-    """Return the client that a call without one uses; None where Dask was not imported."""
+    """Return Dask's current client; None without one, or if Dask was not imported."""
     distributed = sys.modules.get("distributed")
     try:
         return None if distributed is None else distributed.default_client()
@@ -56,7 +56,7 @@ def _current_client() -> Any:
 
 
 def _refuse_own_loop(client: Any) -> None:
-    """Refuse a client that waits for the event loop of this thread, which the call would block."""
+    """Reject a client that needs the event loop of this thread, which the call would block."""
     if getattr(client, "asynchronous", False):
         msg = (
             "client: this call blocks the event loop of its thread, and the client needs that "
@@ -67,7 +67,7 @@ def _refuse_own_loop(client: Any) -> None:
 
 
 def check_job_dir(job_dir: Any) -> None:
-    """Refuse a URL: the files of a job are appended to, and locked."""
+    """Reject a URL: a job appends to its files and locks them."""
     if job_dir is not None and "://" in str(job_dir):
         raise OptionError(
             Option("job_dir", str(job_dir)),
@@ -80,7 +80,7 @@ def check_job_dir(job_dir: Any) -> None:
 
 @contextmanager
 def working_directory() -> Iterator[None]:
-    """Say that the working directory was removed, where a relative path needs that directory.
+    """Report a removed working directory where a relative path needs that directory.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def working_directory() -> Iterator[None]:
 
 
 def removed_directory(error: Exception) -> UsageError | None:
-    """Return the error of a removed working directory; None where the directory is there."""
+    """Return the error of a removed working directory; None if the directory exists."""
     try:
         Path.cwd()
     except FileNotFoundError:
@@ -139,14 +139,14 @@ def check_seconds(*, optional: bool = False) -> Callable[[str, Any], Any]:
 
 
 def check_percent(name: str, value: Any) -> Any:
-    """Refuse what is no percentage."""
+    """Reject values other than a percentage."""
     if not _is_number(value) or not 0 <= value <= MOST_PERCENT:
         raise refused(name, value, "a number from 0 to 100")
     return _plain(value)
 
 
 def check_gpus(name: str, value: Any) -> Any:
-    """Refuse what is neither a whole number of devices nor a part of one."""
+    """Reject values other than a whole number of devices or a fraction of one device."""
     fine = _is_number(value) and 0 <= value < float("inf")
     if not fine or (value > 1 and value != int(value)):
         raise refused(name, value, "a whole number, or a part of 1 such as 0.5")
@@ -158,7 +158,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain(value: Any) -> int | float:
-    """Return Python's own number, also for one of NumPy's."""
+    """Return a number, such as one of NumPy, as a Python number."""
     return int(value) if isinstance(value, Integral) else float(value)
 
 
@@ -177,7 +177,7 @@ def check_one_of(*allowed: Any, any_case: bool = False) -> Callable[[str, Any], 
 
 
 def check_separator(name: str, value: Any) -> Any:
-    """Refuse what is not a single character; None is left to the reader."""
+    """Reject values other than a single character; a delimiter may be None."""
     if value is None and name == "delimiter":
         return None
     if not isinstance(value, str) or len(value) != 1 or value in '\r\n"':
@@ -186,7 +186,7 @@ def check_separator(name: str, value: Any) -> Any:
 
 
 def check_file_name(name: str, value: Any) -> Any:
-    """Refuse what is not the plain name of a file."""
+    """Reject values other than the plain name of a file."""
     if not isinstance(value, str) or not value or "/" in value or value.startswith("."):
         raise refused(name, value, "a file name without a folder, not hidden")
     return value
@@ -204,23 +204,23 @@ def names(name: str, value: Any) -> tuple[str, ...] | None:
 
 
 def check_path(name: str, value: Any) -> Any:
-    """Refuse what is no path; None is left to its default."""
+    """Reject values other than a path; None stands for the default."""
     if value is not None and (not isinstance(value, (str, os.PathLike)) or not str(value)):
         raise refused(name, value, "a path")
     return value
 
 
 def check_text(name: str, value: Any) -> Any:
-    """Refuse what is no text; None is none."""
+    """Reject values other than non-empty text or None."""
     if value is not None and (not isinstance(value, str) or not value):
         raise refused(name, value, "text")
     return value
 
 
 def check_encoding(name: str, value: Any) -> Any:
-    """Refuse what Python cannot decode text with."""
+    """Reject values other than the name of a text encoding that Python knows."""
     try:
-        bytes(4).decode(value)  # an empty one is never looked at
+        bytes(4).decode(value)  # Python does not look up the encoding of empty bytes
     except (LookupError, TypeError, ValueError) as error:
         raise refused(name, value, "the name of a text encoding, such as 'utf-8'") from error
     return value
@@ -237,7 +237,7 @@ def strings(name: str, value: Any) -> tuple[str, ...]:
 
 
 def types_of_columns(name: str, value: Any) -> dict[str, Any] | None:
-    """Return types by column name; none are None."""
+    """Return types by column name; None instead of an empty mapping."""
     fine = value is None or isinstance(value, Mapping)
     if not fine or not all(isinstance(column, str) and column for column in value or ()):
         raise refused(name, value, "a mapping of column names to types")
@@ -245,7 +245,7 @@ def types_of_columns(name: str, value: Any) -> dict[str, Any] | None:
 
 
 def variables(name: str, value: Any) -> dict[str, str] | None:
-    """Return environment variables as a dict of text; none are None."""
+    """Return environment variables as a dict of text; None instead of an empty mapping."""
     if value is None:
         return None
     pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
@@ -259,7 +259,7 @@ def variables(name: str, value: Any) -> dict[str, str] | None:
 
 @working_directory()
 def named_paths(name: str, value: Any) -> dict[str, str] | None:
-    """Return paths by name as a dict of absolute ones; none are None."""
+    """Return a dict of absolute paths by name; None instead of an empty mapping."""
     rule = "a mapping of names to paths of this machine"
     if value is None:
         return None
@@ -273,7 +273,7 @@ def named_paths(name: str, value: Any) -> dict[str, str] | None:
 
 
 def check_size(name: str, value: Any) -> Any:
-    """Refuse what is no size; a number becomes Python's own, text stays as it was written."""
+    """Reject values other than a size; a number becomes a Python number, text stays unchanged."""
     if value is None:
         return None
     size = parse_bytes(value, name)

@@ -57,11 +57,11 @@ AZURE_ALIASES = {
     "output_file_name": "append_row_file_name",
     "program_arguments": "arguments",
 }
-"""What the YAML files call options: near in spelling may be far in meaning."""
+"""Option names of the YAML files: a name similar in spelling may differ in meaning."""
 
 
 class NoOtherOptions(TypedDict):
-    """The options of a call beside its parameters: there are none.
+    """The options of a call beside its parameters: an empty set.
 
     ``**unknown: Unpack[NoOtherOptions]`` lets type checkers find a misspelt option, while the call
     itself receives the name and answers with the nearest known one.
@@ -403,7 +403,7 @@ class RunOptions:
     )
 
     def __post_init__(self) -> None:
-        """Check every value, and bring names and lists into one form."""
+        """Check every value, and bring names and lists into their standard form."""
         for name, row in TABLE.items():
             object.__setattr__(self, name, row.rule(name, getattr(self, name)))
         if self.partition_keys and self.mini_batch_size is not None:
@@ -464,14 +464,14 @@ class RunOptions:
         }
 
     def of_results(self) -> dict[str, Any]:
-        """Return, as JSON values, the options that change what comes out."""
+        """Return, as JSON values, the options that change the results."""
         values = {name: self[name] for name in self.keys() if TABLE[name].changes_results}
         if self.mini_batch_size is not None:
             values["mini_batch_size"] = parse_bytes(self.mini_batch_size, "mini_batch_size")
         return {name: _json(value) for name, value in values.items()}
 
     def limits(self) -> Limits:
-        """Return what the job may spend."""
+        """Return the limits of the job."""
         run, load = float(self.run_invocation_timeout), float(self.task_overhead_timeout)
         init = 3 * run + 30 if self.init_timeout is None else self.init_timeout
         stall = self.progress_update_timeout
@@ -518,7 +518,7 @@ TABLE = table_of(RunOptions)
 
 
 def _json(value: Any) -> Any:
-    """Return a value in the one form in which it is compared from run to run."""
+    """Return a value in the standard form that is compared between runs."""
     if isinstance(value, Mapping):
         return {name: str(value[name]) for name in sorted(value)}
     return list(value) if isinstance(value, tuple) else value

@@ -1,1 +1,1 @@
-"""From what `run` returned to one file, in input order, whole or not at all."""
+"""Write what `run` returned to one file, in input order, whole or not at all."""

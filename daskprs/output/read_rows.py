@@ -1,4 +1,4 @@
-"""What `run` returned, read back from the typed spools of a job."""
+"""Read the rows that `run` returned back from the typed spools of a job."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 
 def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame | None:
-    """Return the typed rows of a job in input order; None when it kept none.
+    """Return the typed rows of a job in input order; None when the job kept none.
 
-    Rows of a frame get its labels. Where they cannot be matched with rows of the frame they are
-    numbered from 0, with a warning.
+    If the input is a frame, rows get its labels. Rows that cannot be matched with rows of the
+    frame are numbered from 0, with a warning.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
 
 
 def _no_rows(folder: JobFolder) -> pd.DataFrame:
-    """Return a frame of no rows, with the columns of the input if it has no rows either."""
+    """Return a frame without rows, with the kept columns if the input has no rows either."""
     for epoch in reversed(begun_epochs(folder)):
         columns = folder.columns(epoch)
         if columns.exists():
@@ -86,7 +86,7 @@ def _no_rows(folder: JobFolder) -> pd.DataFrame:
 
 
 def _labels(folder: JobFolder, history: History) -> RowLabels | None:
-    """Return the labels of the input; None where it is no frame, or an earlier version kept it."""
+    """Return the input's row labels; None for input without labels or jobs of earlier versions."""
     return None if history.labels is None else RowLabels(folder.labels(history.labels))
 
 
@@ -107,10 +107,10 @@ def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:
 
 
 def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """Put frames together.
+    """Concatenate frames.
 
-    One without rows says what the columns are where there is no other; else its types, guessed by
-    whoever made it, would only disturb those of the others.
+    Frames without rows are left out, since their guessed types would disturb those of the others.
+    If all frames are without rows, the first one gives the columns.
     """
     filled = [frame for frame in frames if len(frame)] or frames[:1]
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()

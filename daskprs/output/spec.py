@@ -1,4 +1,4 @@
-"""Which forms of the rows an agent makes, and the spool that it puts them into."""
+"""The forms of rows that an agent makes, and the spool that it writes them to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class OutputSpec(NamedTuple):
-    """Which forms of the rows are kept."""
+    """The forms of rows that are kept."""
 
     text: bool
     """Format rows as lines for the append_row file."""
@@ -17,16 +17,16 @@ class OutputSpec(NamedTuple):
 
 
 class SpoolSpec(NamedTuple):
-    """Where an agent puts rows."""
+    """The spool to which an agent writes rows."""
 
     name: str
-    """How the journal calls its spool: no other process of the job has one of that name."""
+    """The spool's name in the journal, unique among the processes of the job."""
     text: str
-    """The file of its lines, …"""
+    """The file of the text rows, …"""
     typed: str
-    """… and that of its rows with their types. Either is made with the first byte."""
+    """… and that of the typed rows. Either is created with its first byte."""
     synced: bool = False
-    """Whether rows have to be on the disk before they are told of: the driver is on another host,
-    and sees nothing else."""
+    """Whether rows must be on the disk before they are reported: a driver on another host sees
+    nothing else."""
     from_bytes: int = 0
-    """Results from this size on are put there; smaller ones travel with their outcomes."""
+    """Size in bytes from which results go to the spool; smaller ones travel with their outcomes."""

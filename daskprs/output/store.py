@@ -1,8 +1,8 @@
 """The store of a job's results: the one writer of journal and output file.
 
 Rows are in a spool, that of their agent or the driver's, before they are recorded in the journal;
-first commit wins. The death of any process loses no commit, since both are handed to the system
-at once; a loss of power loses what came since the last sync, about a second before.
+the first commit wins. The death of any process loses no commit, since both are written at once; a
+loss of power loses commits made since the last sync, about a second before.
 """
 
 from __future__ import annotations
@@ -53,28 +53,28 @@ if TYPE_CHECKING:
 
 
 class ResultStore:
-    """Keeps what a job's attempts made, once for each mini-batch.
+    """Keeps the results of a job's attempts, one for each mini-batch.
 
     Parameters
     ----------
     folder
         The job folder, locked by this process.
     epoch
-        The number of this driver's time in it.
+        The number of this driver's epoch in the job folder.
     spec
         Which rows are kept: text, typed, both or none.
     target
         The output file; None when there is none.
     fingerprint
-        What the results depend on, as JSON values.
+        The fingerprint on which the results depend, as JSON values.
     resumption
-        Go on with what is committed; without, the folder must hold no journal.
+        How to resume from earlier commits; None if the folder must hold no journal.
     overwrite
         Replace an existing output file, at the moment of publishing.
     where
         Says where a mini-batch lies, for the table of those that failed.
     labels
-        The folder of prepared row labels; it is moved into the job folder. None: there are none.
+        The folder of prepared row labels, which is moved into the job folder; None without labels.
 
     Raises
     ------
@@ -83,7 +83,7 @@ class ResultStore:
     JobFolderLocked
         When another job has claimed the output file.
     JobChanged
-        When the journal was written for something else.
+        When the journal was written for a different job.
 
     """
 
@@ -103,13 +103,13 @@ class ResultStore:
         self.published: Path | None = None
         """The output file, once it is there."""
         self.published_bytes = 0
-        """Its size."""
+        """The size of the output file, in bytes."""
         self.done = False
-        """Everything is where it belongs: the job is Completed, whatever happens now."""
+        """Whether all output is in place: the job is then Completed, whatever happens later."""
         self.complaint = ""
-        """What went wrong after that."""
+        """The problem, if any, after the output was in place."""
         self.epoch = epoch
-        """The number of this driver's time in the job folder."""
+        """The number of this driver's epoch in the job folder."""
         self._folder = folder
         self._spec = spec
         self._target = target
@@ -119,7 +119,7 @@ class ResultStore:
         self._failed = FailedWork(folder, where)
         self._labels = labels
         self._is_new = True
-        """Something was committed that is not in the published file."""
+        """Whether a commit is missing from the published file."""
         self._closing = ExitStack()
         with ExitStack() as opening:
             opening.callback(self._closing.close)
@@ -127,18 +127,18 @@ class ResultStore:
             opening.pop_all()
 
     def recovered(self, mini_batch: MiniBatch) -> CommittedMiniBatch | CarriedOverFailure | None:
-        """Return what an earlier run has made of a mini-batch that is not run in this one."""
+        """Return the earlier result of a mini-batch that this run does not run again."""
         index = mini_batch.index
         return self._commits.find(index, mini_batch.identity) or self._failed.borne(index)
 
     def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
-        """Keep what attempts made, one for each of these mini-batches.
+        """Commit the results of attempts, one for each of these mini-batches.
 
         Raises
         ------
         OutputError
-            When it cannot be written, or its header is not that of the others. What was committed
-            before stays committed.
+            When a result cannot be written, or its header differs from the others. Earlier commits
+            stay.
 
         """
         header = self._headers.checked(made.outcomes)
@@ -152,7 +152,7 @@ class ResultStore:
             self._journal.write()
         except OSError as error:
             raise OutputError(no_room(self._folder.path, error)) from error
-        # Only what was there before is ever looked for by its identity.
+        # Only earlier epochs' commits are ever looked up by identity.
         number = self._commits.add(commits._replace(identity=None), self.epoch)
         if self._ordered is not None:
             self._ordered.add(commits, number)
@@ -168,23 +168,23 @@ class ResultStore:
         final: bool,
         charged: bool = True,
     ) -> None:
-        """Record a failed attempt, and with `final` that the mini-batch was given up."""
+        """Record a failed attempt; with `final`, also that the mini-batch was given up."""
         failed = self._failed.record(mini_batch, outcome, place, final=final, charged=charged)
         self._journal.add(*failed)
         if final and self._ordered is not None:
             self._ordered.skip(outcome.index)
 
     def sync_if_due(self, now_s: float) -> None:
-        """Make what was committed survive a loss of power, about once a second."""
+        """Sync commits about once a second, so that they survive a loss of power."""
         self._syncer.sync_if_due(now_s)
 
     def publish(self) -> Path | None:
         """Write the output file, and return it; None when the job has none.
 
-        To be called when every mini-batch is settled. A file that is published already is written
-        anew only if it would be another one. Nothing new stands under its name after an
-        `OutputError` (it cannot be written) or a `JournalError` (the spool is damaged, or another
-        driver has taken over).
+        Call this when every mini-batch is settled. A file that is already published is rewritten
+        only if its content would change. After an `OutputError` (it cannot be written) or a
+        `JournalError` (the spool is damaged, or another driver has taken over), the output file is
+        what it was.
         """
         self._journal.add("complete", len(self._commits), len(self._failed))
         self._syncer.sync()
@@ -196,7 +196,7 @@ class ResultStore:
         return self.published
 
     def keep_columns(self, meta: pd.DataFrame) -> None:
-        """Keep the columns that the result of an input without rows has.
+        """Keep the columns of the result of an input without rows.
 
         Raises
         ------
@@ -211,19 +211,19 @@ class ResultStore:
             raise OutputError(no_room(self._folder.path, error)) from error
 
     def write_failed(self) -> None:
-        """Write ``failed.parquet``, of what has failed so far; an `OSError` if that cannot be."""
+        """Write ``failed.parquet`` from the failures so far; raise `OSError` if that fails."""
         self._journal.write()
         self._failed.write()
 
     def end(self, result: dict[str, Any]) -> None:
-        """Record what the job came to."""
+        """Record the job's result."""
         self._journal.add("ended", result)
 
     def close(self) -> None:
-        """Write what there is, and let go; the journal and the spools stay for a resume."""
-        with suppress(OutputError):  # a full disk has been told of, and closing must go on
+        """Write pending records and close the files; journal and spools stay for a resume."""
+        with suppress(OutputError):  # a full disk was reported, and closing must go on
             self._syncer.sync()
-        with suppress(OSError):  # a tail that cannot be cut off is told by its checksum
+        with suppress(OSError):  # a tail that cannot be cut off fails its checksum
             self._closing.close()
 
     # ---- opening ----
@@ -301,7 +301,7 @@ class ResultStore:
                     "nothing is published here. Start the job in a fresh folder."
                 )
                 raise JournalError(msg)
-            with held_back():  # else the file could be there, and nobody know of it
+            with held_back():  # else the file could be there without a record
                 ordered.part.replace(target)
                 self.published, self.published_bytes = target, written.size
                 self._is_new, self.done = False, True
@@ -312,11 +312,11 @@ class ResultStore:
             if not self.done:
                 ordered.close()
         self._journal.add("published", str(target))
-        with suppress(OutputError):  # that it is published shows by its checksum
+        with suppress(OutputError):  # the checksum shows that it is published
             self._syncer.sync()
 
     def _rows_of(self, source: int) -> Path:
-        """Return the file that rows are copied from."""
+        """Return the file from which rows are copied."""
         if source == PUBLISHED and self._target is not None:
             return self._target
         epoch, name = self._commits.spool(source)

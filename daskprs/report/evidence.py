@@ -1,4 +1,4 @@
-"""Where to read more about a failure: the log that has the most to say about it."""
+"""Evidence of a failure: the log with the most information about it."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 
 SAID_ON_STDERR = {"PROCESS_DIED", "TimeoutError", "MemoryError"}
-"""What ends a process, so that it has no traceback; an exception of that name has one."""
+"""Failures that end a process, which leaves no traceback; an exception of that name has one."""
 NO_PROCESS = "no_process"
-"""In place of its name, where a mini-batch was failed without an agent process."""
+"""Stands for the process name where a mini-batch failed without an agent process."""
 
 
 class Evidence(NamedTuple):
-    """A log file, and what is found in it."""
+    """A log file, and a description of its content."""
 
     what: str
     log: Path
 
     def __str__(self) -> str:
-        """Return both, as a message has it."""
+        """Return the description and the path for a message."""
         return f"{self.what}: {self.log}"
 
 
 def evidence(failure: Failure, place: Place, folder: JobFolder) -> Evidence:
-    """Return the log to look into.
+    """Return the log with the most information about a failure.
 
-    An exception has a traceback. A process that died or was killed has none, but may have said
-    something before, and the stacks of one that was too slow are there too.
+    An exception has a traceback. A process that died or was killed has none, but its stderr log
+    may have messages, and the stacks of a process that timed out.
     """
     if failure.traceback:
         return Evidence("full traceback", _errors(place, folder))
@@ -57,16 +57,16 @@ class FailedRow(NamedTuple):
 
     mini_batch: int
     label: str
-    """Which part of the input it is: path and range, or keys."""
+    """The part of the input: path and range, or keys."""
     items: int
     log: str
-    """The file to look into, relative to the log folder."""
+    """The log with the traceback or stderr, relative to the log folder."""
     error: str
-    """The last one: where there is little room, pandas leaves out columns in the middle."""
+    """The error. It is the last column, since pandas abbreviates tables in the middle."""
 
 
 def failed_rows(folder: JobFolder) -> Iterator[FailedRow]:
-    """Yield what has failed in the end, in input order, from ``failed.parquet``."""
+    """Yield the mini-batches that were given up, in input order, from ``failed.parquet``."""
     if not folder.failed.exists():
         return
     import pyarrow.parquet as pq  # a result is printed without it
@@ -79,7 +79,7 @@ def failed_rows(folder: JobFolder) -> Iterator[FailedRow]:
 
 
 def _log(attempt: dict[str, Any], folder: JobFolder) -> str:
-    """Return the log that has the most to say of an attempt."""
+    """Return the log with the most information about an attempt."""
     failure = Failure(attempt["kind"] or "", "", attempt["traceback"] or "")
     place = NOWHERE._replace(node=attempt["node"] or 0, process=attempt["process"] or "")
     return str(evidence(failure, place, folder).log.relative_to(folder.logs))

@@ -1,4 +1,4 @@
-"""Listeners: whoever shows or writes down what the job tells."""
+"""Listeners: they receive the events of a job, and show or log them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 
 class Listener(Protocol):
-    """Hears every event of a job, in order, from the driver's one loop."""
+    """Receives every event of a job, in order, from the driver's one loop."""
 
     def tell(self, event: Event) -> None:
-        """Take an event; must be quick, as some come for every mini-batch."""
+        """Receive an event; must be quick, as some events come for every mini-batch."""
         ...
 
     def close(self) -> None:
-        """Finish; called once, also when the job was broken off."""
+        """Finish; called once, also when the job was interrupted."""
         ...
 
 
 class Listeners:
-    """Tells all listeners. One that raises is written down and dropped: the job goes on.
+    """Sends events to all listeners. One that raises is logged and dropped; the job goes on.
 
-    The others are told of it, so that a person knows what is missing from the logs.
+    The other listeners receive a warning, so that people know which log is incomplete.
     """
 
     def __init__(self, listeners: Iterable[Listener], folder: JobFolder) -> None:
@@ -40,7 +40,7 @@ class Listeners:
         self._folder = folder
 
     def tell(self, event: Event) -> None:
-        """Tell an event to all."""
+        """Send an event to all listeners."""
         stopped = []
         for listener in self._listeners:
             try:
@@ -51,7 +51,7 @@ class Listeners:
             self._drop(stopped)
 
     def close(self) -> None:
-        """Let all finish, each once."""
+        """Close all listeners, each once."""
         listeners, self._listeners = self._listeners, ()
         for listener in listeners:
             try:

@@ -1,4 +1,4 @@
-"""Who listens to a job."""
+"""The listeners of a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:  # noqa: FBT001 - an option
-    """Return the listeners of a job; the one that writes the files out comes last."""
+    """Return the listeners of a job; `LogFiles`, which flushes the files, comes last."""
     files, cells = LogFiles(), AttemptCells()
     shown = progress_for(progress, sys.stderr, folder)
     first: list[Listener] = [] if shown is None else [shown]

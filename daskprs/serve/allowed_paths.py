@@ -1,4 +1,4 @@
-"""The folders that the operator named: nothing outside of them is read or written for a caller."""
+"""The folders that the operator allows: callers can read and write nothing outside of them."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 URI_PATTERN = r"^(?:/|file:///|azureml://)[^\x00*?\[\]]*$"
-"""What a place may look like; a caller names files and folders, not globs."""
+"""The pattern of a caller's path: a file or a folder, not a glob."""
 _STORE = re.compile(
     r"(?:azureml://(?:.*/)?|/subscriptions/.*/)datastores/(?P<store>[^/]+)/paths/(?P<path>.*)",
     re.DOTALL,
 )
-"""In all forms that are documented: short, with subscription and workspace, as a resource."""
+"""A datastore path in each documented form: short, with workspace, or as a resource."""
 
 
 class Roots:
-    """Folders by name.
+    """Allowed folders by name.
 
     Parameters
     ----------
     folders
-        A name is that of the data store whose paths lie there:
+        Folders by the name of the datastore whose paths lie there:
         ``azureml://datastores/<name>/paths/…``.
     option
-        The option by which they were given, for messages.
+        The option that gives the folders, for messages.
 
     Raises
     ------
     OptionError
-        When one is no folder.
+        When a path is not an existing folder.
 
     """
 
@@ -52,26 +52,26 @@ class Roots:
 
     @property
     def names(self) -> list[str]:
-        """Return what they are called."""
+        """Return the names of the folders."""
         return list(self._folders)
 
     def holds(self, path: Path) -> bool:
-        """Say whether a resolved path lies in one of them."""
+        """Say whether a resolved path lies in an allowed folder."""
         return any(path.is_relative_to(folder) for folder in self._folders.values())
 
     def lies_in(self, path: Path) -> bool:
-        """Say whether one of them lies in a resolved path."""
+        """Say whether an allowed folder lies in a resolved path."""
         return any(folder.is_relative_to(path) for folder in self._folders.values())
 
     def existing(self, uri: str, *, folder: bool, target: str) -> Path:
         """Return the file or folder that a caller names, its symbolic links resolved.
 
-        Of a folder the links inside are looked at, too.
+        For a folder, the links inside it are checked, too.
 
         Raises
         ------
         Refusal
-            When it, or what it leads to, lies outside, or when it is not there.
+            When the path, or the target of a link, lies outside or does not exist.
 
         """
         path = self._inside(uri, target)
@@ -82,16 +82,16 @@ class Roots:
         return path
 
     def new(self, uri: str, *, folder: bool, target: str) -> Path:
-        """Return the place that a caller names for output, whether or not it is there.
+        """Return the path that a caller names for output, whether or not it exists.
 
         Raises
         ------
         Refusal
-            When it, or the folder of a file, lies outside.
+            When the path, or the folder of an output file, lies outside.
 
         """
         path = self._inside(uri, target)
-        if not folder and not self.holds(path.parent):  # a root itself is no file in it
+        if not folder and not self.holds(path.parent):  # a root itself cannot be an output file
             raise self._outside(uri, target)
         return path
 
@@ -117,7 +117,7 @@ class Roots:
         return Path(uri)
 
     def _outside(self, uri: str, target: str) -> Refusal:
-        """Return one answer for all that is outside, so that nobody learns what is there."""
+        """Return the same answer for every path outside, so that it does not reveal what exists."""
         known = ", ".join(f"azureml://datastores/{name}/paths/" for name in self._folders)
         told = f"{uri!r} does not lie in a folder that this service may use: {known or 'none'}."
         return Refusal(403, "PathNotAllowed", told, target=target)

@@ -1,4 +1,4 @@
-"""The service's web application: paths, methods, and what each of them does."""
+"""The service's web application: paths, methods, and their actions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MOST_SHOWN = 1000
 DESCRIPTION = """Runs batch deployments as jobs. Invoke one with `POST /jobs`, look at it with
 `GET /jobs/{name}`, fetch what it made with `GET /jobs/{name}/outputs/{path}`."""
 BEARER = HTTPBearer(auto_error=False, description="A token that the operator gave you.")
-"""For the description only: the gate has looked at it."""
+"""For the description only: the gate has checked the token."""
 FAILURES: dict[int, str] = {
     400: "The request is malformed.",
     401: "No token, or one that does not count here.",
@@ -65,9 +65,9 @@ def application(endpoint: Endpoint, is_ending: Callable[[], bool]) -> FastAPI:
     Parameters
     ----------
     endpoint
-        What it serves.
+        The endpoint to serve.
     is_ending
-        Whether the service ends, so that what follows a job is to stop.
+        Whether the service is ending, so that streams that follow a job stop.
 
     """
     app = FastAPI(
@@ -242,7 +242,7 @@ async def _refused(request: Request, error: Any) -> Response:
 
 
 async def _http(request: Request, error: Any) -> Response:
-    """Answer what the framework refuses: unknown paths, methods, bodies that are no JSON."""
+    """Answer requests that the framework rejects: unknown path or method, body not JSON."""
     code = {404: "NotFound", 405: "MethodNotAllowed"}.get(error.status_code, "BadRequest")
     headers = dict(error.headers or {})
     if error.status_code == 405:  # noqa: PLR2004 - the framework knows the first route only
@@ -252,7 +252,7 @@ async def _http(request: Request, error: Any) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """Return what may be done with the path of a request."""
+    """Return the methods allowed on the path of a request."""
     found: set[str] = set()
     for route in request.app.state.routes:
         if route.matches(request.scope)[0] is not Match.NONE:
@@ -261,7 +261,7 @@ def _methods(request: Request) -> list[str]:
 
 
 async def _invalid(request: Request, error: Any) -> Response:
-    """Tell every mistake of a request in one go."""
+    """Report every mistake of a request at once."""
     details = [
         Refusal(400, "InvalidValue", _mistake(one), target=".".join(map(str, one["loc"])))
         for one in error.errors()

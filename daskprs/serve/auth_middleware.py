@@ -1,7 +1,7 @@
-"""The gate before the service: no token, no answer; no body larger or slower than allowed.
+"""The gate before the service: it rejects requests without a token, and large or slow bodies.
 
-It stands before the framework, so that nothing of a request is read into memory, let alone
-parsed, before it is known who asks and that it is small.
+The gate runs before the framework: it reads and parses no part of a request before it knows the
+caller and the size.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ if TYPE_CHECKING:
     from daskprs.serve.tokens import Tokens
 
 OPEN = {"/openapi.json", "/docs"}
-"""What says how the service is used is for all."""
+"""Paths that need no token: they describe the service."""
 BODY_S = 30.0
 LINGER_S = 2.0
-"""What a refused caller still sends is read and dropped so long: else the system would reset the
-connection, and the caller lose the answer."""
+"""Seconds to read and drop the rest of a refused request.
+
+Without this the system would reset the connection, and the caller would lose the answer."""
 
 
 class Gate:
-    """Lets requests in.
+    """Admits requests to the service.
 
     Parameters
     ----------
     app
-        What is behind.
+        The application behind the gate.
     tokens
-        Who may come in.
+        The tokens that admit a request.
     most_bytes
-        Of a body.
+        Upper bound for the size of a body.
 
     """
 
@@ -63,7 +64,7 @@ class Gate:
             await self._app(scope, _again(body, receive), send)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
-        """Return the body, which is small; None of a caller who has gone."""
+        """Return the body, within the size limit; None when the caller disconnected."""
         told = _header(scope, b"content-length") or "0"
         if not told.isdigit() or int(told[:20]) > self._most_bytes:
             raise self._too_large()
@@ -89,7 +90,7 @@ class Gate:
 
 
 async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
-    """Answer, and drop the connection when the caller has heard it."""
+    """Send the refusal, and drop the connection after the caller received it."""
     response = JSON(refusal.body, refusal.status, {**refusal.headers, "Connection": "close"})
     held: list[Message] = []
 
@@ -111,7 +112,7 @@ async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) 
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """Return what gives the body that was read, and then what comes."""
+    """Return a `receive` that yields the body already read, then the later messages."""
     left = [body]
 
     async def read() -> Message:

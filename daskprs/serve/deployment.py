@@ -1,4 +1,4 @@
-"""The deployments behind an endpoint, and which of them a request goes to."""
+"""The deployments behind an endpoint, and the choice of one for each request."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ HEADER = "azureml-model-deployment"
 
 
 class InvocationRequest(NamedTuple):
-    """What a deployment is to do once."""
+    """One request to a deployment."""
 
     data: Mapping[str, str]
-    """Files and folders, by the names of the inputs."""
+    """Files and folders by input name."""
     literals: Mapping[str, str]
-    """Inputs that are values."""
+    """Values by input name, for inputs that are not data."""
     job_dir: Path
     output_dir: str
     overrides: Mapping[str, Any]
-    """What differs from the deployment's file, by the keys of that file, with dots."""
+    """Changes to the deployment's file, by its dotted keys."""
 
 
 class ServedDeployment(Protocol):
-    """What can be invoked."""
+    """A deployment that can be invoked."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the deployment."""
         ...
 
     def words(self, invocation: InvocationRequest) -> list[str]:
-        """Return what follows ``python -m`` for one invocation: a module and its arguments.
+        """Return the words after ``python -m`` for one invocation: a module and its arguments.
 
         The process keeps its job in `InvocationRequest.job_dir`, and its exit codes are those of
         ``daskprs run``.
@@ -44,7 +44,7 @@ class ServedDeployment(Protocol):
         Raises
         ------
         Refusal
-            When it cannot be invoked so.
+            When the deployment cannot be invoked with this request.
 
         """
         ...
@@ -56,14 +56,14 @@ class Deployments:
     Parameters
     ----------
     known
-        Each of a name of its own.
+        The deployments, each with a unique name.
     default
-        The name of the one that is meant where none is named; where there is only one, it is.
+        The name of the default deployment. A single deployment is the default.
 
     Raises
     ------
     OptionError
-        When names are taken twice, or the default is none of them.
+        When two deployments share a name, or none has the name of the default.
 
     """
 
@@ -80,16 +80,16 @@ class Deployments:
 
     @property
     def names(self) -> list[str]:
-        """Return what they are called."""
+        """Return the names of the deployments."""
         return list(self._known)
 
     def chosen(self, name: str | None) -> ServedDeployment:
-        """Return the one that a request goes to.
+        """Return the deployment that a request goes to.
 
         Raises
         ------
         Refusal
-            When there is no such deployment, or none is named and none is the default.
+            When no deployment has that name, or none is named and there is no default.
 
         """
         wanted = name or self.default

@@ -1,4 +1,4 @@
-"""A deployment of the service that a YAML file describes: it runs as by ``daskprs invoke``."""
+"""A served deployment from a YAML file, which runs as ``daskprs invoke`` runs it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 class DeploymentFile:
-    """A batch deployment in a file; each job reads it anew.
+    """A batch deployment in a file, which each job reads again.
 
     Parameters
     ----------
     path
-        Of the file.
+        The path of the file.
     assets
-        Where assets are.
+        The known local paths of assets.
     words
-        More arguments of ``daskprs invoke``, the same for each job.
+        More arguments of ``daskprs invoke`` for every job.
 
     Raises
     ------
@@ -48,7 +48,7 @@ class DeploymentFile:
         Raises
         ------
         Refusal
-            When there is not exactly one place of data.
+            When the invocation does not name exactly one place of data.
 
         """
         if len(invocation.data) != 1 or invocation.literals:

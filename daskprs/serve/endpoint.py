@@ -1,4 +1,4 @@
-"""The endpoint: what each request does, without HTTP."""
+"""The endpoint: the action of each request, without HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 JOB_TYPE = "daskprs/batchEndpoint/jobs"
 OUTPUT = "score"
-"""What Azure calls the output of a deployment of a model."""
+"""Azure's name for the output of a model deployment."""
 
 
 class Endpoint(NamedTuple):
@@ -44,7 +44,7 @@ class Endpoint(NamedTuple):
     registry: JobQueue
 
     def told(self, base: str) -> EndpointAnswer:
-        """Return what it is."""
+        """Return the description of the endpoint."""
         return EndpointAnswer(
             name=self.name,
             scoringUri=f"{base}/jobs",
@@ -61,7 +61,7 @@ class Endpoint(NamedTuple):
         Raises
         ------
         Refusal
-            When there is no such deployment, or a place that may not be used.
+            When no deployment has that name, or the caller may not use a place.
 
         """
         chosen = self.deployments.chosen(deployment)
@@ -95,7 +95,7 @@ class Endpoint(NamedTuple):
         return self.inputs.existing(uri, folder=folder, target=f"properties.InputData.{name}.Uri")
 
     def _output(self, asked: AskedProperties) -> tuple[str | None, str | None]:
-        """Return the folder that output goes to, and the name of its file, where they are given."""
+        """Return the output folder and the name of the output file, each None if not given."""
         for name, one in asked.OutputData.items():
             is_folder = one.JobOutputType == "UriFolder"
             target = f"properties.OutputData.{name}.Uri"
@@ -104,7 +104,7 @@ class Endpoint(NamedTuple):
         return None, None
 
     def job(self, job: ServedJob, *, is_detailed: bool = True) -> JobAnswer:
-        """Return how a job is; in detail with what its folder tells."""
+        """Return the status of a job; in detail, with the counts from its folder."""
         status, asked = self.registry.status(job), job.asked
         counts = _counts(job, status) if is_detailed else None
         return JobAnswer(
@@ -135,12 +135,12 @@ class Endpoint(NamedTuple):
         return JobsAnswer(value=answers, nextLink=link)
 
     def output_dir(self, name: str) -> Path:
-        """Return where the output of a job is.
+        """Return the output folder of a job.
 
         Raises
         ------
         Refusal
-            When there is no such job.
+            When no job has that name.
 
         """
         return Path(self.registry.get(name).asked.output_dir)
@@ -154,7 +154,7 @@ class Endpoint(NamedTuple):
 
 
 def _counts(job: ServedJob, status: ServedStatus) -> tuple[Counts, Counts] | None:
-    """Return how many mini-batches and items there are; None where that cannot be read now."""
+    """Return the counts of mini-batches and of items; None when they cannot be read now."""
     with suppress(OSError):
         state = job.job_state(is_over=status.status not in LIVE)
         return None if state is None else (state.mini_batches, state.items)

@@ -1,30 +1,30 @@
-"""What the service refuses: a status, and the body that Azure's documentation gives errors."""
+"""Errors of the service: an HTTP status, and an error body as Azure documents it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 NO_DEPLOYMENT = "No valid deployments to route to"
-"""What those who know batch endpoints look for in a message."""
+"""The words that users of Azure's batch endpoints look for in a message."""
 
 
 class Refusal(Exception):  # noqa: N818 - it says what happens
-    """A request that is answered by an error.
+    """A request that the service answers with an error.
 
     Parameters
     ----------
     status
-        Of HTTP.
+        The HTTP status.
     code
-        For programs.
+        The error code, for programs.
     message
-        For people.
+        The error message, for people.
     target
-        Which part of the request it is about.
+        The part of the request that is wrong.
     details
-        More of the same kind, one for each mistake.
+        More errors of this kind, one for each mistake.
     headers
-        That belong to the status.
+        HTTP headers that belong to the status.
 
     """
 
@@ -48,11 +48,11 @@ class Refusal(Exception):  # noqa: N818 - it says what happens
 
     @property
     def body(self) -> dict[str, Any]:
-        """What is sent."""
+        """The body of the response."""
         return {"error": self.told()}
 
     def told(self) -> dict[str, Any]:
-        """Return it as JSON values."""
+        """Return the error as JSON values."""
         return {
             "code": self.code,
             "message": self.message,
@@ -62,7 +62,7 @@ class Refusal(Exception):  # noqa: N818 - it says what happens
 
 
 def unauthorized(code: str, message: str) -> Refusal:
-    """Return the answer to a request without a token that counts here (RFC 6750, section 3)."""
+    """Return the answer to a request without a valid token (RFC 6750, section 3)."""
     kind = "" if code == "MissingToken" else ', error="invalid_token"'
     return Refusal(
         401, code, message, headers={"WWW-Authenticate": f'Bearer realm="daskprs"{kind}'}
@@ -70,5 +70,5 @@ def unauthorized(code: str, message: str) -> Refusal:
 
 
 def not_found(kind: str, name: str, target: str) -> Refusal:
-    """Return the answer to a request for what is not there."""
+    """Return the answer to a request for something that does not exist."""
     return Refusal(404, "NotFound", f"There is no {kind} {name!r}.", target=target)

@@ -1,4 +1,4 @@
-"""Files of a job for callers: listed, sent, and followed as they grow; never one outside."""
+"""Files of a job for callers: list, send and follow them, and never send a file outside."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOOK_EVERY_S = 0.25
 
 
 def listed(folder: Path) -> FilesAnswer:
-    """Return the files below a folder, by path; none where a link has taken its place."""
+    """Return the files below a folder, by path; none when the folder has become a link."""
     found: list[FileAnswer] = []
     if folder.resolve() != folder:
         return FilesAnswer(value=found, isTruncated=False)
@@ -42,7 +42,7 @@ def listed(folder: Path) -> FilesAnswer:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield plain files in order; links are no files of the job."""
+    """Yield plain files in order, without links."""
     for here, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
@@ -55,14 +55,14 @@ def _files(folder: Path) -> Iterator[Path]:
 def opened(folder: Path, relative: str) -> IO[bytes]:
     """Open a file below a folder.
 
-    What was opened is asked where it lies, so that no link, and none that is put there meanwhile,
-    leads elsewhere. A pipe is not waited for. The folder is one without links on the way to it: it
-    is not resolved here, for it may have become one.
+    The location of the opened file is checked, so that no link leads elsewhere, not even a link
+    made meanwhile. Opening a pipe does not block. The path of `folder` must hold no links: it is
+    not resolved here, because the folder may have become a link.
 
     Raises
     ------
     Refusal
-        When there is no such file in the folder, whatever is elsewhere.
+        When the folder does not hold that file.
 
     """
     try:
@@ -77,14 +77,14 @@ def opened(folder: Path, relative: str) -> IO[bytes]:
 
 
 class SentFile(StreamingResponse):
-    """Sends an open file, and closes it whatever comes."""
+    """Sends an open file, and always closes it."""
 
     def __init__(self, file: IO[bytes], **more: Any) -> None:
         super().__init__(_chunks(file), **more)
         self._file = file
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
+        """Send the file."""
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -97,10 +97,10 @@ async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:
 
 
 async def followed(path: Path, goes_on: Callable[[], bool]) -> AsyncIterator[bytes]:
-    """Yield what is in a file, and what is added as long as something `goes_on`."""
+    """Yield the content of a file, and additions to it while `goes_on` returns true."""
     at = 0
     while True:
-        last = not await asyncio.to_thread(goes_on)  # first: what came until then is read
+        last = not await asyncio.to_thread(goes_on)  # first: later reads include all before
         while chunk := await asyncio.to_thread(_read, path, at):
             at += len(chunk)
             yield chunk

@@ -1,6 +1,6 @@
-"""The process of one job of the service: it says who it is, works, and says how it ended.
+"""The process of one job of the service: it records its id, runs the job, and records the end.
 
-It needs nothing of the service, which may come and go.
+The process needs nothing from the service, which may stop and start meanwhile.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ EXIT_CANCELED, EXIT_FAILED = 130, 42
 
 
 def main(folder: str, turn: str) -> int:
-    """Run the module of this job, as ``python -m`` does, and write down its exit code."""
-    os.set_inheritable(LOCK_FD, False)  # the lock is this process's alone
+    """Run the module of this job, as ``python -m`` does, and record its exit code."""
+    os.set_inheritable(LOCK_FD, False)  # no child inherits the lock
     os.pwrite(LOCK_FD, str(os.getpid()).encode(), 0)
     os.chdir(folder)
     job = ServedJob.read(Path(folder))

@@ -1,7 +1,6 @@
-"""All jobs of the service: the queue, and how many may run at once.
+"""All jobs of the service: the queue, and the limit of jobs that run at once.
 
-What it knows it reads from the folders of the jobs, so that a service that is started again knows
-the same.
+All state comes from the job folders, so that a restarted service knows the same jobs.
 """
 
 from __future__ import annotations
@@ -31,26 +30,26 @@ LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.2
 EXIT_FAILED = 42
 NO_ROOM = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-"""For one more process or descriptor: that changes."""
+"""Temporary errors: the system has no room for another process or descriptor."""
 RETRY_AFTER_S = 30
 
 
 class QueueLimits(NamedTuple):
-    """How much the service takes on."""
+    """The limits on running and waiting jobs."""
 
     running: int = 1
     queued: int = 1000
 
 
 class JobQueue:
-    """Knows every job, starts those whose turn it is, and takes note of their ends.
+    """Knows every job, starts the next jobs, and notices their ends.
 
     Parameters
     ----------
     folder
-        Where jobs live.
+        The folder of all job folders.
     limits
-        How many may run, and wait.
+        The limits on running and waiting jobs.
 
     """
 
@@ -59,7 +58,7 @@ class JobQueue:
         self._limits = limits
         self._lock = threading.RLock()
         self._jobs: dict[str, ServedJob] = {}
-        """All, in the order in which they were accepted."""
+        """All jobs, in the order of acceptance."""
         self._queue: deque[ServedJob] = deque()
         self._running: dict[str, ServedJob] = {}
         self._children: list[int] = []
@@ -69,7 +68,7 @@ class JobQueue:
         self._thread = threading.Thread(target=self._work, name="daskprs-serve", daemon=True)
 
     def open(self) -> None:
-        """Find what earlier services have left, and begin to work."""
+        """Find the jobs of earlier services, and start working on the queue."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         found = [ServedJob.read(path) for path in self._folder.glob("batchjob-*")]
         jobs = sorted((job for job in found if job), key=lambda job: job.number)
@@ -79,7 +78,7 @@ class JobQueue:
         for job in jobs:
             try:
                 status = job.own_status()
-            except OSError:  # its folder cannot be read: the others go on
+            except OSError:  # this job's folder cannot be read: go on with the others
                 LOG.exception("the job in %s", job.folder)
                 continue
             if status is not None and status.status == QUEUED:
@@ -89,7 +88,7 @@ class JobQueue:
         self._thread.start()
 
     def close(self) -> None:
-        """End the work; jobs go on by themselves."""
+        """Stop working on the queue; running jobs continue by themselves."""
         self._stop.set()
         self._woken.set()
         self._thread.join()
@@ -97,12 +96,12 @@ class JobQueue:
     # ---- for callers ----
 
     def submit(self, asked: Callable[[str, str, Path], RequestedJob]) -> ServedJob:
-        """Accept a job; `asked` is given its name, the time, and its folder.
+        """Accept a job; `asked` receives the job's name, the time, and the job's folder.
 
         Raises
         ------
         Refusal
-            When too many wait, or the disk does not take it.
+            When too many jobs wait, or writing to disk fails.
 
         """
         name = f"batchjob-{uuid.uuid4()}"
@@ -123,7 +122,7 @@ class JobQueue:
         Raises
         ------
         Refusal
-            When there is none of that name.
+            When no job has that name.
 
         """
         job = self._jobs.get(name)
@@ -132,9 +131,9 @@ class JobQueue:
         return job
 
     def status(self, job: ServedJob) -> ServedStatus:
-        """Return how a job is; what has ended is looked at once.
+        """Return the status of a job; the status of an ended job is read once.
 
-        A job folder may take long to read, so the lock is not held meanwhile.
+        Reading a job folder may take long, so the lock is not held meanwhile.
         """
         known = self._ends.get(job.asked.name)
         if known is not None:
@@ -149,12 +148,12 @@ class JobQueue:
         return status
 
     def listed(self, top: int, skip: str | None) -> tuple[list[ServedJob], str | None]:
-        """Return the newest jobs, and the name after which there are more.
+        """Return the newest jobs, and the last name if older jobs follow.
 
         Raises
         ------
         Refusal
-            When there is no job `skip`.
+            When no job has the name `skip`.
 
         """
         with self._lock:
@@ -168,7 +167,7 @@ class JobQueue:
         return [job for job in jobs if job.folder.is_dir()], more
 
     def cancel(self, job: ServedJob) -> ServedStatus:
-        """Have a job end; one that has ended stays as it is."""
+        """End a job; an ended job stays as it is."""
         with self._lock:
             status = _on_disk(job.own_status)
             if status is not None and status.status in LIVE:
@@ -178,12 +177,12 @@ class JobQueue:
         return self.status(job)
 
     def resume(self, job: ServedJob) -> None:
-        """Queue a job again, to go on where it was.
+        """Queue a job again, to continue where it stopped.
 
         Raises
         ------
         Refusal
-            When it waits, runs, or is done.
+            When the job waits, runs, or is Completed.
 
         """
         ended = self.status(job)  # without the lock
@@ -213,13 +212,13 @@ class JobQueue:
                 try:
                     self._reap()
                     self._start_next()
-                except Exception:  # whatever it was, the next look may go better
+                except Exception:  # any error may be temporary: try again in the next round
                     LOG.exception("the queue of jobs")
             self._woken.wait(LOOK_EVERY_S)
             self._woken.clear()
 
     def _start_next(self) -> None:
-        """Start those whose turn it is; where the system has no room now, later."""
+        """Start the next jobs; try later when the system has no room."""
         while self._queue and len(self._running) < self._limits.running:
             try:
                 self._start(self._queue[0])
@@ -243,7 +242,7 @@ class JobQueue:
         self._running[job.asked.name] = job
 
     def _give_up(self, job: ServedJob, error: Exception) -> None:
-        """Have a job failed that cannot be started, with the reason."""
+        """Fail a job that cannot be started, with the reason."""
         with suppress(OSError, JobFolderError), append_regular(job.driver_output) as file:
             file.write(f"daskprs: the job's process cannot be started: {error}\n")
         with suppress(OSError):
@@ -251,7 +250,7 @@ class JobQueue:
 
 
 def _is_alive(job: ServedJob) -> bool:
-    """Say whether the process of a job lives; one whose folder cannot be read holds up no other."""
+    """Say whether a job's process lives; an unreadable folder must not block other jobs."""
     try:
         return job.is_alive()
     except OSError as error:
@@ -267,12 +266,12 @@ def _reaped(pid: int) -> bool:
 
 
 def _on_disk(act: Callable[[], T]) -> T:
-    """Do what may fail for the disk's sake, and say so.
+    """Call `act`, and turn an error of the disk into a refusal.
 
     Raises
     ------
     Refusal
-        When it does.
+        When the disk fails.
 
     """
     try:

@@ -1,4 +1,4 @@
-"""The body of an invocation, as the documentation of batch endpoints gives it."""
+"""The body of an invocation, as Azure's batch endpoints document it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")]
 
 
 def _whole(given: Any) -> Any:
-    """Take 5.0 for 5: to JSON they are one number."""
+    """Convert 5.0 to 5: JSON does not distinguish them."""
     return int(given) if isinstance(given, float) and given.is_integer() else given
 
 
@@ -79,7 +79,7 @@ class LiteralInput(BodyPart):
 
 
 def _kind(given: Any) -> str:
-    """Say which of two an input is, so that only the mistakes in that one are told."""
+    """Return the kind of an input, so that only the mistakes of that kind are reported."""
     if isinstance(given, LiteralInput):
         return "literal"
     kinds = given.items() if isinstance(given, dict) else ()
@@ -148,7 +148,7 @@ class JobRequestProperties(Labels):
     properties: Labels | None = Field(None, description="The names of the job may stand here, too.")
 
     def overrides(self) -> dict[str, Any]:
-        """Return what differs, by the keys of a deployment's file."""
+        """Return the changes to the deployment, by the keys of its file."""
         retry, resources = self.retrySettings, self.resources
         found = {
             "settings.mini_batch_size": self.miniBatchSize,
@@ -163,13 +163,13 @@ class JobRequestProperties(Labels):
         return {key: value for key, value in found.items() if value is not None}
 
     def places(self) -> Iterator[tuple[str, DataInput]]:
-        """Yield the inputs that are data."""
+        """Yield the data inputs with their names."""
         for name, one in self.InputData.items():
             if isinstance(one, DataInput):
                 yield name, one
 
     def literals(self) -> dict[str, str]:
-        """Return the inputs that are values, as YAML writes them."""
+        """Return the literal inputs, as YAML writes them."""
         return {
             name: one.Value if isinstance(one.Value, str) else json.dumps(one.Value)
             for name, one in self.InputData.items()
@@ -177,7 +177,7 @@ class JobRequestProperties(Labels):
         }
 
     def labels(self) -> dict[str, str]:
-        """Return what people call the job."""
+        """Return the job's labels."""
         holders = [self] if self.properties is None else [self.properties, self]
         return {
             name: value

@@ -1,4 +1,4 @@
-"""The description of the service as a page: plain, and nothing is fetched to show it."""
+"""The description of the service as a plain page that loads no other resource."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service answers, for its description and for those who write a client."""
+"""The bodies of the service's answers, for its description and for authors of clients."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class EndpointAnswer(BaseModel):
 
 
 class JSON(JSONResponse):
-    """Plain ASCII: names of files and texts of callers may hold what UTF-8 cannot."""
+    """JSON in ASCII: file names and callers' texts may hold characters that UTF-8 cannot encode."""
 
     def render(self, content: Any) -> bytes:
         """Return the body."""

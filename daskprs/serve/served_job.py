@@ -1,14 +1,14 @@
-"""One job of the service: a folder from which all of it can be known, whoever asks.
+"""One job of the service: a folder from which any process can read the job's whole state.
 
 ::
 
-    <folder>/request.json     what was asked for, once it was accepted
+    <folder>/request.json     the accepted request
     <folder>/ticket.<turn>    its place in the queue; each resume is another turn
-    <folder>/process.<turn>   locked by the job's process as long as that lives; its number
-    <folder>/cancel.<turn>    somebody wants its end
+    <folder>/process.<turn>   the pid of the job's process, which locks it while it lives
+    <folder>/cancel.<turn>    a caller asked to end it
     <folder>/ended.<turn>     how its process ended
     <folder>/driver.txt       what its process wrote
-    <folder>/job/             the job folder, as of any job
+    <folder>/job/             the job folder
     <folder>/output/          its output, unless the caller said where
 """
 
@@ -42,13 +42,13 @@ LOCK_FD = 3
 """The descriptor by which a job's process holds its lock."""
 ABOVE_LOCK_FD = 10
 PATIENCE_S = 60.0
-"""A job that was told to end and has not for so long is killed when it is told again."""
+"""Seconds after a cancel before a second cancel kills the job's process."""
 TOLD_BYTES = 4000
 NUMBER_BYTES = 64
 """Upper bound for the size of a file that holds one number."""
 _TICKET = re.compile(r"ticket\.([1-9][0-9]{0,8})")
 READ_ONE_PART_OF = 20
-"""Of the time, at most, is spent on reading the same journal again."""
+"""Spend at most 1/READ_ONE_PART_OF of the time on reading the same journal again."""
 QUEUED, RUNNING, CANCEL_REQUESTED = "Queued", "Running", "CancelRequested"
 COMPLETED, FAILED, CANCELED = "Completed", "Failed", "Canceled"
 LIVE = {QUEUED, RUNNING, CANCEL_REQUESTED}
@@ -56,42 +56,42 @@ STATUS_OF_CODE = {0: COMPLETED, 130: CANCELED}
 
 
 class RequestedJob(NamedTuple):
-    """What a caller asked for."""
+    """The request of a caller."""
 
     name: str
     deployment: str
     created: str
-    """When, in UTC."""
+    """The time of the request, in UTC."""
     caller: str
     """The name of the token."""
     inputs: dict[str, dict[str, str]]
     outputs: dict[str, dict[str, str]]
     overrides: dict[str, Any]
     words: list[str]
-    """What the job's process does: a module of Python, and its arguments."""
+    """The Python module that the job's process runs, and its arguments."""
     output_dir: str
     labels: dict[str, str]
-    """What people call it; nothing depends on it."""
+    """Labels for people, without effect on the job."""
 
 
 class ServedStatus(NamedTuple):
-    """How a job is."""
+    """The status of a job."""
 
     status: str
-    """As Azure calls it."""
+    """The status, by its Azure name."""
     died: bool = False
-    """Its process ended without saying how: it may be gone on with."""
+    """Whether the process ended without recording an exit code; the job can be resumed."""
 
 
 class ServedJob:
-    """A folder of the service.
+    """A job folder of the service.
 
     Parameters
     ----------
     folder
-        It is there.
+        The folder, which exists.
     asked
-        What is in its request.
+        The request in the folder.
 
     """
 
@@ -100,11 +100,11 @@ class ServedJob:
         self.asked = asked
         self.job = JobFolder(folder / "job")
         self._reading = threading.Lock()
-        """Held while the job folder is read, so that requests do not read the same twice."""
+        """Held while the job folder is read, so that two requests do not read it twice."""
         self._state: JobState | None = None
         self._look_again_s = 0.0
         self._told: tuple[int, ServedStatus] | None = None
-        """The status that the job folder told, and the turn in which."""
+        """The turn, and the status that the job folder showed in that turn."""
         self.turn = max(
             (int(found[1]) for path in folder.iterdir() if (found := _TICKET.fullmatch(path.name))),
             default=0,
@@ -112,7 +112,7 @@ class ServedJob:
 
     @classmethod
     def create(cls, folder: Path, asked: RequestedJob, number: int) -> ServedJob:
-        """Make a job that waits for its turn; once it returns, it is not lost any more."""
+        """Make a job that waits for its turn; the job is on disk when this returns."""
         folder.mkdir(parents=True, mode=0o700)
         job = cls(folder, asked)
         job.queue(number)
@@ -122,7 +122,7 @@ class ServedJob:
 
     @classmethod
     def read(cls, folder: Path) -> ServedJob | None:
-        """Return the job in a folder; None where none was accepted, or it is half removed."""
+        """Return the job in a folder; None if none was accepted or the folder is half removed."""
         try:
             job = cls(folder, RequestedJob(**read_json(folder / "request.json")))
             is_whole = job.number > 0
@@ -131,7 +131,7 @@ class ServedJob:
         return job if is_whole else None
 
     def queue(self, number: int) -> None:
-        """Begin another turn, behind all that have a lower number."""
+        """Queue another turn, behind all jobs with a lower number."""
         with whole_file(self.folder / f"ticket.{self.turn + 1}") as file:
             file.write(str(number).encode())
         self.turn += 1
@@ -139,18 +139,18 @@ class ServedJob:
 
     @property
     def number(self) -> int:
-        """Its place in the queue."""
+        """The job's place in the queue."""
         return int(read_regular(self._of_turn("ticket"), NUMBER_BYTES))
 
     @property
     def driver_output(self) -> Path:
-        """What its process wrote, of all turns."""
+        """The file with the output of the job's process, over all turns."""
         return self.folder / "driver.txt"
 
-    # ---- how it is ----
+    # ---- status ----
 
     def status(self) -> ServedStatus:
-        """Return the status of this job; its job folder is read where nothing else has it."""
+        """Return the status of this job; read the job folder only when needed."""
         return self.own_status() or self.told_status()
 
     def own_status(self) -> ServedStatus | None:
@@ -162,19 +162,19 @@ class ServedJob:
             None where the process of this job has ended without recording an exit code.
 
         """
-        if self.is_alive():  # first: a process tells its end before it lets go
+        if self.is_alive():  # first: a process records its end before it releases the lock
             wanted = self._of_turn("cancel").exists()
             return ServedStatus(CANCEL_REQUESTED if wanted else RUNNING)
         code = self.exit_code()
         if code is not None:
             return ServedStatus(STATUS_OF_CODE.get(code, FAILED))
         is_canceled = self._of_turn("cancel").exists()
-        if not self._was_started():  # what the job folder tells is of an earlier turn
+        if not self._was_started():  # the job folder shows an earlier turn
             return ServedStatus(CANCELED if is_canceled else QUEUED)
         return None
 
     def told_status(self) -> ServedStatus:
-        """Return the status that the job folder tells, where the process has not recorded any."""
+        """Return the status from the job folder, when the process has not recorded any."""
         with self._reading:
             if self._told is None or self._told[0] != self.turn:
                 self._told = self.turn, self._read_end()
@@ -188,7 +188,7 @@ class ServedJob:
         return ServedStatus(told or FAILED, died=told is None)
 
     def is_alive(self) -> bool:
-        """Say whether its process lives: the kernel knows, by a lock that dies with it."""
+        """Say whether the job's process lives, by a lock that the kernel frees at its end."""
         try:
             fd = opened(self._of_turn("process"), os.O_RDONLY)
         except (FileNotFoundError, JobFolderError):
@@ -202,17 +202,17 @@ class ServedJob:
         return False
 
     def exit_code(self) -> int | None:
-        """Return that of its process; None where it has not told any."""
+        """Return the exit code of the job's process; None when it has not recorded any."""
         try:
             return int(read_json(self._of_turn("ended"))["exit_code"])
         except (FileNotFoundError, ValueError, KeyError, TypeError, JobFolderError):
             return None
 
     def job_state(self, *, is_over: bool) -> JobState | None:
-        """Return what the job folder tells; None as long as no job has begun in it.
+        """Return the state in the job folder; None while no job has begun in it.
 
-        A journal of a million mini-batches takes seconds to read: who asks often is given what
-        was read last, for a time that is in proportion. What is over is read once.
+        A journal of a million mini-batches takes seconds to read, so frequent requests receive the
+        last state read, for a time in proportion. The journal of an ended job is read once.
         """
         with self._reading:
             if is_over and self._look_again_s != math.inf:
@@ -234,7 +234,7 @@ class ServedJob:
             self._look_again_s = time.monotonic() + READ_ONE_PART_OF * took_s
 
     def last_words(self) -> str:
-        """Return the end of what its process wrote."""
+        """Return the end of the output of the job's process."""
         try:
             with open_regular(self.driver_output) as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - TOLD_BYTES))
@@ -243,18 +243,18 @@ class ServedJob:
             return ""
 
     def _was_started(self) -> bool:
-        """Say whether a process was begun: one that is left empty never came to be."""
+        """Say whether a process was started: an empty process file means that none was."""
         try:
             return self._of_turn("process").stat().st_size > 0
         except FileNotFoundError:
             return False
 
-    # ---- what is done with it ----
+    # ---- actions ----
 
     def start(self, environment: Mapping[str, str]) -> int:
-        """Start its process, in a session of its own, and return the number of that.
+        """Start the job's process in its own session, and return the pid.
 
-        The process is given the lock, so that there is no moment in which it lives without.
+        The process inherits the lock, so that it holds the lock from its first moment.
         """
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         with ExitStack() as stack:
@@ -264,7 +264,7 @@ class ServedJob:
             output = _opened_high(self.driver_output, append)
             stack.callback(os.close, output)
             pid = _spawned(self._command(), environment, lock, output)
-            os.pwrite(lock, str(pid).encode(), 0)  # it does the same, should this one die here
+            os.pwrite(lock, str(pid).encode(), 0)  # the process writes it, too
             return pid
 
     def _command(self) -> list[str]:
@@ -273,23 +273,24 @@ class ServedJob:
 
     @property
     def words(self) -> Sequence[str]:
-        """What the process of this turn runs: a module of Python, and its arguments.
+        """The Python module that the process of this turn runs, and its arguments.
 
-        This looks into the job folder, so only the job's own process asks.
+        This reads the job folder, so only the job's own process calls it.
         """
         if self.turn > 1 and has_begun(self.job):
             return ["daskprs", "resume", str(self.job)]
         return self.asked.words
 
     def write_end(self, exit_code: int) -> None:
-        """Tell how its process ended."""
+        """Record the exit code of the job's process."""
         with whole_file(self._of_turn("ended")) as file:
             file.write(json.dumps({"exit_code": exit_code, "at": time.time()}).encode())
 
     def cancel(self) -> None:
-        """Have it end; what it has done is kept.
+        """End the job, and keep its finished work.
 
-        The wish is written first: a process that is only about to say who it is finds it then.
+        The cancel file is written first, so that a process that has not yet recorded its pid finds
+        it.
         """
         wish = self._of_turn("cancel")
         again = wish.exists() and time.time() - wish.stat().st_mtime > PATIENCE_S
@@ -299,13 +300,13 @@ class ServedJob:
             number = read_regular(self._of_turn("process"), NUMBER_BYTES)
             pidfd = os.pidfd_open(int(number))
             try:
-                if self.is_alive():  # else the number may be another's by now
+                if self.is_alive():  # otherwise another process may have the pid by now
                     signal.pidfd_send_signal(pidfd, signal.SIGKILL if again else signal.SIGTERM)
             finally:
                 os.close(pidfd)
 
     def is_wanted(self) -> bool:
-        """Say whether nobody has asked for its end."""
+        """Say whether the job was not canceled."""
         return not self._of_turn("cancel").exists()
 
     def _of_turn(self, what: str) -> Path:
@@ -313,7 +314,7 @@ class ServedJob:
 
 
 def _opened_high(path: Path, flags: int) -> int:
-    """Open a regular file with a descriptor above those that a new process is given."""
+    """Open a regular file with a descriptor above those that a new process receives."""
     fd = opened(path, flags, 0o600)
     try:
         return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, ABOVE_LOCK_FD)
@@ -322,7 +323,7 @@ def _opened_high(path: Path, flags: int) -> int:
 
 
 def _spawned(command: list[str], environment: Mapping[str, str], lock: int, output: int) -> int:
-    """Start a process that has nothing of this one but a lock, and that outlives it."""
+    """Start a process that inherits only a lock from this one, and that outlives it."""
     return os.posix_spawn(
         command[0],
         command,

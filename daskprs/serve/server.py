@@ -1,4 +1,4 @@
-"""The service as a process: its socket, its server, its end."""
+"""The service as a process: its socket, its server, its shutdown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOOPBACK = ("127.", "::1")
 
 
 class Service(NamedTuple):
-    """What is served, and how."""
+    """The settings of a service."""
 
     name: str
     deployments: Deployments
@@ -38,17 +38,17 @@ class Service(NamedTuple):
     inputs: Roots
     outputs: Roots
     folder: Path
-    """Where jobs live."""
+    """The folder of all job folders."""
     limits: QueueLimits
     most_bytes: int
-    """Of the body of a request."""
+    """Upper bound for the size of a request's body."""
     host: str = "127.0.0.1"
     port: int = 8000
     certificate: str | None = None
     key: str | None = None
 
     def run(self, tell: Callable[[str], None]) -> None:
-        """Serve until a signal says that it is enough; jobs go on without.
+        """Serve until a signal ends the service; jobs continue without it.
 
         Raises
         ------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 VARIABLE = "DASKPRS_SERVE_TOKENS"
-"""The environment variable that may hold what a file of tokens holds."""
+"""The environment variable that may hold the content of a token file."""
 SHORTEST = 16
 CHARACTERS = f"at least {SHORTEST} letters, digits or signs of ASCII, without spaces"
 _TOKEN = re.compile(rf"[!-~]{{{SHORTEST},}}")
@@ -47,24 +47,24 @@ class TokensForm(Form):
 
 
 class Token(NamedTuple):
-    """One token; what it is compared by is its hash."""
+    """One token, compared by its hash."""
 
     name: str
     digest: bytes
     audience: str | None = None
-    """The service that it is for; None: any that knows it."""
+    """The service that the token is for; None: any service that knows the token."""
     expires: datetime | None = None
 
 
 class Tokens:
-    """The tokens that a service knows, and what it calls itself.
+    """The tokens that a service knows, and the service's own audience.
 
     Parameters
     ----------
     known
         The tokens.
     audience
-        Tokens for another audience are refused.
+        The audience of this service. It rejects tokens for another audience.
 
     """
 
@@ -74,12 +74,12 @@ class Tokens:
 
     @classmethod
     def given(cls, path: str | None, audience: str) -> Tokens:
-        """Read them from a file, or from the environment where no file is named.
+        """Read the tokens from a file, or from the environment when no file is named.
 
         Raises
         ------
         UsageError
-            When there is no token, or a mistake in what holds them.
+            When there is no token, or a mistake in the file or variable.
 
         """
         if path is not None:
@@ -97,13 +97,13 @@ class Tokens:
     def caller(self, authorization: str | None, now: datetime) -> str:
         """Return the name of the token in a header ``Authorization``.
 
-        All known tokens are compared, each in constant time, so that how long it takes says
-        nothing of them.
+        The header is compared with every known token in constant time, so that the duration
+        reveals nothing about the tokens.
 
         Raises
         ------
         Refusal
-            When there is none, when it is unknown, expired, or for another audience.
+            When the token is missing, unknown, expired, or for another audience.
 
         """
         kind, _, given = (authorization or "").strip().partition(" ")
@@ -125,12 +125,12 @@ class Tokens:
 
 
 def _document(read: Callable[[], Document]) -> Document:
-    """Return what holds tokens; of what is no YAML only the place is told."""
+    """Return the document of tokens; for invalid YAML report only the place of the mistake."""
     try:
         return read()
     except YamlError as error:
         places = _PLACE.findall(str(error))
-        if not places:  # it is not there, or cannot be read
+        if not places:  # the file is missing, or cannot be read
             raise
         told = (
             "this is no YAML, or a key twice; what stands here is not shown, for it may be a token"
@@ -139,7 +139,7 @@ def _document(read: Callable[[], Document]) -> Document:
 
 
 def _unshown(mistake: Mistake) -> Mistake:
-    """Return a mistake without the value, or the key, that may be a token in the wrong place."""
+    """Return a mistake without its value or key, which may be a misplaced token."""
     told = mistake.told.partition(", not ")[0]
     if told.startswith(NO_KEY) and "did you mean" not in told:
         key = mistake.key.rpartition(".")[0]
@@ -148,7 +148,7 @@ def _unshown(mistake: Mistake) -> Mistake:
 
 
 def _tokens(document: Document) -> list[Token]:
-    """Return what is in a document: one token as plain text, or the form."""
+    """Return the tokens in a document: one token as plain text, or the form."""
     if isinstance(document.content, str):
         if not _TOKEN.fullmatch(document.content):
             msg = f"{document.name}: a token has {CHARACTERS}."
@@ -192,16 +192,16 @@ def _wrong(form: TokenForm) -> Iterator[str]:
 
 
 def digest_of(token: str) -> bytes:
-    """Return what a token is compared by."""
+    """Return the hash by which a token is compared."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def _refuse_open_file(path: Path) -> None:
-    """Refuse a file that everybody on the machine can read or change."""
+    """Refuse a file that every user of the machine can read or change."""
     try:
         mode = path.stat().st_mode
     except OSError:
-        return  # reading it will say so
+        return  # reading the file will report the error
     if stat.S_ISREG(mode) and mode & (stat.S_IROTH | stat.S_IWOTH):
         msg = (
             f"--tokens {path}: everybody on this machine can read it or write to it. Make it "

@@ -1,1 +1,1 @@
-"""What the operating system gives: locks, atomic files, signals, disk space, processes."""
+"""Access to the operating system: locks, atomic files, signals, disk space, processes."""

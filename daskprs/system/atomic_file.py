@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOTSUP}
-"""What file systems say that know no such thing (network and FUSE ones)."""
+"""Errors of file systems that cannot sync a folder (network and FUSE ones)."""
 
 
 @contextmanager
 def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
-    """Open a file for writing that appears under its name whole, or not at all.
+    """Open a file for writing that appears under its name complete, or not at all.
 
-    What can be made again need not be `durable`: a loss of power may leave less of it.
+    A file that can be made again need not be `durable`: a loss of power may truncate it.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -12,7 +12,7 @@ from daskprs.system.linux import die_with_parent
 
 
 def arguments(program: list[str]) -> list[str]:
-    """Return what starts a program so from this process."""
+    """Return the command that starts a program bound to this process."""
     return [sys.executable, "-m", "daskprs.system.bound_process", str(os.getpid()), *program]
 
 

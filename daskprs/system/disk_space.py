@@ -1,4 +1,4 @@
-"""Room on a disk: looked for before it is needed, and missed with a sentence."""
+"""Disk space: checks before writing, and messages for a full disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Refuse to write more of the output than would fit.
+    """Refuse to write more output than fits on the disk.
 
     Raises
     ------
@@ -57,5 +57,5 @@ def what_to_do(error: OSError | str) -> str:
 
 
 def is_full(error: OSError | str) -> bool:
-    """Say whether a disk or a quota is full; agents send the error as text."""
+    """Return whether an error reports a full disk or quota; agents send the error as text."""
     return any(os.strerror(number) in str(error) for number in FULL)

@@ -29,7 +29,7 @@ def held(path: Path, what: str) -> Iterator[None]:
     """Hold a lock file, with a description of the holder in it."""
     fd = _lock(path, what)
     try:
-        with suppress(OSError):  # on a full disk the holder has no name, and holds it all the same
+        with suppress(OSError):  # on a full disk the lock is held without a description
             os.ftruncate(fd, 0)
             os.pwrite(fd, json.dumps(_holder()).encode(), 0)
         yield
@@ -39,7 +39,7 @@ def held(path: Path, what: str) -> Iterator[None]:
 
 @contextmanager
 def claimed(path: Path, what: str) -> Iterator[None]:
-    """Hold a lock file that is there only as long as it is held."""
+    """Hold a lock file, and remove the file afterwards."""
     with held(path, what):
         try:
             yield
@@ -74,7 +74,7 @@ def _lock(path: Path, what: str) -> int:
 
 
 def _flock(fd: int) -> None:
-    """Take a lock; who only looks whether it is held lets go of it in microseconds."""
+    """Take a lock, with retries: a process that only checks the lock holds it for microseconds."""
     for _ in range(LOOKED_AT):
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,10 +84,10 @@ def _flock(fd: int) -> None:
 
 
 def _is_still_there(fd: int, path: Path) -> bool:
-    """Say whether an open file is the one of that name.
+    """Return whether an open file is still the file at its path.
 
-    A claim is removed by its holder: who opened it just before holds the lock of a file that
-    nobody else will ever see.
+    The holder of a claim removes its file. A process that opened this file just before would lock
+    a file that no other process can find.
     """
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
@@ -96,7 +96,7 @@ def _is_still_there(fd: int, path: Path) -> bool:
 
 
 def boot_id() -> str:
-    """Return what the kernel calls itself since it was started; empty where it does not tell."""
+    """Return the kernel's boot id; empty where it cannot be read."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Forks of a process that has run a job: they have the state of Dask, and none of its threads."""
+"""Forks of a process that has run a job: they inherit the state of Dask without its threads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _dask_in: int | None = None
 
 
 def note_dask() -> None:
-    """Note that this process uses Dask from now on."""
+    """Record that this process uses Dask from now on."""
     global _dask_in  # noqa: PLW0603 - it is of the process
     _dask_in = os.getpid()
 
@@ -18,7 +18,7 @@ def note_dask() -> None:
 def refuse() -> None:
     """Refuse a job in a fork of a process that has used Dask.
 
-    Dask gives work to threads that the fork does not have, and waits for them for ever.
+    Dask would give work to threads that the fork does not have, and wait for them forever.
 
     Raises
     ------

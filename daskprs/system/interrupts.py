@@ -24,7 +24,7 @@ INTERRUPTING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Let nothing interrupt the block; what came meanwhile is heeded at its end.
+    """Hold back signals during the block, and handle them at its end.
 
     For steps of milliseconds at most: a second Ctrl-C waits as well.
     """
@@ -38,23 +38,23 @@ def held_back() -> Iterator[None]:
 
 
 class LateInterrupts:
-    """Takes the first Ctrl-C that comes when it is too late to cancel; the second one counts.
+    """Ignores the first Ctrl-C that comes when it is too late to cancel; the second one counts.
 
     Parameters
     ----------
     too_late
-        Says whether the work is done, so that an interrupt could only hide that it is.
+        Returns whether the work is done, so that an interrupt could only hide this.
 
     """
 
     def __init__(self, too_late: Callable[[], bool]) -> None:
         self.taken = False
-        """One came, and changed nothing."""
+        """Whether a late Ctrl-C was ignored."""
         self._too_late = too_late
 
     @contextmanager
     def ignored_once(self) -> Iterator[None]:
-        """Do so within the block; what comes before it is too late interrupts as always."""
+        """Ignore one late Ctrl-C within the block; an earlier one interrupts as usual."""
         with _handled_by(self._heed):
             yield
 

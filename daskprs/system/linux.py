@@ -1,4 +1,4 @@
-"""What Linux gives a process that looks after others, and Python has no name for."""
+"""Linux calls for a process that supervises others, which Python does not offer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that started it ends.
 
-    It may have ended before the kernel was asked: then this process has another parent by now,
-    and nobody would ever kill it.
+    If the parent has ended before this call, the process kills itself: the kernel never would.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -25,9 +24,9 @@ def die_with_parent(parent: int) -> None:
 
 
 def wake_with_parent() -> None:
-    """Have the kernel continue this process when its parent ends, should it be stopped then.
+    """Have the kernel continue this process, if it is stopped, when its parent ends.
 
-    The signal also comes when a thread of the parent ends, and changes nothing.
+    The signal also comes when a thread of the parent ends; it has no effect then.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
 
@@ -46,7 +45,7 @@ def _prctl(option: int, value: int) -> None:
 def children(pid: int) -> list[int]:
     """Return the process ids of the living children of all threads of a process.
 
-    It may end, and so may its threads, while they are asked.
+    The process and its threads may end meanwhile.
     """
     found: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):

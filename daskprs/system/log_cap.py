@@ -1,8 +1,8 @@
-"""Logs of scripts that write without end: head and tail are kept, and what was cut is said.
+"""Size limit for the logs of scripts: head and tail are kept, with a note about the cut.
 
-The descriptors are a script's own, and it appends: nobody else may move its bytes while it lives.
-So the middle of a log that grows is given back to the disk in place, as a hole, and the file is
-put together anew once its process and all that it started are gone.
+A script appends to its log by its own descriptors, so no other process may move the bytes while
+the script lives. The middle of a growing log thus becomes a hole in the file. The file is
+rewritten once its process and all descendants have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from daskprs.system.atomic_file import whole_file
 
 LIMIT_BYTES = 100 << 20
-"""A stream above this keeps half of it at each end."""
+"""Maximum size of a log in bytes; a larger one keeps half of this at each end."""
 _KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
 _BLOCK_BYTES = 4096
 _PIECE_BYTES = 1 << 20
@@ -24,9 +24,9 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def punch(path: str, limit: int = LIMIT_BYTES) -> None:
-    """Give the middle of a growing log back to the disk, once it is twice the limit.
+    """Punch a hole into the middle of a growing log, once the log is twice the limit.
 
-    Where the file system cannot do that, the log grows until its process ends.
+    Where the file system has no holes, the log grows until its process ends.
     """
     with suppress(OSError):  # it has gone
         size = os.stat(path).st_size  # noqa: PTH116 - once a second for each agent
@@ -35,7 +35,7 @@ def punch(path: str, limit: int = LIMIT_BYTES) -> None:
 
 
 def give_back(path: str, first: int, beyond: int) -> None:
-    """Give some bytes of a file back to the disk, as far as they are whole blocks of it."""
+    """Punch a hole for a range of a file, as far as the range covers whole blocks."""
     start = -(-first // _BLOCK_BYTES) * _BLOCK_BYTES
     stop = beyond // _BLOCK_BYTES * _BLOCK_BYTES
     if stop <= start:
@@ -55,7 +55,8 @@ def give_back(path: str, first: int, beyond: int) -> None:
 def cut(path: str, limit: int = LIMIT_BYTES) -> None:
     """Reduce the log of a process that has ended to its head and its tail.
 
-    Where there is no room to do that, it stays as it is: what the process came to counts more.
+    Where the disk has too little room, the log stays as it is: the result of the process matters
+    more.
     """
     log = Path(path)
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Regular files of folders that other programs write to: opened without waiting, read in bounds.
+"""Regular files in folders that other programs write to: opened without blocking, size-limited.
 
-A FIFO keeps whoever opens it until another process opens its other end, and a device may have no
-end. Neither belongs into a folder of ours, so both are refused before they are opened.
+Opening a FIFO blocks until another process opens its other end, and reading a device may never
+end. Neither belongs in a folder of daskprs, so both are rejected before they are opened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST_RECORD_BYTES = 64 << 20
-"""Upper bound for the size of a small record of ours, such as a ticket or a request."""
+"""Maximum size in bytes of a small record of daskprs, such as a ticket or a request."""
 KINDS = {
     stat.S_IFIFO: "a FIFO",
     stat.S_IFDIR: "a folder",
@@ -40,7 +40,7 @@ def open_regular(path: Path) -> IO[bytes]:
 
 
 def append_regular(path: Path) -> IO[str]:
-    """Open a regular file for appending text, and make it where there is none.
+    """Open a regular file for appending text; create the file if it is missing.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which limit of the system keeps daskprs from one more process, thread or open file."""
+"""Detection of the system limit that prevents a further process, thread or open file."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 CGROUPS = Path("/sys/fs/cgroup")
 NO_THREAD = "can't start new thread"
-"""The words of Python's RuntimeError."""
+"""The message of Python's RuntimeError."""
 NO_ARROW_THREAD = "Failed to launch worker thread"
 LINKS = 10
-"""Errors of a chain that are looked at."""
+"""Maximum number of errors to examine in a chain of causes."""
 NEAR = 8
 """A limit counts as reached within this distance: failed starts have freed a few by then."""
 FEWER = "lower process_count_per_node"
@@ -42,7 +42,7 @@ def explain(error: BaseException, *, of_script: bool = False) -> str:
     Parameters
     ----------
     error
-        What the system or a library raised.
+        The error that the system or a library raised.
     of_script
         The error may have other causes, such as a socket that does not block: name a limit on
         processes only where it is reached, and leave memory to the script.
@@ -115,7 +115,7 @@ def _limits() -> Iterator[_Limit]:
 
 
 def _threads_of_user() -> int:
-    """Return how many threads the user of this process has, as far as /proc shows them."""
+    """Return the number of threads of this process's user, as far as /proc shows them."""
     user, count = os.getuid(), 0
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

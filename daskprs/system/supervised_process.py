@@ -1,7 +1,7 @@
-"""Runs a command, and lets nothing that it has started outlive it, or who asked for it.
+"""Runs a command, and kills its descendants when it ends or the requesting process ends.
 
 Run as ``python -m daskprs.system.supervised_process PROGRAM ARGUMENT...``. Its stdin is a pipe that
-carries no bytes: its end-of-file means that the process that asked is gone.
+carries no bytes: its end-of-file means that the requesting process has ended.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextlib import suppress
 from daskprs.system.linux import adopt_orphans, descendants
 
 FROM_SIGNAL = 128
-"""A shell's exit code for a process that a signal ended is this more than the signal."""
+"""Offset of a shell's exit code: for a process ended by a signal, the code is this + signal."""
 
 
 def arguments(program: list[str]) -> list[str]:
-    """Return what starts a program so."""
+    """Return the command that starts a program under supervision."""
     return [sys.executable, "-m", "daskprs.system.supervised_process", *program]
 
 

@@ -1,1 +1,1 @@
-"""YAML files that people write: their values with places, their forms, and all their mistakes."""
+"""YAML files of users: values with their places, forms, and mistakes."""

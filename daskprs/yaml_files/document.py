@@ -1,4 +1,4 @@
-"""A YAML file as plain values, with the place of each: messages name file, line and column."""
+"""A YAML file as plain values, each with its place: messages name file, line and column."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from os import PathLike
 
 Loc = tuple[str | int, ...]
-"""The way to a value: keys of mappings, and numbers of items in lists."""
+"""The path to a value: keys of mappings and indices of lists."""
 SHOWN_CHARACTERS = 100
 """Characters of a wrong value that a message shows."""
 TIMESTAMP = "tag:yaml.org,2002:timestamp"
 MOST_VALUES = 100_000
-"""A file that becomes more than this by its aliases is refused: nobody has written it."""
+"""Upper bound for the values in a file: reject files whose aliases multiply to more."""
 MOST_BYTES = 10 << 20
 MOST_DEPTH = 100
-"""Mappings and lists inside one another: more are refused, since nobody has written them."""
+"""Upper bound for the nesting of mappings and lists."""
 MOST_NUMBER_CHARACTERS = 1000
-"""A longer number is refused: base 60 takes time in proportion to the square of its length."""
+"""Upper bound for a number's length: a base-60 number takes time quadratic in its length."""
 NUMBERS = {"tag:yaml.org,2002:int": "integer", "tag:yaml.org,2002:float": "number"}
 MERGE = "tag:yaml.org,2002:merge"
 GROWS = "its aliases make it grow without bounds"
@@ -34,21 +34,21 @@ Pairs = list[tuple[yaml.Node, yaml.Node]]
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes no more nodes than a file of ours has, and no deeper ones."""
+    """Limits the number of nodes and their depth."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._nodes = self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        """Return the next node with all that is inside of it."""
+        """Return the next node with everything inside it."""
         self._nodes += 1
         self._depth += 1
         try:
             mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             if self._depth > MOST_DEPTH:
                 raise _too_deep(mark)
-            if self._nodes > 2 * MOST_VALUES:  # each may have a key
+            if self._nodes > 2 * MOST_VALUES:  # each value may have a key
                 problem = f"it has more than {MOST_VALUES} values"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
             node: yaml.Node | None = super().compose_node(parent, index)
@@ -58,7 +58,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Places(NamedTuple):
-    """Where a key stands, and its value."""
+    """The places of a key and of its value."""
 
     key: yaml.Mark
     value: yaml.Mark
@@ -67,19 +67,19 @@ class _Places(NamedTuple):
 class Document:
     """One YAML file.
 
-    Values are what YAML 1.1 says, but for dates, which stay text: a version ``2024-01-01`` is one.
+    Values follow YAML 1.1, except that dates stay text: a version may be ``2024-01-01``.
 
     Parameters
     ----------
     text
-        What is in it.
+        The content of the file.
     name
-        What messages call it.
+        The name of the file in messages.
 
     Raises
     ------
     YamlError
-        When it is not YAML, has a key twice, or grows without bounds.
+        When the text is not YAML, repeats a key, or exceeds a limit.
 
     """
 
@@ -128,7 +128,7 @@ class Document:
         Raises
         ------
         YamlError
-            When it is not there or cannot be read, too.
+            Also when the file does not exist or cannot be read.
 
         """
         try:
@@ -144,11 +144,11 @@ class Document:
             raise YamlError(msg) from error
 
     def has(self, loc: Loc) -> bool:
-        """Say whether there is a value."""
+        """Say whether the document has a value at `loc`."""
         return loc in self._places
 
     def place(self, loc: Loc, *, of_key: bool = False) -> SourceLocation:
-        """Return where a value stands, or its key; of what is not there, what it belongs into."""
+        """Return the place of a value or its key; for a missing value, of its parent."""
         while loc and loc not in self._places:
             loc, of_key = loc[:-1], False
         if not loc:
@@ -242,7 +242,7 @@ class Document:
 
 
 def _mappings(value: yaml.Node, node: yaml.MappingNode) -> list[yaml.MappingNode]:
-    """Return the mappings that a merge key names, the last of a list first: the first wins."""
+    """Return the mappings that a merge key names, in reverse order, so that the first wins."""
     named = value.value if isinstance(value, yaml.SequenceNode) else [value]
     mappings: list[yaml.MappingNode] = []
     for one in reversed(named):
@@ -264,19 +264,19 @@ def _too_deep(mark: yaml.Mark) -> yaml.MarkedYAMLError:
 
 
 def _place_of(name: str, text: str, position: int) -> SourceLocation:
-    """Return the place of a character; lines and columns begin with 1."""
+    """Return the line and column of a character; both count from 1."""
     before = text[:position]
     return SourceLocation(name, before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
 
 
 def shortened(value: Any) -> str:
-    """Return a value as Python writes it, cut after some hundred characters."""
+    """Return the `repr` of a value, cut after about a hundred characters."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 def dotted(loc: Loc) -> str:
-    """Return the way to a value as people write it: ``jobs.score.inputs[0]``."""
+    """Return the path to a value as users write it: ``jobs.score.inputs[0]``."""
     text = ""
     for one in loc:
         text += f"[{one}]" if isinstance(one, int) else f".{one}" if text else one

@@ -1,7 +1,7 @@
-"""Forms of YAML files: which keys there are, what each may be, and what becomes of it here.
+"""Forms of YAML files: their keys, the allowed values, and the effect of each key here.
 
-A form is a pydantic model. Each of its fields says by `works`, `without_effect` or `refused` what
-becomes of the key: the table in the documentation is made from that, so that it cannot drift.
+A form is a pydantic model. Each field states the effect of its key by `works`, `without_effect` or
+`refused`. The table in the documentation is generated from these, so that it cannot drift.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Effect(Enum):
-    """What becomes of a key."""
+    """The effect of a key."""
 
     WORKS = "works"
     NONE = "accepted without effect"
@@ -31,17 +31,17 @@ class Effect(Enum):
 
 
 def works(default: Any = PydanticUndefined, note: str = "", **more: Any) -> Any:
-    """Return a field that does what it says; `more` is for pydantic's own `Field`."""
+    """Return a field that takes effect; `more` goes to pydantic's `Field`."""
     return _field(Effect.WORKS, default, note, **more)
 
 
 def without_effect(note: str, default: Any = None, **more: Any) -> Any:
-    """Return a field that is checked, and means nothing here: the note says why."""
+    """Return a field that is checked but has no effect here; the note says why."""
     return _field(Effect.NONE, default, note, **more)
 
 
 def refused(note: str) -> Any:
-    """Return a field that may not be set: the note says what to write instead."""
+    """Return a field that must not be set; the note says what to write instead."""
     return _field(Effect.REFUSED, None, note)
 
 
@@ -56,7 +56,7 @@ class Form(BaseModel):
 
 
 class Key(NamedTuple):
-    """One key of a form, for the documentation and for what is said once."""
+    """One key of a form, for the documentation and for notices."""
 
     name: str
     effect: Effect
@@ -67,7 +67,7 @@ F = TypeVar("F", bound=Form)
 
 
 def keys_of(form: type[Form]) -> list[Key]:
-    """Return the keys of a form, in their order."""
+    """Return the keys of a form, in the order of its fields."""
     return [_key(name, field) for name, field in form.model_fields.items()]
 
 
@@ -80,7 +80,7 @@ def _key(name: str, field: FieldInfo) -> Key:
 def filled(
     form: type[F], content: Any, document: Document, at: Loc = ()
 ) -> tuple[F | None, list[Mistake]]:
-    """Return a form filled with a value of a document, and all that is wrong with it.
+    """Return a form filled from a document's value, and all mistakes in it.
 
     Parameters
     ----------
@@ -102,9 +102,9 @@ def filled(
 def filled_as_far(
     form: type[F], content: Any, document: Document, needed: Container[str] = (), at: Loc = ()
 ) -> tuple[F | None, list[Mistake], frozenset[str]]:
-    """Return a form filled as far as it is right, all that is wrong, and the keys left out.
+    """Return a form without its wrong keys, all mistakes, and the keys left out.
 
-    What the other keys lead to can so be looked at in the same go.
+    This way the files that the other keys name can be checked in the same pass.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def filled_as_far(
     document, at
         Where it stands.
     needed
-        Keys without which nothing can be looked at.
+        Keys without which nothing else can be checked.
 
     """
     one, mistakes = filled(form, content, document, at)
@@ -132,7 +132,7 @@ def filled_as_far(
 
 
 def ineffective(form: Form) -> Iterator[Key]:
-    """Yield the keys that are set in a form and have no effect, those of forms inside included."""
+    """Yield the keys set without effect in a form and in the forms inside it."""
     for name, field in type(form).model_fields.items():
         if name not in form.model_fields_set:
             continue
@@ -195,7 +195,7 @@ def _mistake(
 
 
 def _in_content(loc: Sequence[str | int], content: Any) -> Loc:
-    """Leave out what pydantic adds to say which form of several it has tried."""
+    """Return a location without pydantic's marks for the union member that it tried."""
     kept: Loc = ()
     for one in loc:
         known = content if isinstance(content, dict) else {}
@@ -206,12 +206,12 @@ def _in_content(loc: Sequence[str | int], content: Any) -> Loc:
 
 
 def _known(form: type[Form], loc: Loc) -> list[str]:
-    """Return the keys of the form at a place inside another one; none where several may be."""
+    """Return the keys of the form at a place inside a form; none if the form is ambiguous."""
     for one in loc:
         fields = {(field.alias or name): field for name, field in form.model_fields.items()}
         inner = _form_of(fields[one].annotation) if one in fields else None
         if inner is None and isinstance(one, int | str) and one not in fields:
-            continue  # an item of a list, or of a mapping with names of the user's
+            continue  # an item of a list, or of a mapping whose keys the user chose
         if inner is None:
             return []
         form = inner

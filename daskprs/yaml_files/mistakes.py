@@ -1,4 +1,4 @@
-"""Mistakes in YAML files: all of a file in one go, each with its place."""
+"""Mistakes in YAML files, each with its place; all mistakes of a file are reported at once."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ if TYPE_CHECKING:
 
 
 class SourceLocation(NamedTuple):
-    """A place in a file; lines and columns begin with 1."""
+    """A place in a file; lines and columns count from 1."""
 
     file: str
     line: int
     column: int
 
     def __str__(self) -> str:
-        """Return it as editors and compilers write it."""
+        """Return the place as editors and compilers write it."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
 class Mistake(NamedTuple):
-    """What is wrong at a place, and what would be right."""
+    """A mistake at a place, with the rule that it breaks."""
 
     place: SourceLocation
     key: str
-    """The way to the value, with dots; empty for a file as a whole."""
+    """The dotted path to the value; empty for the file as a whole."""
     told: str
     """The rule and the value, in a sentence."""
     is_warning: bool = False
-    """Whether it runs all the same."""
+    """Whether the file can run in spite of the mistake."""
 
     def __str__(self) -> str:
-        """Return one line."""
+        """Return the mistake as one line."""
         kind = "warning: " if self.is_warning else ""
         return f"{self.place}: {kind}{f'{self.key}: ' if self.key else ''}{self.told}"
 
 
 def refuse(mistakes: Iterable[Mistake]) -> None:
-    """Raise all mistakes that are no warnings, if there are any.
+    """Raise all mistakes that are not warnings, if any.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def refuse(mistakes: Iterable[Mistake]) -> None:
 
 
 def nearest_of(name: str, known: Sequence[str]) -> str:
-    """Return the end of a sentence about an unknown name: the nearest known one, or all."""
+    """Return a hint for an unknown name: the nearest known name, or all known names."""
     near = difflib.get_close_matches(name.lower(), known, n=1)
     if near:
         return f"did you mean {near[0]!r}?"

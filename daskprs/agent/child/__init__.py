@@ -1,1 +1,1 @@
-"""What runs in the agent process: its loop, the person's script, what is sent back."""
+"""The code in the agent process: its loop, the entry script, and sending results."""

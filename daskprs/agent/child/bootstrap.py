@@ -22,10 +22,10 @@ DUMP_SIGNAL = signal.SIGRTMIN + 7
 
 
 def settle(spec: ProcessSpec, zygote: int, keep: tuple[int, ...]) -> None:
-    """Do what belongs to the process: it survives an exec.
+    """Set up the process: its session, signals, environment and descriptors survive an exec.
 
     The agent leads a session of its own (Ctrl-C in the terminal does not reach it), dies with the
-    zygote, adopts its orphans, and has no descriptor but its logs and those of `keep`.
+    zygote and adopts its orphans. It keeps only the descriptors of its logs and of `keep`.
     """
     os.setsid()
     linux.die_with_parent(zygote)
@@ -43,7 +43,7 @@ def settle(spec: ProcessSpec, zygote: int, keep: tuple[int, ...]) -> None:
 
 
 def run(connection_fd: int, page_fd: int) -> int:
-    """Do what belongs to the interpreter, and be an agent until the end."""
+    """Set up the interpreter, run the agent, and return its exit code."""
     from daskprs.agent.child.main import main
 
     sys.stdout, sys.stderr = _text(1), _text(2)

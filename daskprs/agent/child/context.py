@@ -1,4 +1,4 @@
-"""What `run` is told about its mini-batch besides the data."""
+"""The mini-batch context, which `run` receives besides the data."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class MiniBatchContext:
 
     @classmethod
     def of(cls, mini_batch: MiniBatch) -> MiniBatchContext:
-        """Return what there is to tell about a mini-batch."""
+        """Return the context of a mini-batch."""
         return cls(
             mini_batch.index,
             dict(mini_batch.partition_key),

@@ -1,4 +1,4 @@
-"""A person's exception as text: class name, message, and the traceback that he knows."""
+"""A script's exception as text: class name, message, and traceback without our frames."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PASSING_ERRNOS = {
         *("ENETRESET", "ENOTCONN", "ETXTBSY"),
     )
 }
-"""Errors of the system that say nothing about the next try."""
+"""System errors that the next try may not meet."""
 
 
 def failure_of(error: BaseException, job: JobSpec) -> Failure:
@@ -91,7 +91,7 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _says_it_all(error: BaseException) -> bool:
-    """Say whether an error is one of ours about the input or the result: frames tell no more."""
+    """Say whether an error is ours about input or result, so that a traceback adds nothing."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = all(frame.filename.startswith(OURS) for frame in frames)
     return isinstance(error, NOT_RETRYABLE) and error.__cause__ is None and ours

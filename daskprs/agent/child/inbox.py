@@ -1,12 +1,13 @@
-"""What an agent is told: heard between two `run`s, and while one works.
+"""The supervisor's messages to an agent, received between two `run`s and while one works.
 
-A mini-batch that takes a second leaves its agent with nothing to load ahead unless it hears, in
-that second, of the next one. So where loading ahead pays and nothing is known to load, the
-loader's thread listens while `run` works, claims what comes, and loads it. A script that holds
-the interpreter's lock only keeps that thread from it: what it did not hear, the main thread does.
+While `run` works for a second, the agent can only load ahead if it receives the next mini-batch
+in that second. So if loading ahead pays and no mini-batch is known, the loader's thread listens
+while `run` works. It claims the next mini-batch and loads it. A script that holds the GIL only
+delays this thread; the main thread then receives the message later.
 
-Only one of the two listens at a time. The main thread leaves it to the other one by `look_ahead`,
-and has it back when `listen_again` returns; in between it does not touch order and connection.
+Only one of the two threads listens at a time. `look_ahead` hands the connection to the loader's
+thread, and `listen_again` takes it back. In between, the main thread does not touch order and
+connection.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import Assigned, MiniBatch
 
 LOOK_EVERY_MS = 1000
-"""A connection that a script closes stays open as long as a thread waits on it: the supervisor
-would not hear that its agent is lost."""
+"""Milliseconds between polls. A connection that a script closes stays open while a thread waits
+on it, and the supervisor would not notice that its agent is lost."""
 NO_ORDER = 0
-"""Supervisors count from 1."""
+"""Order number before the first order; supervisors count from 1."""
 
 
 class Intake:
-    """Hears the supervisor, and says what there is to do.
+    """Receives the supervisor's messages, and returns the mini-batches to work on.
 
     Parameters
     ----------
     connection, page
-        What the agent shares with its supervisor.
+        The socket and the page shared with the supervisor.
     loader
         Loads ahead.
     outbox
-        Is told which order its outcomes belong to, and flushed where more work is wanted.
+        Receives the number of each new order, and is flushed where more work is wanted.
 
     """
 
@@ -52,34 +53,34 @@ class Intake:
         self, connection: Connection, page: SharedPage, loader: Loader, outbox: Outbox
     ) -> None:
         self.stopped = False
-        """The supervisor has said `Stop`."""
+        """Whether the supervisor has sent `Stop`."""
         self._connection = connection
         self._page = page
         self._loader = loader
         self._outbox = outbox
         self._order = Order(NO_ORDER, prefetch=False)
         self._keeps = 0
-        """How many recalls have been answered."""
+        """Number of answered recalls."""
         self._hush = os.eventfd(0)
         """Readable when the main thread wants to listen again."""
         self._listening = False
 
     @property
     def position(self) -> int:
-        """The position that is next, or at hand."""
+        """The position of the current or next mini-batch."""
         return self._order.position
 
     def hear(self) -> None:
-        """Wait for a message, and take it in."""
+        """Wait for a message, and process it."""
         self._take_in(self._connection.recv())
 
     def claim(self) -> Assigned | None:
-        """Return what is to be done now, for good; None where nothing is."""
+        """Claim and return the mini-batch at the current position; None without one."""
         order = self._order
         return order.at(order.position) if self._claimed(order.position) else None
 
     def look_ahead(self) -> None:
-        """Load the next one where that pays; where none is known, tell what is done to get more."""
+        """Load the next mini-batch ahead if that pays; if none is known, flush outcomes."""
         order, loader = self._order, self._loader
         if not order.prefetch:
             return
@@ -94,7 +95,7 @@ class Intake:
             loader.begin(position, order.at(position).mini_batch)
 
     def listen_again(self) -> None:
-        """Take over from the loader's thread, which may have heard of the next one, or not."""
+        """Take the connection back from the loader's thread."""
         if self._listening:
             os.eventfd_write(self._hush, 1)
             self._loader.listened()
@@ -102,14 +103,14 @@ class Intake:
             self._listening = False
 
     def next(self) -> None:
-        """Turn to the next one, and hear what was said meanwhile if none is known."""
+        """Turn to the next position; if it has no work, process waiting messages."""
         order = self._order
         order.next()
         self._page.done(order.position)
         self._look_for(order.position)
 
     def close(self) -> None:
-        """Let go of what is not shared with the supervisor."""
+        """Close the descriptor that is not shared with the supervisor."""
         os.close(self._hush)
 
     # ---- what is heard ----
@@ -131,12 +132,12 @@ class Intake:
                 self.stopped = True
 
     def _look_for(self, position: int) -> None:
-        """Hear what was said meanwhile, if there is nothing to do at a position."""
+        """Process waiting messages until a position has work."""
         while not self._order.has(position) and self._connection.poll():
             self.hear()
 
     def _claimed(self, position: int) -> bool:
-        """Claim a position; where a recall is out, hear first whether it is still ours."""
+        """Claim a position; during a recall, wait first for the supervisor's answer."""
         while self._order.has(position):
             if self._begins(position):
                 return True
@@ -144,7 +145,7 @@ class Intake:
         return False
 
     def _begins(self, position: int) -> bool:
-        """Claim a position, and say whether that holds: not while a recall is out."""
+        """Claim a position; return False during an unanswered recall."""
         order = self._order
         if position > order.begun:
             if not self._page.claim(position, self._keeps):
@@ -155,7 +156,7 @@ class Intake:
     # ---- the loader's thread, while `run` works ----
 
     def _await(self, position: int) -> MiniBatch | None:
-        """Wait for a mini-batch at a position and claim it; None when told to hush before that."""
+        """Wait for a mini-batch at a position and claim it; None if interrupted before that."""
         try:
             while not (self._order.has(position) and self._begins(position)):
                 if not self._hears():
@@ -167,7 +168,7 @@ class Intake:
             return None
 
     def _hears(self) -> bool:
-        """Wait for a message and take it in; False when told to hush before that."""
+        """Wait for a message and process it; False if interrupted before that."""
         poll = select.poll()
         poll.register(self._connection.fileno(), select.POLLIN)
         poll.register(self._hush, select.POLLIN)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from daskprs.inputs.source.source import Reader
 
 WORTH_A_THREAD_S = 0.001
-"""Loads quicker than this are done on the spot: handing one over costs about a tenth of it."""
+"""Seconds below which a load is not worth a thread; handing it over costs about a tenth."""
 
 
 class Loaded(NamedTuple):
-    """What loading one mini-batch gave: the data, or the error in its place."""
+    """The result of loading one mini-batch: the data, or an error."""
 
     data: Any
     error: BaseException | None
@@ -37,7 +37,7 @@ class Loader:
         self, reader: Reader | None, page: SharedPage, reserve: MemoryReserve | None = None
     ) -> None:
         self.reader = reader
-        """What loads; None until the script is imported: it may need modules of the script."""
+        """The reader; None until the script is imported, since it may need the script's modules."""
         self._page = page
         self._reserve = reserve or MemoryReserve(page)
         self._ahead = NOTHING
@@ -46,13 +46,14 @@ class Loader:
         self._results: SimpleQueue[Loaded] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lately_s = 0.0
-        """What a load took lately: a quick one among slow ones, the tail of a file, halves it."""
+        """Recent seconds of a load; a quick load among slow ones, such as a file's tail, halves
+        it."""
 
     def start(self) -> None:
         """Start the thread; where the system refuses threads, nothing is loaded ahead.
 
-        A thread that is started when there is no memory left never begins, and `Thread.start`
-        waits for it for ever. So this comes before the script.
+        A thread started without free memory never begins, and `Thread.start` waits for it for
+        ever. So this is called before the script is imported.
         """
         thread = threading.Thread(target=self._serve, name="loader", daemon=True)
         with suppress(RuntimeError):
@@ -60,7 +61,7 @@ class Loader:
             self._thread = thread
 
     def take(self, position: int, mini_batch: MiniBatch) -> Loaded:
-        """Return this mini-batch: wait for it where it was begun ahead, else load it now."""
+        """Return this mini-batch's data: wait for a load begun ahead, or load it now."""
         if self._ahead == position:
             loaded = self._results.get()
             self._ahead = NOTHING
@@ -75,13 +76,13 @@ class Loader:
         return self._lately_s > WORTH_A_THREAD_S and self._thread is not None
 
     def begin(self, position: int, mini_batch: MiniBatch) -> None:
-        """Start to load this one on the loader's thread."""
+        """Start to load this mini-batch on the loader's thread."""
         self._ahead = position
         self._page.loading(position)
         self._orders.put(lambda: mini_batch)
 
     def listen(self, position: int, wait: Callable[[], MiniBatch | None]) -> None:
-        """Let the loader's thread wait for what is to be done at a position, and load it."""
+        """Let the loader's thread wait for the mini-batch at a position, and load it."""
 
         def heard() -> MiniBatch | None:
             mini_batch = wait()
@@ -93,11 +94,11 @@ class Loader:
         self._orders.put(heard)
 
     def listened(self) -> None:
-        """Wait until the thread listens no more: it loads now what it heard of, if it did."""
+        """Wait until the thread stops listening; it then loads the received mini-batch, if any."""
         self._ahead = self._heard.get()
 
     def close(self) -> None:
-        """Let the thread end, once it has done what it was told."""
+        """End the thread, once it has finished its orders."""
         if self._thread is not None:
             self._orders.put(None)
             self._thread.join()

@@ -13,9 +13,9 @@ It speaks the protocol of `agent.protocol.messages` with its supervisor (`agent.
     Stop             ──────────>
                      <──────────    Stopped            and exit 0
 
-An agent acknowledges before it works: what it is at stands in the shared page first. Everything
-is caught, `BaseException` too; a person's exception crosses as class name, message and traceback
-text, never as a pickle.
+An agent writes each activity to the shared page before it begins. It catches every exception of
+the script, `BaseException` too, and sends it as class name, message and traceback text, never as
+a pickle.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ THREADS_GRACE_S = 1.0
 
 
 def main(connection: Connection, page_fd: int) -> int:
-    """Serve one supervisor until it says `Stop` or is gone, and return the exit code."""
+    """Serve one supervisor until it sends `Stop` or is gone, and return the exit code."""
     page = SharedPage(page_fd)
     reserve = MemoryReserve(page)
     try:
@@ -96,7 +96,7 @@ def _serve(connection: Connection, page: SharedPage, reserve: MemoryReserve) -> 
 
 
 def _leave_the_agent(connection: Connection, page: SharedPage) -> None:
-    """Let go of socket and page in a fork of the agent: what it says would be taken for its own."""
+    """Close socket and page in a fork of the agent, so that it cannot speak for the agent."""
     connection.close()
     page.close()
 
@@ -128,7 +128,7 @@ class Agent:
         self._loader.reader = self._reader = reader
 
     def serve(self) -> int:
-        """Work until told to stop."""
+        """Work until the supervisor sends `Stop`."""
         try:
             while not self._intake.stopped:
                 self._intake.hear()
@@ -148,7 +148,7 @@ class Agent:
         return None
 
     def _work_on(self) -> None:
-        """Work through what there is, one position after the other, as far as it is ours."""
+        """Run the claimed mini-batches, one position after the other."""
         intake = self._intake
         while (assigned := intake.claim()) is not None:
             position = intake.position
@@ -166,7 +166,7 @@ class Agent:
         self._outbox.flush()
 
     def _end_if_forked(self) -> None:
-        """End a fork that the script has let come back: it is no second agent."""
+        """End this process if it is a fork that returned from the script."""
         if os.getpid() != self._pid:
             os._exit(0)
 
@@ -201,7 +201,7 @@ class Agent:
         return outcome, payload
 
     def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
-        """Call `run`, whatever it raises."""
+        """Call `run`, and return an outcome whatever it raises."""
         try:
             return self._call(attempt)
         except UnwritableError as error:
@@ -232,7 +232,7 @@ class Agent:
 
 
 def threads_left() -> Failure | None:
-    """Return the threads of the script that keep the process from its end for a second or more."""
+    """Return a failure naming the script's threads that delay the exit by a second or more."""
     until = time.monotonic() + THREADS_GRACE_S
     main = threading.main_thread()
     threads = [one for one in threading.enumerate() if one is not main and not one.daemon]
@@ -259,7 +259,7 @@ NULL_RETURN = Failure(
 def _compare_times_here(job: JobSpec) -> None:
     """Compare times of files with the first ones seen here, unless this is the driver's host."""
     if job.far or boot_id() != job.boot_id:
-        # Containers of one machine may share the folder, and yet have each a replica of its own.
+        # Containers of one machine may share the folder, but each have their own replica.
         mounts = os.stat("/proc/self/ns/mnt").st_ino  # noqa: PTH116 - it is no file
         here = f"{boot_id()}.{mounts}"
         compare_with_times_seen(JobFolder(job.job_dir).times_seen(job.epoch, here))

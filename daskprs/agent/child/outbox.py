@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from daskprs.output.spool.agent_spool import AgentSpool
 
 FLUSH_AFTER_S = 0.5
-"""An outcome waits this long at most for others to travel with."""
+"""Seconds that an outcome waits at most for others in its group."""
 NO_MEMORY = (
     "there was no memory left to send what run() returned. Let the script keep less, use smaller "
     "mini-batches, or raise the limit of the process, such as ulimit -v."
 )
 FLUSH_BYTES = 4 << 20
-"""A group with so much payload goes at once."""
+"""Bytes of payload at which a group is sent at once."""
 
 
 class Outbox:
     """Groups outcomes; a thread sends a group whose first one has waited long enough.
 
-    The thread is there for the mini-batch after: while `run` works for a minute on one, what was
-    finished before it must not wait.
+    Without the thread, finished outcomes would wait while `run` works on the next mini-batch for
+    a minute.
     """
 
     def __init__(
@@ -53,11 +53,11 @@ class Outbox:
         """Each with its payload."""
         self._payload_bytes = 0
         self._aside = False
-        """Rows of a group are in the spool, or travel with it."""
+        """Whether the group's rows are in the spool rather than in its payload."""
         self._unwritten = ""
-        """Why rows cannot be put into the spool: it is the end of the job."""
+        """The error of writing to the spool, which ends the job; empty without one."""
         self._groups = 0
-        """How many groups were sent."""
+        """Number of groups sent."""
         self._thread: threading.Thread | None = None
 
     def open(self, lease_id: int) -> None:
@@ -84,7 +84,7 @@ class Outbox:
         self._unwritten = str(error)
 
     def flush(self) -> None:
-        """Send what there is: no more work is known."""
+        """Send the group now."""
         with self._lock:
             if self._outcomes:
                 self._send()
@@ -121,7 +121,7 @@ class Outbox:
         return self._groups != group
 
     def _send(self) -> None:
-        """Send what there is, once its rows are in the spool."""
+        """Send the group, once its rows are in the spool."""
         try:
             if self._spool is not None:
                 self._spool.flush()
@@ -145,7 +145,7 @@ class Outbox:
         self._connection.send(Outcomes(self._lease_id, results))
 
     def _send_one_by_one(self) -> None:
-        """Send each outcome by itself; one that memory does not suffice for has failed."""
+        """Send each outcome by itself; report it as failed if memory does not suffice."""
         for one in self._outcomes:
             try:
                 self._send_group([one])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SDK = "daskprs.azure.v1"
-"""Has what scripts import from ``azureml``; only a script that asks for it loads it."""
+"""The module that stands in for ``azureml``; loaded only when a script imports from it."""
 
 
 def _of_mltable(name: str) -> Any:
@@ -55,7 +55,7 @@ def _fill_mltable(module: types.ModuleType) -> None:
 
 
 def _nothing(module: types.ModuleType) -> None:
-    """Leave a package empty: it is there for what lies in it."""
+    """Leave a package empty: it only contains other modules."""
 
 
 MODULES: dict[str, Callable[[types.ModuleType], None]] = {
@@ -74,7 +74,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Answer for our names; a real parent package means that its parts are real, or absent."""
+        """Find our modules; a real parent package gets no stand-ins for its parts."""
         del path, target
         if _filler(fullname) is None or not self._parent_is_ours(fullname):
             return None
@@ -114,7 +114,7 @@ def _is_installed(package: str) -> bool:
 
 
 def has(name: str, attribute: str) -> bool:
-    """Say whether the stand-in of a module has a name; of ``azureml`` lower case is a module."""
+    """Say whether a stand-in has an attribute; in ``azureml`` lower-case names are modules."""
     inner = f"{name}.{attribute}"
     if inner in MODULES or (stands_for(inner) and attribute.islower()):
         return True
@@ -124,14 +124,14 @@ def has(name: str, attribute: str) -> bool:
 
 
 def install() -> StandIns:
-    """Answer from now on, after everything else had its chance."""
+    """Install the finder behind all others."""
     finder = StandIns()
     sys.meta_path.append(finder)
     return finder
 
 
 def take_over(name: str) -> None:
-    """Make a module that was found in a file a stand-in, so that those in it are found, too."""
+    """Turn a module loaded from a file into a stand-in, so that its submodules are found, too."""
     finder = next((one for one in sys.meta_path if isinstance(one, StandIns)), None) or install()
     module = sys.modules[name]
     module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
@@ -146,7 +146,7 @@ stand_ins.take_over(__name__)
 
 
 def stand_in_folder(folder: Path) -> Path:
-    """Return a folder for ``PYTHONPATH`` that has them; other steps may import from it by now."""
+    """Fill a folder for ``PYTHONPATH`` with stand-ins; other steps may already import from it."""
     for name in lacking():
         file = folder / name / "__init__.py"
         if not file.exists():

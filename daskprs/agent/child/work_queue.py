@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class Order:
-    """What an agent has been given, and how far it is; more may come at any time.
+    """The mini-batches given to an agent, and its progress; more may come at any time.
 
     Parameters
     ----------
     lease_id
-        Its number between supervisor and agent.
+        The order's number between supervisor and agent.
     prefetch
-        Whether the next one may be loaded while one runs.
+        Whether the next mini-batch may be loaded while one runs.
 
     """
 
@@ -28,9 +28,9 @@ class Order:
         self.lease_id = lease_id
         self.prefetch = prefetch
         self.position = 0
-        """The one that is next, or at hand."""
+        """The position of the current or next mini-batch."""
         self.begun = NOTHING
-        """The last one that was claimed for good: it is the agent's, whatever is taken back."""
+        """The last position claimed for good, which no recall takes back."""
         self._work: dict[int, Assigned] = {}
         self._beyond = 0
 
@@ -41,7 +41,7 @@ class Order:
             self._beyond += 1
 
     def drop_beyond(self, last: int) -> None:
-        """Forget what lies beyond a position, as it was taken back; what comes takes its place."""
+        """Drop the recalled work beyond a position; new work takes its place."""
         while self._beyond > last + 1:
             self._beyond -= 1
             del self._work[self._beyond]
@@ -51,10 +51,10 @@ class Order:
         return position in self._work
 
     def at(self, position: int) -> Assigned:
-        """Return what there is to do at a position."""
+        """Return the mini-batch at a position."""
         return self._work[position]
 
     def next(self) -> None:
-        """Turn to the next one."""
+        """Turn to the next position."""
         del self._work[self.position]
         self.position += 1

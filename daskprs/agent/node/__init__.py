@@ -1,1 +1,1 @@
-"""What runs once on a node or worker: its site, its folder, its devices, its environment."""
+"""The parts that exist once on a node or worker: site, folder, devices and environment."""

@@ -20,8 +20,8 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> tuple[str, .
     Parameters
     ----------
     environment
-        Of this process. What ``CUDA_VISIBLE_DEVICES`` lists is taken as it is: numbers, UUIDs or
-        MIG instances. CUDA, too, stops at the first entry that is none.
+        The environment of this process. The entries of ``CUDA_VISIBLE_DEVICES`` are taken as they
+        are: numbers, UUIDs or MIG instances. Like CUDA, this stops at the first invalid entry.
 
     Returns
     -------
@@ -49,7 +49,7 @@ def _listed(given: str) -> tuple[str, ...]:
 
 
 def _counted() -> int:
-    """Return how many GPUs the driver of NVIDIA knows; 0 where there is none."""
+    """Return the number of GPUs that NVIDIA's driver reports; 0 without a driver."""
     try:
         library = ctypes.CDLL(NVML)
     except OSError:

@@ -21,7 +21,7 @@ THREAD_COUNTS = (
     "RAYON_NUM_THREADS",
 )
 OUTPUT_PATH = "AZUREML_BI_OUTPUT_PATH"
-"""Where scripts find the output folder."""
+"""The variable by which scripts find the output folder."""
 ASSETS = "DASKPRS_ASSETS"
 """Holds, as JSON, where the job's named assets lie: ``{"my-model": "/path"}``."""
 CGROUP = Path("/sys/fs/cgroup")
@@ -57,12 +57,12 @@ def agent_environment(
     Parameters
     ----------
     base
-        What the caller's process has.
+        The environment of the caller's process.
     user
         The option `environment_variables`, which wins.
     threads
-        An agent's share of the cores. It is set for all thread pools, over what `base` says: Dask
-        workers carry ``OMP_NUM_THREADS=1`` for themselves, and nobody can tell it from a wish.
+        An agent's share of the cores. It is set for all thread pools and overrides `base`: Dask
+        workers set ``OMP_NUM_THREADS=1`` for themselves, which looks like a choice of the user.
     """
     counts = dict.fromkeys(THREAD_COUNTS, str(max(1, threads)))
     return {**base, **counts, **(user or {})}
@@ -80,9 +80,9 @@ def system_arguments(
     process_count_per_node: int | None,
     partition_keys: Sequence[str] | None,
 ) -> tuple[str, ...]:
-    """Return what a script finds after ``argv[0]``: the flags that scripts read, then the user's.
+    """Return the arguments after ``argv[0]``: the system flags, then the user's arguments.
 
-    A flag that the user gives too is left out, so that his is the only one.
+    A system flag that the user gives too is left out.
     """
     flags = {
         "--logging_level": logging_level,

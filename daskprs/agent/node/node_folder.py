@@ -1,8 +1,8 @@
-"""The job folder of a node that does not see the driver's: what came to it, and what it has made.
+"""The job folder of a node that does not see the driver's: received files, results and logs.
 
-It lies beside the scratch space of the node's Dask workers, and is used by all of them that see
-the same disk. A lock that the kernel lets go of says whether any of them lives: the last one to go
-removes the folder, and after a crash the next job does.
+The folder lies beside the scratch space of the node's Dask workers. All workers that see the same
+disk share it. Each worker holds a lock, which the kernel releases when the worker dies. The last
+worker to leave removes the folder; after a crash the next job removes it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 NEWS_BYTES = 4 << 20
-"""So much of the logs is told at once …"""
+"""Bytes of all logs that one call of `NodeFolder.news` returns …"""
 NEWS_OF_ONE_BYTES = 1 << 20
-"""… and of one log, so that none waits for another that is written to without end."""
+"""… and bytes of one log, so that an endlessly growing log does not hold up the others."""
 LOCK = ".lock"
 PART = ".part"
 
 
 class LogPiece(NamedTuple):
-    """Bytes of a log, to be written where they belong."""
+    """Bytes of a log, and their place in it."""
 
     log: str
-    """Its path below the log folder."""
+    """The log's path below the log folder."""
     offset: int
     body: bytes
 
@@ -46,9 +46,9 @@ class NodeFolder:
     Parameters
     ----------
     root
-        The folder of such folders.
+        The parent of all such folders.
     job_id
-        Of the job.
+        The job's id.
 
     """
 
@@ -58,21 +58,21 @@ class NodeFolder:
         self._lock = root / f"{job_id}{LOCK}"
         self._held = _shared(self._lock)
         self._known: dict[str, int] = {}
-        """What was known of the logs when somebody last asked for news."""
+        """The `known` of the last call of `news`: bytes of each log."""
         self.job.create()
         _sweep(root)
         status = self.job.path.stat()
         self.id = f"{boot_id()}.{status.st_dev}.{status.st_ino}"
-        """The same for all workers that use the folder, and for no other folder."""
+        """The folder's id: the same for all workers that use the folder."""
 
     # ---- the snapshot ----
 
     def snapshot(self, digest: str) -> Path:
-        """Return the folder of a snapshot; it is there whole or not at all."""
+        """Return the folder of a snapshot; it exists only when it is complete."""
         return self.job.snapshot / digest
 
     def receive(self, digest: str, offset: int, body: bytes) -> None:
-        """Take some bytes of the archive of a snapshot; with offset 0 it begins anew."""
+        """Write some bytes of a snapshot's archive; offset 0 starts a new archive."""
         archive = self._archive(digest)
         archive.parent.mkdir(exist_ok=True)
         with archive.open("wb" if offset == 0 else "rb+") as file:
@@ -80,7 +80,7 @@ class NodeFolder:
             file.write(body)
 
     def unpack(self, digest: str, sha256: str) -> bool:
-        """Unpack the archive, and say whether it was what was sent."""
+        """Unpack the archive, and return whether its checksum matches `sha256`."""
         archive, part = self._archive(digest), self.snapshot(f".{digest}{PART}")
         with archive.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
@@ -98,13 +98,13 @@ class NodeFolder:
     # ---- logs ----
 
     def news(self, known: Mapping[str, int]) -> list[LogPiece]:
-        """Return what was appended to logs, some megabytes at most.
+        """Return the bytes appended to the logs, `NEWS_BYTES` at most.
 
         Parameters
         ----------
         known
-            How many bytes of each log have been told. Of one that is far ahead of that, the middle
-            is left out, as it will be from the log itself.
+            Bytes of each log that the driver already has. When a log is far ahead of that, its
+            middle is left out; the log itself will be cut there too.
 
         """
         self._known = dict(known)
@@ -126,7 +126,7 @@ class NodeFolder:
         return pieces
 
     def last_news(self) -> list[LogPiece]:
-        """Return what may not have been told yet."""
+        """Return the bytes that the driver may not have received yet."""
         return self.news(self._known)
 
     def _logs(self) -> Iterator[Path]:
@@ -138,12 +138,12 @@ class NodeFolder:
     # ---- results ----
 
     def read(self, spool: str, offset: int, length: int) -> bytes:
-        """Return some bytes of a spool: of a result that was too large for a message.
+        """Return some bytes of a spool, which holds results too large for a message.
 
         Parameters
         ----------
         spool
-            Its path below the job folder.
+            The spool's path below the job folder.
 
         """
         with (self.job.path / spool).open("rb") as rows:
@@ -151,13 +151,13 @@ class NodeFolder:
             return rows.read(length)
 
     def forget(self, spool: str, offset: int, length: int) -> None:
-        """Give back what such a result has taken of the disk."""
+        """Free the disk space of these bytes of a spool."""
         give_back(str(self.job.path / spool), offset, offset + length)
 
     # ---- the end ----
 
     def close(self) -> None:
-        """Let go of the folder; the last one removes it. May be called twice."""
+        """Release the folder; the last worker removes it. May be called twice."""
         if self._held >= 0:
             held, self._held = self._held, -1
             _remove_if_last(held, self._lock)
@@ -165,7 +165,7 @@ class NodeFolder:
 
 
 def _from(at: int, size: int) -> int:
-    """Return where to go on with a log that is told up to `at`."""
+    """Return the offset of the next bytes of a log that was sent up to `at`."""
     half = LIMIT_BYTES // 2
     return size - half if at >= half and size - at > half else at
 
@@ -180,7 +180,7 @@ def _extract(file: IO[bytes], folder: Path) -> None:
 
 
 def _shared(lock: Path) -> int:
-    """Return a descriptor that holds the lock together with others."""
+    """Return a descriptor that holds a shared lock."""
     while True:
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_SH)
@@ -198,7 +198,7 @@ def _remove_if_last(fd: int, lock: Path) -> None:
 
 
 def _sweep(root: Path) -> None:
-    """Remove the folders whose workers have all gone without doing so."""
+    """Remove the folders that dead workers left behind."""
     for lock in root.glob(f"*{LOCK}"):
         with suppress(OSError):
             fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Where a worker stands to the driver: does it see the job folder, and what follows from that."""
+"""Whether a worker sees the driver's job folder, and which paths it uses if not."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
 
 THIS_PROCESS = secrets.token_hex(8)
-"""Known to nobody but this process, and to whom it tells."""
+"""A random token of this process; a worker compares it with the driver's."""
 
 
 class ProbeFile(NamedTuple):
-    """A file that the driver has written, and what is in it: who sees the one knows the other."""
+    """A file written by the driver, and its content; a process that can read it sees the folder."""
 
     file: str
     token: str
 
     def is_seen(self) -> bool:
-        """Say whether its folder is here, and can be written to."""
+        """Say whether this process can read the file and write to its folder."""
         place = Path(self.file)
         trial = place.with_name(f"{place.name}.{secrets.token_hex(4)}")
         try:
@@ -39,7 +39,7 @@ class ProbeFile(NamedTuple):
 
 
 class DriverInfo(NamedTuple):
-    """What a worker has to know of the driver, to find out for itself how far away that is."""
+    """Data by which a worker finds out whether it shares the driver's process and job folder."""
 
     driver: str
     """`THIS_PROCESS` of the driver."""
@@ -54,9 +54,9 @@ class WorkerSite:
     Parameters
     ----------
     job
-        As the driver tells it, with paths as they are there.
+        The job as the driver sends it, with the driver's paths.
     origin
-        How the driver can be known again.
+        Data by which the worker recognizes the driver's process and job folder.
     scratch
         The folder for files of this node.
 
@@ -64,24 +64,24 @@ class WorkerSite:
 
     def __init__(self, job: JobSpec, origin: DriverInfo, scratch: Path) -> None:
         self.folder: NodeFolder | None = None
-        """Where the job lives on this node, if the driver's folder is not seen here."""
+        """The job folder on this node, if the driver's folder is not visible here."""
         self.store: NodeFolder | None = None
-        """Where things are put that have to be sent here; the same, if there is that one."""
+        """The folder for files that the driver sends; the same as `folder` where that is set."""
         self.wanted: tuple[str, ...] = ()
-        """The keys of what has to be sent."""
+        """The keys of the files that the driver has to send."""
         self.job = job
-        """The job, with paths as they are here."""
+        """The job, with this node's paths."""
         if origin.driver != THIS_PROCESS:
             self._look_around(origin, scratch)
 
     def close(self) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         if self.store is not None:
             with suppress(OSError):
                 self.store.close()
 
     def lacks(self) -> list[str]:
-        """Return the keys of what has not been sent yet."""
+        """Return the keys of the files that have not been received yet."""
         store = self.store
         return [] if store is None else [k for k in self.wanted if not store.snapshot(k).exists()]
 
@@ -102,7 +102,7 @@ class WorkerSite:
 
 
 def snapshot_digest(script: ScriptSpec) -> str:
-    """Return the name of a script's snapshot; nothing where it has none."""
+    """Return the name of a script's snapshot; empty without a snapshot."""
     return "" if script.source_directory is None else Path(script.source_directory).name
 
 

@@ -1,4 +1,4 @@
-"""The wire protocol between an agent and its supervisor, and what an agent is told at its start.
+"""The wire protocol between an agent and its supervisor, and an agent's start specification.
 
 Pickled named tuples over a socket pair (`multiprocessing.connection.Connection`):
 
@@ -13,11 +13,11 @@ agent → supervisor
 `Started`               interpreter up, protocol understood, script not imported yet
 `InitDone`              the script is imported and `init` came back
 `InitRaised`            import or `init` failed; the agent exits with 41
-`Outcomes`              some mini-batches are finished; sent at once when there is no more work
+`Outcomes`              some mini-batches are finished; sent at once when no work is left
 `Stopped`               `shutdown` came back; the agent exits with 0
 ======================  =========================================================================
 
-Between two messages, the shared page (`agent.protocol.shared_page`) says what an agent does.
+Between two messages, the shared page (`agent.protocol.shared_page`) shows the agent's activity.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class ScriptSpec(NamedTuple):
     source_directory: str | None = None
     """The snapshot of the source directory: first on ``sys.path``."""
     original_directory: str | None = None
-    """Where the snapshot was taken from: shown in tracebacks in place of it."""
+    """The original of the snapshot, shown in tracebacks instead of it."""
     pickled: bytes | None = None
-    """cloudpickle of a callable, an object or a class, for scripts that are no file."""
+    """cloudpickle of a callable, an object or a class, for scripts that are not files."""
 
 
 class JobSpec(NamedTuple):
@@ -63,7 +63,7 @@ class JobSpec(NamedTuple):
     arguments: tuple[str, ...]
     """System flags and the user's arguments: ``sys.argv[1:]``."""
     environment: dict[str, str]
-    """What the user has set for the agents, over what their worker has."""
+    """Environment variables that the user sets for the agents, over the worker's own."""
     reader: bytes
     """The pickled reader of the source."""
     unit: str
@@ -71,9 +71,9 @@ class JobSpec(NamedTuple):
     output: OutputSpec
     job_dir: str
     epoch: int
-    """The number of the driver's time in the job folder."""
+    """The number of the driver's epoch in the job folder."""
     boot_id: str
-    """Of the kernel that the driver runs on."""
+    """The boot id of the driver's kernel."""
     output_dir: str
     logging_level: str
     start_method: str
@@ -84,7 +84,7 @@ class JobSpec(NamedTuple):
 
 
 class ProcessSpec(NamedTuple):
-    """What is particular to one agent process."""
+    """The data of one agent process."""
 
     name: str
     """``process000``, …"""
@@ -95,11 +95,11 @@ class ProcessSpec(NamedTuple):
     entry_script_log: str
     """File of `EntryScript().logger`; its folder is `log_dir`."""
     spool: SpoolSpec | None
-    """Where it puts rows; None: they travel with the outcomes."""
+    """The spool for the agent's rows; None: rows travel with the outcomes."""
     environment: dict[str, str]
     """Set after the fork: devices and names."""
     far: bool = False
-    """Its logs are copied by the driver, which cuts them: places in them stay where they are."""
+    """Whether the driver copies the logs and cuts its copies, so that offsets must not move."""
 
 
 class Start(NamedTuple):
@@ -126,7 +126,7 @@ class ExtendLease(NamedTuple):
 
 
 class TruncateLease(NamedTuple):
-    """The supervisor's answer to an agent that saw the recall: the last position that is its."""
+    """The supervisor's answer to an agent that saw a recall: the agent's last position."""
 
     lease_id: int
     last: int
@@ -175,13 +175,13 @@ class SideInput(NamedTuple):
     path: str
     """Absolute, as it is for agents."""
     version: str
-    """What its files are known by: path, size and time of each."""
+    """A digest of the path, size and time of each of its files."""
 
     @property
     def key(self) -> str:
-        """Under which it travels."""
+        """The key under which the side input is sent."""
         return f"side-{self.version}"
 
     def below(self, folder: Path) -> SideInput:
-        """Return it as it is when it has come to a folder."""
+        """Return the side input with its path inside another folder."""
         return self._replace(path=str(folder / Path(self.path).name))

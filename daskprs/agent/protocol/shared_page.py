@@ -14,8 +14,8 @@ the time of another one would look as if it had lasted for hours.
 claims a position by writing it to `NEXT` and only then looks at `RECALLS`; the supervisor raises
 `RECALLS` and only then looks at `NEXT`. With a fence between the two steps on both sides at least
 one of them sees the other: either the supervisor finds the position claimed, or the agent finds
-more recalls than it was answered, and waits to be told (`Keep`) how far it may go. Recalls are
-counted, so that an order from which work was taken back may be given more.
+more recalls than answers, and waits for a `Keep` with its last position. Recalls are counted, so
+that an order from which work was taken back may be given more.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import NamedTuple
 PAGE_BYTES = mmap.PAGESIZE
 _CELL_BYTES = 8
 NOTHING = -1
-"""The position where there is none."""
+"""The value for no position."""
 
 _SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALLS, _LACKS_MEMORY = range(7)
 _RECORDS = (8, 16)
@@ -42,7 +42,7 @@ _LOOKS = 1000
 
 
 class Phase(IntEnum):
-    """What the agent's main thread is at."""
+    """The activity of the agent's main thread."""
 
     STARTING = 0
     INIT = 1
@@ -59,19 +59,19 @@ class Activity(NamedTuple):
 
     phase: Phase
     position: int
-    """Which one of the lease is being loaded or run; -1 where none is."""
+    """Position of the mini-batch being loaded or run; -1 for none."""
     since_ns: int
     """`time.monotonic_ns` at the start of the phase."""
     lease_id: int
     loading: int
-    """Which one the reader's thread is loading ahead; -1 where none is."""
+    """Position of the mini-batch being loaded ahead; -1 for none."""
     done: int
-    """How many of the lease have finished."""
+    """Number of finished mini-batches of the lease."""
     total: int
-    """Items of the one that runs."""
+    """Items of the running mini-batch."""
 
     def age_s(self) -> float:
-        """For how long the phase has lasted."""
+        """Return the seconds since the start of the phase."""
         return (time.monotonic_ns() - self.since_ns) / 1e9
 
 
@@ -113,7 +113,7 @@ class SharedPage:
         cells[_LEASE] = lease_id
 
     def claim(self, position: int, keeps: int) -> bool:
-        """Claim a position; False when a recall is out, and the supervisor must be heard first.
+        """Claim a position; return False during a recall that the supervisor has not answered.
 
         `keeps` is how many recalls have been answered by a `Keep`.
         """
@@ -141,9 +141,9 @@ class SharedPage:
         return bool(self._cells[_LACKS_MEMORY])
 
     def recall(self, lease_id: int) -> int:
-        """Take back what is not begun of a lease, and return the last position that is.
+        """Take back the mini-batches not begun of a lease; return the last position begun.
 
-        The agent claims nothing more until it has heard a `Keep`, one for each recall.
+        The agent claims nothing more until it has received a `Keep` for each recall.
         """
         self._cells[_RECALLS] += 1
         self._fence()
@@ -191,7 +191,7 @@ def new_page() -> int:
     """Return the descriptor of a fresh page: an agent that starts, no lease, no recall."""
     fd = os.memfd_create("daskprs-agent")
     os.ftruncate(fd, PAGE_BYTES)
-    # Since now, not since the machine was started: whoever looks would take it for dead.
+    # With time 0, a reader would see a phase that began at boot, and take the agent for dead.
     now = time.monotonic_ns().to_bytes(_CELL_BYTES, sys.byteorder)
     os.pwrite(fd, now, (_RECORDS[0] + _SINCE_NS) * _CELL_BYTES)
     return fd

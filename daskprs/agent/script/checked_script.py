@@ -49,10 +49,10 @@ class CheckedScript:
     module: str | None = None
     pickled: bytes | None = None
     data_folders: tuple[Path, ...] = ()
-    """Folders of data: they do not travel, unless the source directory or the script is in them."""
+    """Data folders, left out of the snapshot unless the source directory or script is in them."""
     inputs: tuple[Path, ...] = ()
-    """Folders and files of the input, resolved: these do not travel either, unless the script may
-    import them: a module, or a folder that is a package."""
+    """Resolved paths of the input, left out of the snapshot unless the script may import them: a
+    module, or a package folder."""
     _files: list[SourceFile] = field(default_factory=list)
     _digests: dict[str, str] = field(default_factory=dict)
     _set_aside: set[Path] = field(default_factory=set)
@@ -84,7 +84,7 @@ class CheckedScript:
             ) from error
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the script is, by content (after `look`); of a log of ours, none."""
+        """Return the script's content digests (after `look`); empty ones for our own log files."""
         ours = {} if self.root is None else dict.fromkeys(own_output(self.root), "")
         pickled = "" if self.pickled is None else hashlib.sha256(self.pickled).hexdigest()[:24]
         return {"name": self.name, "files": self._digests | ours, "object": pickled}
@@ -122,7 +122,7 @@ def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -
     Raises
     ------
     ScriptError
-        When there is no such script, it cannot be compiled, or has no `run`.
+        When the script does not exist, cannot be compiled, or has no `run`.
 
     """
     root = None if source_directory is None else _folder(Path(source_directory))
@@ -291,7 +291,7 @@ def _check_source(path: Path) -> None:
 
 
 def _find_run(tree: ast.Module) -> ast.AST | None:
-    """Return what binds `run` at the top level; a star import, or code that runs, may."""
+    """Return the node that binds `run`, or one that may, such as a star import; else None."""
     found: ast.AST | None = None
     for node in ast.walk(tree):
         match node:

@@ -57,7 +57,7 @@ def _own_modules_by_value() -> Iterator[None]:
         yield
     finally:
         for module in registered:
-            with suppress(ValueError):  # somebody else has done it meanwhile
+            with suppress(ValueError):  # another thread has done it meanwhile
                 cloudpickle.unregister_pickle_by_value(module)
 
 

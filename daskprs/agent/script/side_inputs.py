@@ -1,4 +1,4 @@
-"""Side inputs: what a script reads beside its mini-batches, such as a model, by name."""
+"""Side inputs: named files and folders that a script reads besides mini-batches, e.g. a model."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ VERSION_CHARS = 24
 
 
 def check_side_inputs(given: Mapping[str, str | PathLike[str]] | None) -> None:
-    """Refuse what is not there.
+    """Reject side inputs that do not exist.
 
     Raises
     ------
     OptionError
-        Naming the first that is missing.
+        When a side input is missing; names the first.
 
     """
     for name, path in (given or {}).items():
@@ -35,14 +35,14 @@ def check_side_inputs(given: Mapping[str, str | PathLike[str]] | None) -> None:
 
 
 def side_inputs_of(given: Mapping[str, str | PathLike[str]] | None) -> tuple[SideInput, ...]:
-    """Return side inputs as they are now."""
+    """Return the side inputs with their current versions."""
     return tuple(
         SideInput(name, str(path), version_of(Path(path))) for name, path in (given or {}).items()
     )
 
 
 def version_of(path: Path) -> str:
-    """Return what a file or folder is known by; nothing where there is none."""
+    """Return the version digest of a file or folder; empty if it does not exist."""
     digest = hashlib.sha256()
     try:
         for below, status in _files(path):
@@ -72,7 +72,7 @@ def _placed(word: str, moved: Iterable[tuple[str, str]]) -> str:
 
 
 def _files(path: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files below a path in one order, and what the system says of them."""
+    """Yield the files below a path in a fixed order, with their `os.stat` results."""
     if not path.is_dir():
         yield path.name, path.stat()
         return

@@ -98,7 +98,7 @@ def content_hash(digests: dict[str, str]) -> str:
 def copy_snapshot(root: Path, files: list[SourceFile], folder: Path, digest: str) -> Path:
     """Copy the files to a folder named by their hash, and return it.
 
-    It appears under its name when it is complete; one that is there already is the same.
+    The folder gets its name when it is complete. An existing folder has the same content.
     """
     target = folder / digest
     if target.exists():

@@ -1,1 +1,1 @@
-"""What runs in the worker: slots, their supervisors, and the zygote that forks agents."""
+"""The code in the worker: slots, their supervisors, and the zygote that forks agents."""

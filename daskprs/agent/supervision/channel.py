@@ -1,9 +1,8 @@
 """The supervisor's end of the socket to an agent: it never waits for the other end.
 
-The agent, at its end, has a `multiprocessing.connection.Connection`, and blocks: it may have a lot
-to send just when it is to be sent a lot. Were both to wait until the other one reads, they would
-wait for ever. And an agent that is stopped in the middle of a message must not take along the
-thread that is to find out how late it is.
+The agent's end is a `multiprocessing.connection.Connection`, which blocks. If both ends blocked
+and both had much to send, each would wait for ever until the other one reads. And an agent that
+is stopped in the middle of a message must not block the thread that watches its deadlines.
 
 The form is that of `Connection`: the length as four bytes, big-endian (or -1 and then the length
 as eight), and a pickle.
@@ -40,21 +39,21 @@ class Channel:
 
     def __init__(self, end: Connection) -> None:
         self.closed = False
-        """The other end has hung up: what it had sent before can still be received."""
+        """Whether the agent has closed its end; messages sent before can still be received."""
         self._end = end
         self._fd = end.fileno()
         os.set_blocking(self._fd, False)
         self._unsent: deque[memoryview] = deque()
         self._buffer = bytearray(_AT_ONCE)
         self._begun = bytearray()
-        """The beginning of a message, as far as its body is not known to be long."""
+        """Received bytes of messages whose bodies have no buffer of their own."""
         self._ended = False
         self._body: bytearray | None = None
         self._there = 0
-        """So many bytes of the body have come."""
+        """Received bytes of the body."""
 
     def close(self) -> None:
-        """Hang up; what has not been received is lost."""
+        """Close the channel; messages not received yet are lost."""
         self.closed = self._ended = True
         self._end.close()
 
@@ -70,12 +69,12 @@ class Channel:
         self._write()
 
     def receive(self, within_s: float, sentinel: int | None = None) -> list[Any]:
-        """Return what has come, waiting for the first bytes; a sentinel that is readable ends it.
+        """Return received messages; wait for the first bytes, or until the sentinel is readable.
 
         Raises
         ------
         Exception
-            When what has come is no message: the script writes to what is not its own.
+            When received bytes are not a message, since the script has written to the socket.
 
         """
         if self._ended:
@@ -98,7 +97,7 @@ class Channel:
                 else:
                     self._unsent.popleft()
         except BlockingIOError:
-            pass  # it goes on when the agent has read
+            pass  # continued when the agent has read
         except OSError:
             self.closed = True
             self._unsent.clear()
@@ -126,7 +125,7 @@ class Channel:
         return messages
 
     def _whole(self) -> list[Any]:
-        """Take what is whole out of what has come; the body of a long message has its own place."""
+        """Return the complete messages; the body of a long one gets a buffer of its own."""
         messages = []
         while (length := self._length()) is not None:
             head, size = length

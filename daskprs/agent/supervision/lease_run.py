@@ -1,4 +1,4 @@
-"""Leases on their way through an agent: what has come back, what has begun, what has not."""
+"""Leases that an agent works on: which mini-batches are done, begun, and not begun."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import Assigned
 
 RETURN_BYTES = 8 << 20
-"""So many bytes of results are handed back at once."""
+"""Bytes of results that are handed back without waiting for more."""
 HOLD_BACK_S = 2.0
-"""Where nothing has come back for so long, what has not begun is given to others."""
+"""Seconds without a result after which mini-batches not begun are given to other agents."""
 
 
 class LeaseRun:
-    """The books of an order, kept by the supervisor of its agent: leases that continue each other.
+    """The supervisor's record of an order: a lease and the leases that continue it.
 
-    Outcomes come in the order of the work, so that two numbers say it all: positions below
-    `received` are done, those up to `kept` are the agent's.
+    Outcomes arrive in the order of the work, so two numbers suffice: positions below `received`
+    are done, and positions up to `kept` belong to the agent.
     """
 
     def __init__(
         self, order: int, work: ColumnBatch[Assigned], return_after_s: float = 1.0
     ) -> None:
         self.order = order
-        """Its number between supervisor and agent."""
+        """The order's number between supervisor and agent."""
         self.return_after_s = return_after_s
-        """What has finished is handed back so long after the first of it came."""
+        """Seconds from the first finished mini-batch until the finished ones are handed back."""
         self.received = 0
         self.kept = -1
         self.recalled = False
-        """What had not begun was taken back, or nothing could be, since something came last."""
+        """Whether mini-batches not begun were taken back since the last outcome, or none were left
+        to take back."""
         self._work: deque[tuple[int, int, ColumnBatch[Assigned]]] = deque()
-        """With the position of the first of each, and the one behind the last; what is done, or was
-        taken back, is dropped."""
+        """First position, position behind the last, and work of each lease. Done leases and
+        work that was taken back are dropped."""
         self._quiet_since_s = time.monotonic()
         self._first_s: float | None = None
         self._results: list[Results] = []
@@ -51,11 +52,11 @@ class LeaseRun:
 
     @property
     def finished(self) -> bool:
-        """Nothing of it is left."""
+        """Whether no mini-batch of the order is left."""
         return self.received > self.kept
 
     def extend(self, work: ColumnBatch[Assigned]) -> None:
-        """Append work, that of a lease that continues the last one."""
+        """Append the work of a lease that continues the last one."""
         if self.finished:
             self._quiet_since_s = time.monotonic()
         first = self.kept + 1
@@ -63,7 +64,7 @@ class LeaseRun:
         self._work.append((first, self.kept + 1, work))
 
     def receive(self, message: Outcomes, below: int | None = None) -> None:
-        """Enter what the agent sent; with `below`, only what stands before that position."""
+        """Record the agent's outcomes; with `below`, only those before that position."""
         results = message.results
         if below is not None:
             results = results.only(range(min(len(results.outcomes), below - self.received)))
@@ -78,11 +79,11 @@ class LeaseRun:
             self._work.popleft()
 
     def due_in_s(self) -> float | None:
-        """Seconds until something of the lease ought to be handed back; None: not by itself."""
+        """Return the seconds until results or work must be handed back; None without a deadline."""
         now = time.monotonic()
         last = self._results and self.received == self.kept
         if last or self._payload_bytes >= RETURN_BYTES:
-            return 0.0  # more may come while the last one runs
+            return 0.0  # more work may come while the last mini-batch runs
         if self._first_s is not None:
             return max(0.0, self._first_s + self.return_after_s - now)
         if not self.recalled and self.kept > self.received:
@@ -91,12 +92,12 @@ class LeaseRun:
 
     @property
     def stuck(self) -> bool:
-        """One takes long, and others that could be taken back wait for it."""
+        """Whether a long mini-batch holds up others that could be taken back."""
         quiet_s = time.monotonic() - self._quiet_since_s
         return not self.recalled and self.kept > self.received and quiet_s >= HOLD_BACK_S
 
     def keep(self, last: int) -> tuple[int, ...]:
-        """Give up what lies beyond a position, and return the indexes of it."""
+        """Give up the mini-batches beyond a position, and return their indexes."""
         last = min(self.kept, max(last, self.received - 1))
         given_back = self.indexes(last + 1, self.kept + 1)
         self.kept = last
@@ -109,7 +110,7 @@ class LeaseRun:
         return given_back
 
     def share(self) -> tuple[Results, ...]:
-        """Take out what has come back and not been handed over yet."""
+        """Remove and return the results that have not been handed over yet."""
         share = tuple(self._results)
         self._results.clear()
         self._payload_bytes = 0
@@ -117,12 +118,12 @@ class LeaseRun:
         return share
 
     def at(self, position: int) -> Assigned | None:
-        """Return what is to be done at a position; None where nothing is, or is known any more."""
+        """Return the mini-batch at a position; None if it is unknown, done or taken back."""
         work, place = self._place(position)
         return None if work is None else work[place]
 
     def index_at(self, position: int) -> int | None:
-        """Return the index of that mini-batch, without unpacking all that it came with."""
+        """Return the index of the mini-batch at a position, without unpacking its lease."""
         work, place = self._place(position)
         return None if work is None else work.column("mini_batch.index")[place]
 
@@ -133,7 +134,7 @@ class LeaseRun:
         return None, 0
 
     def indexes(self, first: int, beyond: int) -> tuple[int, ...]:
-        """Return the indexes of the mini-batches at these positions, which are not done."""
+        """Return the indexes of the mini-batches at these positions that are not done."""
         columns = [
             (start, min(beyond, end), work.column("mini_batch.index"))
             for start, end, work in self._work
@@ -147,27 +148,27 @@ class LeaseRun:
 
     @property
     def left(self) -> tuple[int, ...]:
-        """Indexes of what is the agent's and has not come back."""
+        """Indexes of the agent's mini-batches without an outcome."""
         return self.indexes(self.received, self.kept + 1)
 
 
 class Blame(NamedTuple):
-    """Who pays for the end of an agent: at most one of the first two is there."""
+    """Mini-batches to blame for the end of an agent: `outcome`, `death` or neither is set."""
 
     outcome: Outcome | None
     """The attempt that exceeded a timeout by itself."""
     death: Death | None
-    """Those that may have ended the agent, or kept it from going on."""
+    """The attempts that may have ended the agent or held it up."""
     untouched: tuple[int, ...]
 
 
 def blame_timeout(run: LeaseRun, judged: Activity, failure: Failure) -> Blame:
-    """Charge the attempt that was over its time, unless another may have held it up.
+    """Charge the attempt that exceeded its timeout, unless another may have held it up.
 
-    It is charged even where it came to its end between the verdict and the kill (a signal wakes
-    many a sleeper): it had taken too long by then. While another is being loaded ahead, nobody
-    knows: code that keeps the GIL, or stops the process, keeps `run` from going on. Both run
-    again alone, as after a death.
+    It is charged even if it ended between the verdict and the kill (a signal wakes many a
+    sleeper): it had taken too long by then. While another mini-batch is being loaded ahead, the
+    culprit is unknown: loading code that keeps the GIL, or stops the process, holds up `run`.
+    Then both run again alone, as after a death.
     """
     if judged.lease_id != run.order or judged.position < run.received:
         return Blame(None, None, run.left)
@@ -181,7 +182,7 @@ def blame_timeout(run: LeaseRun, judged: Activity, failure: Failure) -> Blame:
 
 
 def blame_death(run: LeaseRun, last: Activity, failure: Failure) -> Blame:
-    """Name those that may have ended their agent: what ran, and what was being loaded ahead."""
+    """Return the attempts that may have ended the agent: the running one and the one loading."""
     if last.lease_id != run.order:
         return Blame(None, None, run.left)
     lost = list(range(run.received, last.done))

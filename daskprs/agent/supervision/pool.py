@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 
 IN_MESSAGE_BYTES = 8 << 20
-"""Results that are smaller travel with their outcomes, if the driver does not see the folder."""
+"""Smaller results travel with their outcomes if the driver does not see the worker's folder."""
 ZYGOTES_BORNE = 5
-"""A zygote runs no script: so many that are killed are no accident any more."""
+"""Lost zygotes after which the pool starts no more agents: zygotes run no user code, so repeated
+losses are not accidental."""
 
 
 class AgentPool:
-    """Gives each slot of a worker its agent, and ends them all.
+    """Starts and ends the agents of a worker's slots.
 
     Leases of different slots run at the same time, each in a thread of its own.
     """
@@ -64,7 +65,7 @@ class AgentPool:
         return slot.run(lease)
 
     def withdraw(self, slot: int, lease_id: int) -> bool:
-        """Give a lease back unless it has begun; say whether it will never begin here."""
+        """Withdraw a lease unless it has begun; return whether it was withdrawn."""
         with self._lock:
             if self._begun.get(slot, 0) >= lease_id:
                 return False
@@ -76,7 +77,7 @@ class AgentPool:
         return {number: slot.state() for number, slot in list(self._slots.items())}
 
     def stop(self) -> tuple[AgentEvent, ...]:
-        """Let all agents shut down at the same time, and return what there is to tell."""
+        """Shut down all agents at the same time, and return their events."""
         events: list[AgentEvent] = []
         threads = []
         for slot in list(self._slots.values()):
@@ -91,12 +92,12 @@ class AgentPool:
         return tuple(events)
 
     def kill(self, slot: int, lease_id: int) -> None:
-        """End the agent of a slot at once, for the sake of a lease that was cancelled."""
+        """End the agent of a slot at once, since its lease was cancelled."""
         if slot in self._slots and lease_id not in self._withdrawn:
             self._slots[slot].kill()
 
     def close(self) -> None:
-        """Kill what is left; a lease that is at work sees the death of its agent."""
+        """Kill the agents that are left; a running lease sees the death of its agent."""
         with self._lock:
             self._closed = True
             zygote, self._zygote = self._zygote, None
@@ -104,10 +105,10 @@ class AgentPool:
             zygote.close()
 
     def _living_zygote(self, threads: int) -> Zygote:
-        """Return the zygote; one that has died is replaced.
+        """Return the zygote; replace a dead one.
 
-        It has the environment of this process, which need not be on the caller's machine, with
-        what the job changes.
+        The zygote has the environment of this process, which may be on another machine than the
+        caller, with the job's changes.
         """
         with self._lock:
             if self._closed:
@@ -128,7 +129,7 @@ class AgentPool:
             return self._zygote
 
     def _spool(self, name: str) -> SpoolSpec:
-        """Return where an agent puts rows: where the driver does not look, only large results."""
+        """Return an agent's spool; if the driver does not see it, it holds only large results."""
         far, epoch = self._job.far, self._job.epoch
         # A worker that is lost may leave its process's rows behind, and the name to another one.
         name = f"{name}-{secrets.token_hex(4)}"
@@ -140,7 +141,7 @@ class AgentPool:
         return SpoolSpec(name, text, typed, synced, from_bytes=IN_MESSAGE_BYTES if far else 0)
 
     def _employ(self, node: int, assignment: AgentAssignment) -> Supervisor:
-        """Start an agent; it has log files of its own."""
+        """Start an agent with log files of its own."""
         zygote = self._living_zygote(assignment.threads)
         folder, name = self._folder, assignment.process
         folder.create_logs(node)

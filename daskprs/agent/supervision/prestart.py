@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 Ahead: TypeAlias = tuple[dict[str, str], str, Zygote]
-"""A zygote, and what it was started with."""
+"""A zygote's environment and start method, and the zygote."""
 _lock = threading.Lock()
 _ahead: list[Ahead] = []
-"""Of all calls in this process."""
+"""Unused zygotes of all calls of `ahead` in this process."""
 
 
 @contextmanager
 def ahead(environment: Mapping[str, str], start_method: str) -> Iterator[None]:
-    """Have a zygote within the block that a pool in this process will take; end it if none did.
+    """Start a zygote for a pool in this process; end it after the block if no pool took it.
 
-    One that cannot be started is left to the pool, which says so in the job's result.
+    A failed start is ignored here: the pool tries again and reports the error in the job's result.
     """
     started: list[Ahead] = []
     try:

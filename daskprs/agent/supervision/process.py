@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskprs.agent.supervision.channel import Channel
 
 KILL_TIMEOUT_S = 10.0
-"""The kernel ends a killed process within milliseconds, unless it waits for a device."""
+"""Seconds to wait for the end of a killed process: milliseconds, unless it waits for a device."""
 DUMP_POLL_S = 0.02
 
 
@@ -56,10 +56,10 @@ class AgentProcess:
         self._returncode: int | None = None
         self._over = threading.Event()
         self.orphaned = False
-        """Its zygote ended, and took it along: nothing that it was at is to blame."""
+        """Whether the process ended because its zygote did, so that no mini-batch is to blame."""
 
     def ended(self, returncode: int, *, orphaned: bool = False) -> None:
-        """Take note of the end (called by the zygote's listener)."""
+        """Record the end of the process (called by the zygote's listener)."""
         if self._over.is_set():
             return
         self.orphaned = orphaned
@@ -80,12 +80,12 @@ class AgentProcess:
         return -signal.SIGKILL if returncode is None else returncode
 
     def dump_stacks(self, wait_s: float = 0.5) -> None:
-        """Have the stacks of all threads written to the stderr log, as far as it goes quickly.
+        """Write the stacks of all threads to the stderr log, for `wait_s` seconds at most.
 
         The handler is in C and needs no GIL; a stopped process cannot run it.
         """
         if self._over.is_set():
-            return  # its number may be another process's by now
+            return  # another process may have its pid by now
         before = self._stderr_bytes()
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, DUMP_SIGNAL)

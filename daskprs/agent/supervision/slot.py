@@ -1,4 +1,4 @@
-"""One slot of a worker: at most one agent at a time, and the lease that it works on."""
+"""One slot of a worker: at most one agent at a time, and the agent's lease."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 HOST = socket.gethostname()
 Employ = Callable[[int, AgentAssignment], Supervisor]
-"""Starts an agent on a node, by its number, with what it is given there."""
+"""Starts an agent with an assignment on the node of a number."""
 
 
 class Slot:
-    """Runs leases one after the other, each in the agent that is there or in a new one.
+    """Runs leases one after the other, each in the slot's agent or in a new one.
 
     All methods but `state` and `kill` are called by the thread of the lease.
     """
@@ -54,18 +54,18 @@ class Slot:
         self._run: LeaseRun | None = None
         self._orders = 0
         self._busy = threading.Lock()
-        """A lease that was cancelled may not have left yet when the next one comes."""
+        """Held by the running lease; a cancelled lease may still hold it when the next comes."""
         self._events: list[AgentEvent] = []
         self._served = AgentStarted("", 0)
-        """The agent that the lease is or was with; it may have ended since."""
+        """The agent that runs or ran the lease; it may have ended since."""
 
     def run(self, lease: Lease) -> LeaseReturned:
-        """Work on a lease until it is done, or something of it should be handed back."""
+        """Work on a lease until it is done, or until results or work must be handed back."""
         with self._busy:
             return self._work_on(lease)
 
     def stop(self) -> tuple[AgentEvent, ...]:
-        """Let the agent shut down, and return what there is to tell."""
+        """Shut down the agent, and return the agent events."""
         if self._agent is not None:
             self._dismiss(self._agent.stop())
         return self._told()
@@ -95,7 +95,7 @@ class Slot:
     # ---- the agent ----
 
     def _ready_agent(self, assignment: AgentAssignment | None) -> Supervisor | None:
-        """Return the agent, a new one if there is a post for it; None when there is no agent."""
+        """Return the agent, or a new one for the assignment; None without agent or assignment."""
         agent = self._agent
         if agent is not None:
             if not agent.alive():
@@ -188,12 +188,12 @@ class Slot:
 
     def _receive(self, messages: list[object], run: LeaseRun, below: int | None = None) -> None:
         for message in messages:
-            # What an agent still says about a lease that was taken back before it began is stale.
+            # Outcomes of an order that was taken back before it began are stale.
             if isinstance(message, Outcomes) and message.lease_id == run.order:
                 run.receive(message, below)
 
     def _hand_back(self, lease: Lease, agent: Supervisor, run: LeaseRun) -> LeaseReturned | None:
-        """Return what is done, and go on; behind one that takes long, the rest is for others."""
+        """Hand back finished results; also the work behind a mini-batch that takes long."""
         untouched: tuple[int, ...] = ()
         if run.stuck:
             kept = agent.page.claimed(run.order)

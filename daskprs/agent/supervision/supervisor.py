@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from daskprs.core.limits import Limits
 
 START_TIMEOUT_S = 120.0
-"""For an interpreter with pandas to come up, on a machine that is busy with other things."""
+"""Seconds in which an interpreter with pandas must start, even on a busy machine."""
 EXIT_GRACE_S = 1.0
-"""A process that has closed its socket is given so long to end by itself."""
+"""Seconds in which a process that has closed its socket may end by itself."""
 LOOK_EVERY_S = 1.0
-"""How often the page and the memory are looked at when nothing else happens."""
+"""Seconds between checks of the page and the memory when nothing else happens."""
 LESS = (
     "Let the script keep less, use smaller mini-batches, or raise its limit, such as ulimit -v or "
     "the memory of the container."
 )
 TAIL_BYTES = 2000
-"""So much of the end of the stderr log goes into a message about a death."""
+"""Bytes from the end of the stderr log that a message about a death quotes."""
 
 
 class MissedDeadline(NamedTuple):
-    """An agent that has been at one thing for too long."""
+    """A timeout that an agent has exceeded, and its activity at that time."""
 
     activity: Activity
     failure: Failure
@@ -65,18 +65,18 @@ class Supervisor:
     Parameters
     ----------
     zygote
-        What forks it.
+        The zygote that forks the agent.
     job, process
-        What the agent is told.
+        The specifications sent to the agent.
     limits
-        How long it may take for what.
+        The agent's timeouts and memory limit.
 
     """
 
     def __init__(self, zygote: Zygote, job: JobSpec, process: ProcessSpec, limits: Limits) -> None:
         self.spec = process
         self.gone = False
-        """The agent has closed its end, or ended."""
+        """Whether the agent has closed its socket or ended."""
         self._limits = limits
         self._deadlines = _deadlines(limits)
         self._asked_s = self._logs_seen_s = time.monotonic()
@@ -88,7 +88,7 @@ class Supervisor:
     # ---- start ----
 
     def make_ready(self) -> Failure | None:
-        """Wait until `init` came back; return why it did not."""
+        """Wait until `init` has returned; return the failure if it does not."""
         while True:
             for message in self.receive():
                 match message:
@@ -116,7 +116,7 @@ class Supervisor:
         self.gone = self._process.channel.closed
 
     def receive(self, within_s: float = LOOK_EVERY_S) -> list[Any]:
-        """Return the messages that are there, waiting for the first one."""
+        """Return the received messages; wait for the first one."""
         if self.gone:
             return []
         self._look_at_logs()
@@ -126,7 +126,7 @@ class Supervisor:
         return messages
 
     def _look_at_logs(self) -> None:
-        """Keep logs that grow without end from filling the disk, about once a second."""
+        """Keep endlessly growing logs from filling the disk, about once a second."""
         now = time.monotonic()
         if now - self._logs_seen_s >= LOOK_EVERY_S:
             self._logs_seen_s = now
@@ -134,7 +134,7 @@ class Supervisor:
             punch(self.spec.stderr)
 
     def drain(self) -> list[Any]:
-        """Return what a dead agent had sent before its end."""
+        """Return the messages that a dead agent had sent before its end."""
         return self._messages(0.0)
 
     def _messages(self, within_s: float) -> list[Any]:
@@ -147,11 +147,11 @@ class Supervisor:
     # ---- what it is at ----
 
     def alive(self) -> bool:
-        """Say whether the process is there and listens."""
+        """Say whether the process lives and its socket is open."""
         return not self.gone and self._process.returncode(0.0) is None
 
     def is_orphan(self) -> bool:
-        """Say whether it ended because its zygote did."""
+        """Say whether the agent ended because its zygote did."""
         return self._process.orphaned
 
     def activity(self) -> Activity:
@@ -161,7 +161,7 @@ class Supervisor:
     # ---- deadlines ----
 
     def overdue(self) -> MissedDeadline | None:
-        """Say whether the agent has been at one thing for too long, or has grown too big."""
+        """Return the timeout that the agent has exceeded, or None."""
         activity = self.page.look()
         if self._age_s(activity) < self._deadlines[activity.phase].seconds:
             return None
@@ -178,7 +178,7 @@ class Supervisor:
         return Failure("TimeoutError", message)
 
     def too_big(self) -> Failure | None:
-        """Say whether the agent and its children take more memory than they may."""
+        """Return a failure if the agent and its descendants exceed the memory limit, else None."""
         limit = self._limits.agent_memory_bytes
         if limit is None:
             return None
@@ -196,7 +196,7 @@ class Supervisor:
         return self._deadlines[activity.phase].seconds - self._age_s(activity)
 
     def _age_s(self, activity: Activity) -> float:
-        """For how long it has been at this, counted from our last word where that came later."""
+        """Return the age of the activity, counted from our last message if that came later."""
         asked = time.monotonic() - self._asked_s
         if activity.phase is Phase.STARTING:
             return asked
@@ -207,7 +207,7 @@ class Supervisor:
     # ---- end ----
 
     def stop(self) -> AgentExited:
-        """Let the agent call `shutdown` and end."""
+        """Shut down the agent: it calls `shutdown` and ends."""
         until = time.monotonic() + self._limits.shutdown_timeout_s
         self.send(Stop())
         warning = None
@@ -230,7 +230,8 @@ class Supervisor:
     def end(self, *, dump: bool = False, grace_s: float = 0.0) -> int:
         """Kill the agent with all its descendants, and return its return code.
 
-        `grace_s` is for one that is ending by itself: its return code says why, ours would not.
+        `grace_s` is for an agent that is ending by itself: its own return code explains the end,
+        that of a kill would not.
         """
         self.gone = True
         if dump:
@@ -240,12 +241,12 @@ class Supervisor:
         return self._process.kill()
 
     def close(self) -> None:
-        """Let go of the page and the connection of an agent that has ended."""
+        """Close the page and the connection of an agent that has ended."""
         self.page.close()
         self._process.close()
 
     def death(self, returncode: int, when: str) -> Failure:
-        """Describe a death, with the tail of what the process last said."""
+        """Return the failure for a dead agent, with the end of its stderr log."""
         if self.page.lacked_memory():
             return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
         exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"
@@ -297,7 +298,7 @@ def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
 
 
 def deadlines_s(limits: Limits) -> dict[str, float]:
-    """Return after how many seconds a supervisor ends its agent, by the name of its phase."""
+    """Return the timeout of each phase in seconds, by the phase's name."""
     return {
         phase.name.lower(): deadline.seconds
         for phase, deadline in _deadlines(limits).items()

@@ -1,4 +1,4 @@
-"""A zygote, as its owner sees it: it starts agents, and takes them all with it when it goes."""
+"""A zygote, as its owner sees it: it starts agents, and they all end with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import ProcessSpec
 
 FORK_TIMEOUT_S = 120.0
-"""A zygote has so long to import pandas and fork, on a machine that is busy."""
+"""Seconds in which a zygote must import pandas and fork, even on a busy machine."""
 CLOSE_TIMEOUT_S = 5.0
 WHY = "environment_variables and the memory of the machine are the usual causes"
 NO_AGENT = "an agent process could not be started"
@@ -33,8 +33,8 @@ NO_AGENT = "an agent process could not be started"
 class Zygote:
     """Starts agent processes in one environment.
 
-    It returns at once; the first `start_agent` waits for it to be up. All methods may be called
-    from any thread.
+    The constructor returns at once; the first `start_agent` waits until the zygote is up. All
+    methods may be called from any thread.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
-        """Whether it can start agents."""
+        """Whether the zygote can start agents."""
         return not self._gone
 
     def start_agent(self, spec: ProcessSpec, page_fd: int) -> AgentProcess:
@@ -120,7 +120,8 @@ class Zygote:
             self._order_kill(pid)
             raise AgentError(no_agent(error)) from error
         with self._news:
-            # Gone, or reaped before we knew of it: nobody else will say so.
+            # The zygote is gone, or has reaped the agent before we knew of it: no other message
+            # will report this end.
             if self._gone or pid in self._early:
                 agent.ended(self._early.pop(pid, -signal.SIGKILL))
             else:
@@ -140,7 +141,7 @@ class Zygote:
         self._control.close()
 
     def discard(self) -> None:
-        """End it without waiting for what it imports: there are no agents."""
+        """End a zygote without agents, without waiting for its imports."""
         self._process.kill()
         self.close()
 
@@ -159,7 +160,7 @@ class Zygote:
     def _reply(self) -> tuple[str, object]:
         with self._news:
             if not self._news.wait_for(lambda: self._replies or self._gone, FORK_TIMEOUT_S):
-                # Its answer may come yet, and would be taken for that to the next order.
+                # A late answer would be taken for the answer to the next order.
                 self._process.kill()
                 return ("refused", f"no answer within {FORK_TIMEOUT_S:g} s")
             return self._replies.pop() if self._replies else ("refused", self._obituary())
@@ -191,7 +192,7 @@ class Zygote:
                     self._news.notify_all()
 
     def _obituary(self) -> str:
-        # Its sockets close a moment before the kernel lets it be waited for.
+        # The zygote's sockets close a moment before the kernel reports its end.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_TIMEOUT_S)
         return (

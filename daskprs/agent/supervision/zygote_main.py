@@ -1,9 +1,9 @@
-"""What runs in a zygote: it forks agents, reaps them, and leaves nothing behind.
+"""The code of a zygote: it forks agents, reaps them, and kills the processes they leave behind.
 
-Started with the final environment (thread counts, ``LD_*``, ``PYTHON*``) before its first import;
-for ``fork`` it imports pandas and pyarrow once, which takes longer than everything else at an
-agent's start. It is single-threaded, forks from its main thread, and is a child subreaper: what
-an agent leaves behind becomes its child, and is killed. The control socket (packets, so that each
+A zygote starts with the final environment (thread counts, ``LD_*``, ``PYTHON*``) before its first
+import. For ``fork`` it imports pandas and pyarrow once, the slowest part of an agent's start. It
+is single-threaded, forks from its main thread, and is a child subreaper: a process that an agent
+leaves behind becomes the zygote's child, and is killed. The control socket (packets, so that each
 message is whole) carries::
 
     ("fork", spec) + 2 descriptors  ──>      the agent's socket and its page
@@ -11,7 +11,7 @@ message is whole) carries::
     ("kill", pid)                   ──>      the agent, its group, and every descendant
                                     <──      ("exited", pid, returncode)
 
-At end-of-file, or when its parent is gone, it kills them all and ends.
+At end-of-file, or when its parent is gone, the zygote kills all agents and ends.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import ProcessSpec
 
 PARENT_CHECK_S = 1.0
-"""How often it looks whether its parent is still there, besides waiting for end-of-file: another
+"""Seconds between checks of whether the parent lives. End-of-file does not suffice: another
 process may hold a copy of the parent's end."""
 PURGE_LIMIT_S = 5.0
-"""A script that forks faster than it can be killed is given up after so long."""
+"""Seconds after which the zygote stops killing a script that forks faster than it dies."""
 PACKET_BYTES = 1 << 17
 DESCRIPTORS = 2
-"""Descriptors that an order to fork brings."""
+"""Descriptors that come with an order to fork."""
 IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs.agent.child.main")
 
 
@@ -63,15 +63,16 @@ sys.exit(boot(*sys.argv[2:]))
 def boot_command(*words: str) -> list[str]:
     """Return a command line that calls `boot` in a fresh interpreter.
 
-    It takes this very package, however the caller has found it, and puts nothing on the path: the
-    entry script may have modules of any name. `-P` keeps the caller's working directory out.
+    The interpreter imports this very package, however the caller has found it. Nothing is added
+    to the path: the entry script may have modules of any name. `-P` keeps the caller's working
+    directory out.
     """
     package = str(Path(__file__).parents[2])
     return [sys.executable, "-P", "-c", _BOOT, package, *words]
 
 
 class Inherited:
-    """What a fork takes along on its way out of the zygote's loop."""
+    """The data that a fork keeps when it leaves the zygote's loop."""
 
     def __init__(self, spec: ProcessSpec, connection_fd: int, page_fd: int) -> None:
         self.spec = spec
@@ -94,7 +95,7 @@ class Nursery:
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> Inherited | None:
-        """Fork and reap; return None at the end, and in each fork what it has inherited."""
+        """Fork and reap; return None at the end, and the inherited data in each fork."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -154,14 +155,14 @@ class Nursery:
             end.close()
 
     def _kill(self, pid: int) -> None:
-        """Kill an agent that is still there; what it leaves behind goes when it is reaped."""
+        """Kill an agent that still lives; its descendants are killed when it is reaped."""
         if pid in self._agents:
             for call in (os.killpg, os.kill):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     call(pid, signal.SIGKILL)
 
     def _reap(self) -> None:
-        """Report agents that have ended, when nothing of them is left."""
+        """Report agents that have ended, after killing the processes they left behind."""
         ended = []
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -180,14 +181,14 @@ class Nursery:
         return [pid for pid in linux.children(os.getpid()) if pid not in self._agents]
 
     def _purge(self) -> list[tuple[int, int]]:
-        """Kill every child that is no agent until there is none; return agents that ended so."""
+        """Kill all children other than agents; return the agents that ended meanwhile."""
         ended = []
         until = time.monotonic() + PURGE_LIMIT_S
         while (strangers := self._strangers()) and time.monotonic() < until:
             for pid in strangers:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            # One of them ends, or has ended: its own children are ours in the next round.
+            # Wait until one of them ends: its own children are ours in the next round.
             pid, status = os.waitpid(-1, 0)
             if pid in self._agents:
                 self._agents.discard(pid)
@@ -195,12 +196,12 @@ class Nursery:
         return ended
 
     def _tell(self, message: tuple[object, ...]) -> None:
-        with contextlib.suppress(OSError):  # nobody listens any more: the next read says so
+        with contextlib.suppress(OSError):  # the owner has closed its end: the next read shows that
             self._control.send(pickle.dumps(message))
 
 
 def boot(role: str, *words: str) -> int:
-    """Be what the command line says: a zygote, or an agent in an interpreter of its own."""
+    """Run a zygote, or an agent in an interpreter of its own, as the command line says."""
     if role == "zygote":
         control_fd, start_method = words
         return main(int(control_fd), start_method)
@@ -209,7 +210,7 @@ def boot(role: str, *words: str) -> int:
 
 
 def main(control_fd: int, start_method: str) -> int:
-    """Be a zygote, and in the forks of it be an agent; with ``spawn`` by way of an exec."""
+    """Run a zygote, and an agent in each of its forks; with ``spawn`` after an exec."""
     linux.adopt_orphans()
     linux.wake_with_parent()
     # The mask is inherited: a caller that blocks SIGCHLD would hide the end of each agent.

@@ -1,4 +1,4 @@
-"""A batch deployment: a model, what scores files with it, and the files that it is invoked with."""
+"""A batch deployment: a model, the script that scores files with it, and invocations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BatchDeployment:
     name
         Names the job folder.
     endpoint_name
-        Under which ``daskprs serve`` offers it.
+        The name of the endpoint under which ``daskprs serve`` offers the deployment.
     model
         A file or folder, or a reference such as ``"azureml:my-model:1"``, found by `assets`. The
         script finds it in the folder ``AZUREML_MODEL_DIR``, which contains nothing else.
@@ -135,7 +135,7 @@ class BatchDeployment:
         Parameters
         ----------
         path
-            Of the file; what it names is relative to its folder.
+            The path of the file. Paths in the file are relative to its folder.
         assets
             Where assets are, by name.
         changes
@@ -189,7 +189,7 @@ class BatchDeployment:
 
     @property
     def name(self) -> str:
-        """Its name; of a file without one that of the file."""
+        """The deployment's name; for a file without a name, the name of the file."""
         return self._deployment.name
 
     @property
@@ -199,7 +199,7 @@ class BatchDeployment:
 
     @property
     def without_effect(self) -> dict[str, str]:
-        """The keys that are set and mean nothing here, and why."""
+        """The keys that are set without effect, with the reasons."""
         return {key.name: key.note for key in self._deployment.without_effect}
 
     def invoke(
@@ -230,7 +230,7 @@ class BatchDeployment:
             The output folder, or its URL. Default: ``output`` in the job folder. The script finds
             it in the environment variable ``AZUREML_BI_OUTPUT_PATH``.
         mini_batch_size, instance_count
-            In place of those of the deployment.
+            Values that override those of the deployment.
         changes
             Other values of keys, dotted: ``{"retry_settings.timeout": 60}``.
         client
@@ -242,7 +242,7 @@ class BatchDeployment:
         progress
             As that of `daskprs.parallel_run`.
         surface
-            Where it was asked for; None: Python.
+            The surface that the caller uses; None: Python.
 
         Returns
         -------

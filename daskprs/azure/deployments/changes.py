@@ -21,7 +21,7 @@ def changed(content: Any, changes: Mapping[str, Any]) -> Any:
     Parameters
     ----------
     content
-        Of the file. It stays as it is.
+        The content of the file, which stays unchanged.
     changes
         Values by dotted key.
 

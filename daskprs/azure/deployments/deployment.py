@@ -1,4 +1,4 @@
-"""A deployment that was checked: its keys with everything they lead to, or all that is wrong."""
+"""A checked deployment: its keys with everything they refer to, or all mistakes in it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SCRIPT: Loc = ("code_configuration", "scoring_script")
 
 @dataclass(frozen=True)
 class Deployment:
-    """What a deployment of a model does."""
+    """A checked deployment of a model."""
 
     name: str
     endpoint_name: str | None
@@ -43,7 +43,7 @@ class Deployment:
     source_directory: Path
     model: Path | None
     model_name: str
-    """By which scripts ask for it; of one that has no name, that of its file or folder."""
+    """The model's name for scripts; for a model without a name, that of its file or folder."""
     without_effect: tuple[Key, ...]
 
     @property
@@ -52,7 +52,7 @@ class Deployment:
         return self.source_directory == DRIVER.parent
 
     def options(self) -> dict[str, Any]:
-        """Return what is asked for, by the names of `daskprs.RunOptions`."""
+        """Return the deployment's options, by the names of `daskprs.RunOptions`."""
         settings = self.settings
         return {
             "input_type": "files",
@@ -74,18 +74,18 @@ class Deployment:
 def deployment_of(
     document: Document, content: Any, folder: Path, assets: Assets
 ) -> tuple[Deployment | None, list[Mistake]]:
-    """Return the deployment that a document describes, and all that is wrong with it.
+    """Return the deployment that a document describes, and all mistakes in it.
 
     Parameters
     ----------
     document
         The file.
     content
-        What has become of its content.
+        The content of the file, after changes.
     folder
-        What its paths are relative to.
+        The folder that the file's paths are relative to.
     assets
-        What is known of the places of assets.
+        The known local paths of assets.
 
     """
     content = {} if content is None else content
@@ -136,7 +136,7 @@ class _DeploymentReader:
         self._mistakes.append(Mistake(self._document.place(loc), dotted(loc), told))
 
     def _place(self, reference: str, loc: Loc) -> Path | None:
-        """Return the place of what is named in the file, if it is there."""
+        """Return the local path of a reference in the file, if it exists."""
         try:
             path = self._assets.place(reference, self._folder)
             is_there = path.exists()
@@ -203,7 +203,7 @@ class _DeploymentReader:
     # ---- how ----
 
     def _settings(self) -> DeploymentSettings:
-        """Return the settings, wherever they stand."""
+        """Return the settings, from either place that may hold them."""
         form = self._form
         inner = form.settings or DeploymentSettings()
         own = form.model_fields_set & DeploymentSettings.model_fields.keys()

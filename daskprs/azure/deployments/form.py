@@ -1,6 +1,6 @@
 """The keys of a batch deployment's YAML file: the form with ``settings:``, and the flat older one.
 
-What a file with ``type: pipeline`` may hold is the second form here.
+The second form here is that of a file with ``type: pipeline``.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ FileName = Annotated[str, AfterValidator(partial(check_file_name, "output_file_n
 
 
 def _shape(value: Any) -> str:
-    """Say which of two a value is, so that only the mistakes in that one are told."""
+    """Return the kind of a value, so that only the mistakes of that kind are reported."""
     return "mapping" if isinstance(value, dict | Form) else "text"
 
 
 def _named(value: Any) -> Any:
-    """Refuse what is written out where a file is to be named."""
+    """Refuse an inline definition where a file must be named."""
     if isinstance(value, dict):
         msg = "write it into a file of its own, and name that file here"
         raise ValueError(msg)  # noqa: TRY004 - one that pydantic collects

@@ -1,4 +1,4 @@
-"""The model of a deployment: where it is, what it is, and the folder that contains it alone."""
+"""The model of a deployment: its place, its kind, and the folder that contains only it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
 
 MODEL_DIR = "AZUREML_MODEL_DIR"
-"""Where scripts find the folder that contains the model."""
+"""The environment variable with the folder that contains the model."""
 OF_MLFLOW = "MLmodel"
 DRIVER = Path(__file__).parents[1] / "mlflow_driver" / "mlflow_score.py"
-"""What scores for MLflow models that come without a script."""
+"""The entry script for MLflow models without a scoring script."""
 TABLES = (".csv", ".parquet", ".pqt")
 IMAGES = (".png", ".jpg", ".jpeg", ".tiff", ".bmp", ".gif")
 SHOWN = 5
@@ -28,28 +28,28 @@ PACKAGE_OF = {"pytorch": "torch", "statsmodels": "statsmodels", "prophet": "prop
     name: name
     for name in ("sklearn", "xgboost", "lightgbm", "catboost", "tensorflow", "keras", "onnx")
 }
-"""What loads a model, by the last part of the module in MLflow that does it."""
+"""Packages that load a model, by the last part of MLflow's loader module."""
 
 
 def is_mlflow(model: Path) -> bool:
-    """Say whether a model is one of MLflow's."""
+    """Say whether a model is an MLflow model."""
     return (model / OF_MLFLOW).is_file()
 
 
 def refuse_unservable(model: Path, files: Iterator[str]) -> None:
-    """Refuse what MLflow could not serve here.
+    """Refuse a model or files that MLflow cannot serve here.
 
     Parameters
     ----------
     model
-        A model of MLflow's.
+        An MLflow model.
     files
-        The paths that it is to score.
+        The paths to score.
 
     Raises
     ------
     ScriptError
-        Naming the packages that are missing, or the files that are no input for it.
+        With the missing packages, or the files that the model cannot read.
 
     """
     missing = missing_packages(model)
@@ -73,19 +73,19 @@ def refuse_unservable(model: Path, files: Iterator[str]) -> None:
 
 
 def missing_packages(model: Path) -> list[str]:
-    """Return what it takes to load a model of MLflow's, and this Python does not have.
+    """Return the packages that an MLflow model needs and this Python lacks.
 
     Raises
     ------
     ScriptError
-        When MLflow could serve it nowhere.
+        When MLflow cannot serve the model anywhere.
 
     """
     return [name for name in _needed(model) if importlib.util.find_spec(name) is None]
 
 
 def _needed(model: Path) -> Iterator[str]:
-    """Yield the packages that it takes to load a model."""
+    """Yield the packages that loading a model needs."""
     from daskprs.yaml_files.document import Document
 
     content: Any = Document.read(model / OF_MLFLOW).content
@@ -106,9 +106,9 @@ def _needed(model: Path) -> Iterator[str]:
 def contained(model: Path, job: JobFolder) -> Iterator[Path]:
     """Put a model into a folder of the job that contains nothing else, and return that folder.
 
-    Its files are linked, not copied, where the file system allows it. A link to the model as a
-    whole would not do: MLflow takes what lies behind one for an escape from the model's folder.
-    When the job is refused before it begins, nothing of it is left.
+    Its files are linked, not copied, where the file system allows it. One link to the whole model
+    does not work: MLflow rejects its files as outside of the model's folder. When the job is
+    refused before it begins, the folder is removed.
 
     Raises
     ------
@@ -144,7 +144,7 @@ def _link_tree(model: Path, place: Path) -> None:
 def _link(file: str, place: str) -> None:
     try:
         os.link(os.path.realpath(file), place)
-    except OSError:  # another file system, or somebody else's file
+    except OSError:  # another file system, or another user's file
         shutil.copy2(file, place)
 
 

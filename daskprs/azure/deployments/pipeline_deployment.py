@@ -24,20 +24,20 @@ OF_A_JOB = ("inputs", "outputs", "experiment_name", "display_name")
 
 @dataclass(frozen=True)
 class DeployedPipeline:
-    """What a deployment of a pipeline runs."""
+    """A pipeline with the settings of its deployment."""
 
     name: str
     endpoint_name: str | None
     path: Path
     """The file of the pipeline."""
     overrides: tuple[str, ...]
-    """What the deployment sets in it."""
+    """Overrides that the deployment applies to the pipeline."""
     without_effect: tuple[str, ...]
-    """Keys of the deployment."""
+    """Keys of the deployment that have no effect here."""
 
 
 def is_of_pipeline(content: Any) -> bool:
-    """Say whether the content of a deployment's file is one of a pipeline.
+    """Say whether the content of a deployment's file deploys a pipeline.
 
     A pipeline job of a component looks like one: see `is_job`.
     """
@@ -73,7 +73,7 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
     document
         The file; what it names is relative to its folder.
     assets
-        What is known of the places of assets.
+        The known local paths of assets.
 
     Raises
     ------

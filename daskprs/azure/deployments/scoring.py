@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from daskprs.job.result import ParallelRunResult
 
 OF_ELSEWHERE = ("azureml:", "http:", "https:", "file:")
-"""URLs that are not read as they are, but looked up among the assets, or refused."""
+"""Prefixes of URLs that are looked up among the assets or refused, not read directly."""
 KINDS = {"uri_file": Path.is_file, "uri_folder": Path.is_dir}
 
 
 class Places(NamedTuple):
-    """Where everything of an invocation is."""
+    """The paths of an invocation."""
 
     assets: Assets
     data: str | PathLike[str]
@@ -40,12 +40,12 @@ class Places(NamedTuple):
     job_dir: str | PathLike[str] | None
 
     def source(self) -> str:
-        """Return where the files are that are to be scored.
+        """Return the place of the files to score.
 
         Raises
         ------
         UsageError
-            When they are nowhere, or of another type than they are to be.
+            When the files do not exist, or are not of the requested type.
 
         """
         if self.input_type not in (None, *KINDS):

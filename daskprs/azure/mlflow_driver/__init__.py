@@ -1,1 +1,1 @@
-"""The folder of one entry script: it travels to the agents, and nothing else with it."""
+"""The folder of one entry script, which alone is sent to the agents."""

@@ -1,7 +1,7 @@
 """The entry script of MLflow models that come without one: `predict` once for each file.
 
-It stands in a folder of its own, since that folder travels to the agents and comes first among the
-places that they import from.
+The script has its own folder, because that folder is sent to the agents and comes first in their
+import path.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def run(mini_batch: list[str]) -> pd.DataFrame:
 
 
 def scored(file: Path) -> pd.DataFrame:
-    """Return what the model says of a file: ``row`` (of tables), predictions, ``file_name``."""
+    """Return the predictions for a file, with ``row`` (of tables) and ``file_name``."""
     suffix = file.suffix.lower()
     if suffix == ".csv":
         data: Any = table(file)
@@ -53,7 +53,7 @@ def scored(file: Path) -> pd.DataFrame:
 
 
 def predicted(result: Any) -> pd.DataFrame:
-    """Return what `predict` returned as a frame; what is no frame is its column ``prediction``."""
+    """Return the result of `predict` as a frame; other types become its column ``prediction``."""
     if isinstance(result, pd.DataFrame):
         return result.reset_index(drop=True)
     if isinstance(result, dict):

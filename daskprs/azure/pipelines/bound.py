@@ -1,4 +1,4 @@
-"""What an input or an output of a step stands for in a run."""
+"""The value of a step's input or output in a run."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ SWITCHES = {"true": True, "false": False}
 
 
 class Binding(NamedTuple):
-    """A value: that of an expression."""
+    """The value of an expression."""
 
     value: str | bool | int | float | None
-    """None of an optional input that was not given."""
+    """The value; None for an optional input that was not given."""
     type: str | None = None
-    """As files call it."""
+    """The type, by its name in files."""
     is_path: bool = False
     makers: tuple[str, ...] = ()
-    """The steps that make what lies there."""
+    """The steps that write to this path."""
     may_be_old: bool = False
-    """Whether something lies there already, and it is known by the place alone who makes it."""
+    """Whether the path exists already, and only its location shows which steps write it."""
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it stands for a value that nobody knows: see `unknown`."""
+        """Whether the value is unknown: see `unknown`."""
         return self.is_path and self.value == ""
 
     @property
     def text(self) -> str | None:
-        """As it stands in a command."""
+        """The value as written in a command."""
         return None if self.value is None else str(self.value)
 
     @property
     def path(self) -> Path:
-        """As a path."""
+        """The value as a path."""
         return Path(str(self.value))
 
     @property
@@ -50,12 +50,12 @@ class Binding(NamedTuple):
 
 
 def unknown(type_: str | None = None) -> Binding:
-    """Return what stands for a value that cannot be told: what hangs on it is no mistake."""
+    """Return a placeholder for an unknown value; nothing that depends on it is a mistake."""
     return Binding("", type_, is_path=True)
 
 
 def as_type(type_: str | None) -> str | None:
-    """Return a type by its present name."""
+    """Return the current name of a type."""
     return "uri_folder" if type_ == "path" else type_
 
 
@@ -65,7 +65,7 @@ def takes_path(type_: str | None) -> bool:
 
 
 def wrong_value(declared: InputForm, bound: Binding) -> str | None:
-    """Return what is wrong with a value by the rules of its declaration; None if nothing is."""
+    """Return how a value breaks the rules of its declaration; None if it does not."""
     value = bound.value
     if value is None or bound.is_path:
         return None
@@ -83,7 +83,7 @@ def wrong_value(declared: InputForm, bound: Binding) -> str | None:
 
 
 def _of_type(value: str | float, type_: str) -> float | None:
-    """Return a value as a number of its type, however it is written; None for what is none."""
+    """Return a value as a number of its type; None if it is not a number."""
     if isinstance(value, str):
         try:
             return SWITCHES[value.lower()] if type_ == "boolean" else _number(value, type_)

@@ -1,4 +1,4 @@
-"""What the caller of a pipeline gives: values, outputs, and where references point."""
+"""The caller's part of a pipeline run: values, outputs, and places of assets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CallerInputs:
-    """What a caller gives besides the file."""
+    """The caller's inputs besides the file."""
 
     assets: Assets
     overrides: tuple[str, ...] = ()
@@ -24,11 +24,11 @@ class CallerInputs:
     inputs: Mapping[str, str] | None = None
     outputs: Mapping[str, str] | None = None
     options: Mapping[str, Any] | None = None
-    """Options of every parallel step: ``overwrite``, say."""
+    """Options for every parallel step, such as ``overwrite``."""
     client: str | None = None
     resume: bool = False
-    """What is there already is from an earlier run."""
+    """Whether to resume an earlier run in the folder."""
     surface: Surface = field(default_factory=Python)
-    """Where it is asked for: options are named as they are written there."""
+    """The surface that the caller uses: messages name options as written there."""
     with_inputs: bool = True
-    """Whether each input has a value by now."""
+    """Whether every input must have a value now."""

@@ -1,4 +1,4 @@
-"""A command step: a line for a shell, run as a process of this machine."""
+"""A command step: a shell command, run as a process on this machine."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 SHELL = "bash"
 ROOT_RUN_ID = "AZUREML_ROOT_RUN_ID"
 SCRIPTS = re.compile(r"(?:^|[\s;&|(])python3?\s+(?:-u\s+)?([^\s;&|<>$'\"-][^\s;&|<>$'\"]*\.py)\b")
-"""Scripts that a command runs, as far as they can be told without running it."""
+"""Matches the Python scripts that a command visibly runs."""
 INSTALLS = re.compile(r"\b(pip3?|conda|mamba|uv)\s+(\w+\s+)*install\b")
 
 
 class Command(NamedTuple):
-    """What is run."""
+    """The command of a step."""
 
     line: str
     code: Path | None
@@ -41,13 +41,13 @@ class Command(NamedTuple):
     timeout_s: float | None
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON values: what a resume compares."""
+        """Return the command as JSON values, which a resume compares."""
         return {**self._asdict(), "code": None if self.code is None else str(self.code)}
 
     def process(self, step: str, folder: PipelineFolder) -> tuple[list[str], Path, dict[str, str]]:
-        """Return the arguments, working directory and environment of its process.
+        """Return the arguments, working directory and environment of the command's process.
 
-        It works in a copy of its code, with folders ``outputs`` and ``logs`` as Azure makes them.
+        The command runs in a copy of its code, with folders ``outputs`` and ``logs`` as in Azure.
         """
         place = self._copied(folder.code(step))
         for name in ("outputs", "logs"):
@@ -72,7 +72,7 @@ class Command(NamedTuple):
 
 
 class CommandStep:
-    """Makes a command of a step; `command` is None where something is wrong with it."""
+    """Builds the command of a step; `command` is None when the step has mistakes."""
 
     def __init__(self, step: Declared, form: CommandForm, wiring: Wiring) -> None:
         self.mistakes: list[Mistake] = []
@@ -106,7 +106,7 @@ class CommandStep:
         return bound is not None and bound.is_path
 
     def _variables(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return what Azure puts into the environment of a command, and the user."""
+        """Return the environment variables that Azure sets for a command, and the user's."""
         name = self._wiring.resolved(self._step, Reference("name")) or self._step.name
         found = {"AZUREML_RUN_ID": name, ROOT_RUN_ID: self._wiring.folder.path.name}
         for port, bound in self._inputs.items():
@@ -116,7 +116,7 @@ class CommandStep:
         return {**found, **given}
 
     def _refuse_missing_scripts(self, text: str) -> None:
-        """Refuse a command whose script is not there, or imports what is not."""
+        """Refuse a command whose script does not exist or imports missing modules."""
         code = self._step.code
         try:
             dynamic = any(references(parsed(text.split(".py", maxsplit=1)[0])))
@@ -138,7 +138,7 @@ class CommandStep:
 
 
 def refuse_no_shell() -> None:
-    """Refuse to run commands where there is nothing to run them.
+    """Refuse to run commands on a system without the shell.
 
     Raises
     ------

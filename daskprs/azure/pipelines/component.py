@@ -1,4 +1,4 @@
-"""Steps as they are declared: what a pipeline says of one, on top of what its component says."""
+"""Declared steps: the keys of a step in the pipeline, on top of those of its component."""
 
 from __future__ import annotations
 
@@ -28,53 +28,53 @@ INSTEAD = {"pipeline": "write its steps into the jobs of this pipeline"}
 OTHERWISE = "write a command or a parallel step that does the same"
 COMPONENT = "component"
 PORTS = ("inputs", "outputs")
-"""Without them nothing that hangs on a step can be looked at."""
+"""Keys that a step needs before anything that depends on it can be checked."""
 
 
 @dataclass(frozen=True)
 class YamlSource:
-    """Where something is declared."""
+    """The place of a declaration in a file."""
 
     document: Document
     loc: Loc
     base: Path
-    """What its paths are relative to."""
+    """The folder that the declaration's paths are relative to."""
 
     @classmethod
     def of(cls, document: Document) -> YamlSource:
-        """Return that of a whole file."""
+        """Return the source for a whole file."""
         return cls(document, (), Path(document.name).absolute().parent)
 
     def place(self, *below: str | int, of_key: bool = False) -> SourceLocation:
-        """Return where something in it stands."""
+        """Return the location of a value in the declaration."""
         return self.document.place((*self.loc, *below), of_key=of_key)
 
     def mistake(self, told: str, *below: str | int, of_key: bool = False) -> Mistake:
-        """Return a mistake at a place in it."""
+        """Return a mistake at a place in the declaration."""
         place = self.place(*below, of_key=of_key)
         return Mistake(place, dotted((*self.loc, *below)), told)
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A step, with what its component says under it."""
+    """A step, with the keys of its component under its own."""
 
     name: str
     source: YamlSource
-    """Where the pipeline declares it."""
+    """The place of the step in the pipeline."""
     form: ParallelForm | CommandForm
-    """Its keys, those of the component included, but for inputs and outputs."""
+    """The step's keys and its component's keys, except the component's inputs and outputs."""
     component: StepForm | None
     component_source: YamlSource | None
     code: Path | None
     wrong: frozenset[str] = frozenset()
-    """Keys that are left out, since something is wrong with them."""
+    """Keys that are left out because of mistakes."""
     without_effect: list[Key] = field(default_factory=list)
     is_alone: bool = False
-    """Whether it is a component in no pipeline: nobody knows what it will be given."""
+    """Whether this is a component outside of any pipeline, whose inputs are unknown."""
 
     def alone(self) -> Declared:
-        """Return a component as a step that is given nothing."""
+        """Return a component as a step without given inputs and outputs."""
         given = self.form.model_copy(update={"inputs": None, "outputs": None})
         return replace(
             self, form=given, component=self.form, component_source=self.source, is_alone=True
@@ -82,39 +82,39 @@ class Declared:
 
     @property
     def is_whole(self) -> bool:
-        """Whether what its component says is known, if it has one."""
+        """Whether the step's component, if any, could be read."""
         return COMPONENT not in self.wrong
 
     @property
     def is_command(self) -> bool:
-        """Whether it is a command."""
+        """Whether the step is a command."""
         return isinstance(self.form, CommandForm)
 
     @property
     def given_inputs(self) -> dict[str, Any]:
-        """What the pipeline gives it."""
+        """The inputs that the pipeline gives to the step."""
         return self.form.inputs or {}
 
     @property
     def given_outputs(self) -> dict[str, Any]:
-        """What the pipeline says of its outputs."""
+        """The outputs of the step in the pipeline."""
         return self.form.outputs or {}
 
     @property
     def declared_inputs(self) -> dict[str, InputForm | None]:
-        """What its component takes; the types are None of what is not told."""
+        """The inputs that the component declares; None for an input without a declaration."""
         return _forms((self.component.inputs if self.component else None) or {})
 
     @property
     def declared_outputs(self) -> dict[str, OutputForm | None]:
-        """What its component makes."""
+        """The outputs that the component declares."""
         return _forms((self.component.outputs if self.component else None) or {})
 
 
 def declared(
     name: str, content: Any, source: YamlSource, assets: Assets
 ) -> tuple[Declared | None, list[Mistake]]:
-    """Return a step, and all that is wrong with it."""
+    """Return a step, and all mistakes in it."""
     if not isinstance(content, dict):
         return None, [source.mistake(f"a step is a mapping of keys, not {content!r}")]
     mistakes: list[Mistake] = []
@@ -150,7 +150,7 @@ def _filled(
 
 
 def on_top(below: Any, above: Any) -> Any:
-    """Return a form with what another one sets on top of it."""
+    """Return the form `below`, overridden by the keys set in `above`."""
     changes = {name: getattr(above, name) for name in above.model_fields_set}
     for name, value in changes.items():
         under = getattr(below, name)

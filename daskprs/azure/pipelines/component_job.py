@@ -27,9 +27,9 @@ def is_of_component(content: Any) -> bool:
 
 
 def of_component(document: Document, given: CallerInputs) -> tuple[Path, CallerInputs]:
-    """Return the file of the component, and what it is given: the caller wins over the job.
+    """Return the component's file and its inputs; the caller's values override the job's.
 
-    Overrides of steps are the component's, all others the job's.
+    Overrides of steps apply to the component, all others to the job.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def of_component(document: Document, given: CallerInputs) -> tuple[Path, CallerI
 
 
 def _names(form: ComponentJobForm) -> Iterator[str]:
-    """Yield what the job is called, in place of its component's names."""
+    """Yield overrides that replace the component's names by the job's."""
     for key, name in {"name": form.name, "display_name": form.display_name}.items():
         if name is not None:
             yield f"{key}={json.dumps(name)}"

@@ -1,4 +1,4 @@
-"""A pipeline file, read and checked whole: nothing has been started then."""
+"""A pipeline file, read and checked as a whole before anything starts."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class Pipeline:
 
     name: str
     steps: Mapping[str, Step]
-    """In an order in which they can be done."""
+    """The steps, each after the steps that it needs."""
     outputs: Mapping[str, Binding]
     goes_on: bool
-    """Whether the failure of a step leaves those alone that do not need it."""
+    """Whether the steps that do not need a failed step still run."""
     notices: list[str]
-    """What has no effect here, and warnings."""
+    """Notices of keys without effect, and warnings."""
 
 
 def read_pipeline(
@@ -59,14 +59,14 @@ def read_pipeline(
     path
         The file.
     folder
-        Where it will run.
+        The folder of the run.
     given
-        What the caller gives.
+        The caller's inputs, outputs and options.
 
     Raises
     ------
     YamlError
-        With every mistake in it and in the files that it names.
+        With every mistake in the file and in the files that it names.
 
     """
     document = Document.read(path)
@@ -77,7 +77,7 @@ def read_pipeline(
 
 
 class _PipelineReader:
-    """Reads one file; mistakes are collected until nothing more can be found."""
+    """Reads one file, and collects all mistakes before it raises them."""
 
     def __init__(self, document: Document, folder: PipelineFolder, given: CallerInputs) -> None:
         self._source = YamlSource.of(document)
@@ -151,7 +151,7 @@ class _PipelineReader:
             settings = RunSettings(ports, source)
             known = settings.filled(content)
             step, mistakes = declared(name, known, source, self._given.assets)
-            told = {mistake.key for mistake in mistakes}  # an unknown key: its value is no matter
+            told = {mistake.key for mistake in mistakes}  # an unknown key: ignore its value
             self._mistakes += [one for one in settings.mistakes if one.key not in told]
             self._mistakes += mistakes
             if step is not None:
@@ -161,7 +161,7 @@ class _PipelineReader:
         return found
 
     def _unknown_settings(self, form: PipelineForm) -> Iterator[str]:
-        """Yield warnings about settings that nobody knows."""
+        """Yield warnings about unknown settings."""
         for name in (form.settings.model_extra or ()) if form.settings else ():
             told = f"it has no effect: {nearest_of(name, [*SettingsForm.model_fields])}"
             mistake = self._source.mistake(told, "settings", name, of_key=True)
@@ -170,7 +170,7 @@ class _PipelineReader:
     def _refuse_names(
         self, key: str, names: Iterable[str], source: YamlSource | None = None
     ) -> None:
-        """Refuse names that would be no plain names of folders."""
+        """Refuse names that are not valid as plain folder names."""
         for name in names:
             if not NAME.fullmatch(name):
                 told = f"{name!r} is no name: letters, digits, _ and - are allowed"
@@ -179,7 +179,7 @@ class _PipelineReader:
                 )
 
     def _order(self, steps: Mapping[str, Declared], wiring: Wiring) -> list[str]:
-        """Return the steps in an order in which they can be done."""
+        """Return the steps, each after the steps that it needs."""
         sorter = TopologicalSorter({name: sorted(wiring.needs(name)) for name in steps})
         try:
             return [name for name in sorter.static_order() if name in steps]
@@ -191,7 +191,7 @@ class _PipelineReader:
 
 
 def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:
-    """Return what is set and means nothing here, by reason: it is said once."""
+    """Return one line per reason, with the keys that have no effect for it."""
     by_note: dict[str, list[str]] = {}
     keys: list[Key] = list(ineffective(form))
     for step in steps:

@@ -1,4 +1,4 @@
-"""``--set jobs.x.mini_batch_size=20kb``: values of a YAML file, changed before it is looked at."""
+"""``--set jobs.x.mini_batch_size=20kb``: change values of a YAML file before it is checked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def overridden(content: Any, overrides: Iterable[str]) -> Any:
     Raises
     ------
     YamlError
-        When there is no such way, or the value is no YAML: for all of them in one go.
+        With every override whose path does not exist or whose value is not YAML.
 
     """
     wrong = []
@@ -47,7 +47,7 @@ def overridden(content: Any, overrides: Iterable[str]) -> Any:
 
 
 def _set(content: Any, way: list[str], value: Any) -> Any:
-    """Return a copy with one value changed; mappings on the way are made where there are none."""
+    """Return a copy with one value changed; create missing mappings on the path."""
     if not way:
         return value
     key, *rest = way

@@ -38,7 +38,7 @@ class _Wrong(ValueError):  # noqa: N818 - it says what it is
 
 
 class ParallelStep:
-    """Makes a task of a step; `task` is None where something is wrong with it."""
+    """Builds the task of a step; `task` is None when the step has mistakes."""
 
     def __init__(self, step: Declared, form: ParallelForm, wiring: Wiring) -> None:
         self.mistakes: list[Mistake] = []
@@ -70,7 +70,7 @@ class ParallelStep:
     # ---- what is wanted ----
 
     def _data(self) -> Binding | None:
-        """Return what is cut into mini-batches."""
+        """Return the input that is cut into mini-batches."""
         text, known = self._form.input_data, [*self._inputs]
         if text is None and self._step.wrong:
             return None  # the key may be one of those
@@ -142,7 +142,7 @@ class ParallelStep:
             return None
 
     def _warned(self) -> Iterator[Mistake]:
-        """Yield what runs all the same."""
+        """Yield the warnings."""
         source, task = self._step.source, self._form.task
         key = "args" if task and task.program_arguments is None else "program_arguments"
         for told in self.flags.warnings:
@@ -214,7 +214,7 @@ def _given(value: int | None, default: int) -> int:
 
 
 def written(task: Task) -> str:
-    """Return a task as text: what the process that runs it is told."""
+    """Return a task as text, for the process that runs it."""
     values = {name: getattr(task, name) for name in ("name", "data", "script", "options", "client")}
     for name in ("source_directory", "job_dir", "output_dir"):
         place = getattr(task, name)

@@ -1,4 +1,4 @@
-"""`run_pipeline`: a pipeline file of Azure's, run from end to end on this machine or on Dask."""
+"""`run_pipeline`: run an Azure pipeline file on this machine or on Dask."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def run_pipeline(
     inputs
         Values and paths for inputs of the pipeline, by name.
     outputs
-        Where outputs go: by the name of an output of the pipeline, or ``"step.output"``.
+        Places of outputs, by the name of an output of the pipeline or ``"step.output"``.
     assets
-        Where assets are that it refers to, by ``"name"``, ``"name:version"`` or whole reference; or
-        a mapping file with ``assets`` and ``datastores``.
+        Local paths of the pipeline's assets, by ``"name"``, ``"name:version"`` or whole reference;
+        or a mapping file with ``assets`` and ``datastores``.
     datastores
         Local roots of datastores, by name.
     client
@@ -68,11 +68,11 @@ def run_pipeline(
     overwrite
         Replace existing output files of parallel steps.
     resume
-        Go on with the run in `job_dir`: steps that are Completed are kept.
+        Resume the run in `job_dir`: steps that are Completed are kept.
     accept_changes
-        With `resume`: as that of `daskprs.parallel_run`, for jobs that had begun.
+        With `resume`: as `accept_changes` of `daskprs.parallel_run`, for jobs that had begun.
     show
-        Is told a line now and then. Default: they go to stderr.
+        Receives lines of progress. Default: lines go to stderr.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def run_pipeline(
     Raises
     ------
     UsageError
-        With all that is wrong with the files or the arguments; nothing was started.
+        With all mistakes in the files or the arguments; nothing was started.
     JobFolderError
         When `job_dir` holds a run already, or is in use.
     PipelineFailed
@@ -121,7 +121,7 @@ def run_with(
     show: Callable[[str], None],
     surface: Surface | None = None,
 ) -> PipelineResult:
-    """Do what `run_pipeline` does, where assets are known already."""
+    """Run a pipeline as `run_pipeline` does, with known assets."""
     if resume and job_dir is None:
         option = Option("resume", value=True)
         raise OptionError(option, ": name the folder of the run by ", Option("job_dir"), ".")
@@ -150,7 +150,7 @@ def run_with(
 
 
 def run_name(path: str | PathLike[str]) -> str:
-    """Return what a run of a file is called: the file's name, or that of its folder."""
+    """Return the name for runs of a file: the name of the file or of its folder."""
     place = Path(path).absolute()
     return place.parent.name if place.stem == "pipeline" else place.stem
 
@@ -169,7 +169,7 @@ def _texts(given: Mapping[str, str | PathLike[str]] | None) -> dict[str, str]:
 
 
 def _address(client: Any) -> str | None:
-    """Return the address of a cluster: steps are processes of their own."""
+    """Return the address of a cluster, since steps run in separate processes."""
     if client is None or isinstance(client, str):
         return client
     address: str = check_client(client).scheduler.address
@@ -183,5 +183,5 @@ def _address(client: Any) -> str | None:
 
 
 def _to_stderr(line: str) -> None:
-    with suppress(OSError):  # where nobody can read it, the steps are done all the same
+    with suppress(OSError):  # the steps run on even if stderr is closed
         sys.stderr.write(f"{line}\n")

@@ -27,20 +27,20 @@ STORE = "workspaceblobstore"
 
 
 class PipelinePorts:
-    """Gives them values.
+    """Assigns values to the inputs and outputs of a pipeline.
 
     Parameters
     ----------
     form, source
-        The pipeline, and where it is declared.
+        The pipeline, and the place of its declaration.
     values
-        Makes values, and keeps mistakes.
+        Creates values, and collects mistakes.
     folder
-        Where outputs go that are given no place.
+        The folder of the run, for outputs without a place of their own.
     inputs, outputs
-        What the caller gives, by name; relative paths are relative to the working directory.
+        The caller's values, by name; paths are relative to the working directory.
     with_inputs
-        Whether each input has to have a value.
+        Whether every input must have a value.
 
     """
 
@@ -73,12 +73,12 @@ class PipelinePorts:
         self.refuse_unknown("--input", inputs, self.inputs)
 
     def text(self, one: Reference) -> str | None:
-        """Return what an expression outside of any step stands for.
+        """Return the value of an expression outside of any step.
 
         Raises
         ------
         ExpressionError
-            When it stands for nothing there.
+            When the expression has no meaning there.
 
         """
         if one.scope == "default_datastore":
@@ -90,7 +90,7 @@ class PipelinePorts:
         raise ExpressionError(msg)
 
     def refuse_unknown(self, flag: str, given: Iterable[str], known: Iterable[str]) -> None:
-        """Refuse what the caller gives and nobody takes."""
+        """Refuse inputs or outputs from the caller that the pipeline does not have."""
         known = [*known]
         for name in given:
             if name not in known:
@@ -157,14 +157,14 @@ def texts_of(ports: Mapping[str, Any], base: Path, assets: Assets) -> dict[str, 
     ports
         Forms of inputs or outputs, and plain values, by name.
     base
-        What paths are relative to.
+        The folder that paths are relative to.
     assets
-        Where references point.
+        The known local paths of assets and datastores.
 
     Raises
     ------
     UsageError
-        For a reference to something whose place nobody has told.
+        For a reference whose local path is unknown.
 
     """
     found = {}

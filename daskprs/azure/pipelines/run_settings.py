@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 LEFT_ALONE = {"inputs", "outputs", "component", "command", "input_data", "code", "append_row_to"}
 TEXTS_OF_A_TASK = {"program_arguments", "args", "append_row_to", "code"}
-"""Keys whose expressions are filled in later, or mean the step."""
+"""Keys whose expressions are filled in later, or refer to the step itself."""
 
 
 class RunSettings:
-    """Fills in ``${{parent.inputs.x}}``, with its type; what cannot be filled in is left out.
+    """Fills in ``${{parent.inputs.x}}`` with its type; drops values that cannot be filled in.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class RunSettings:
         self._source = source
 
     def filled(self, content: Any, at: Loc = ()) -> Any:
-        """Return the content of a step, or what stands at a place in it."""
+        """Return the content of a step, or its value at a place, with expressions filled in."""
         if isinstance(content, dict):
             left = TEXTS_OF_A_TASK if at == ("task",) else () if at else LEFT_ALONE
             return {

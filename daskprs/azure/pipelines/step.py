@@ -1,4 +1,4 @@
-"""A step that can be run: made of what is declared of it, and checked as far as can be by now."""
+"""A step that can run: built from its declaration, and checked as far as possible."""
 
 from __future__ import annotations
 
@@ -37,36 +37,36 @@ class Step:
     inputs: Mapping[str, Binding]
     outputs: Mapping[str, Binding]
     others: Mapping[str, Any]
-    """System flags that are no options of the job."""
+    """System flags that do not set an option of the job."""
     may_reuse: bool
-    """Whether the result of an earlier run that did the same is as good."""
+    """Whether the step may reuse the result of an identical earlier run."""
     shares: bool
-    """Whether others write where it writes, or it reads there."""
+    """Whether the step's outputs overlap its inputs or other steps' outputs."""
 
 
 class StepMaker:
-    """Makes steps, and keeps what is wrong with them.
+    """Builds steps, and collects their mistakes.
 
     Parameters
     ----------
     wiring
-        What their inputs and outputs stand for.
+        The values of the steps' inputs and outputs.
     given
-        What the caller gives.
+        The caller's inputs, outputs and options.
     is_fresh
-        Whether no earlier result is as good as a run.
+        Whether every step must run, without reuse of earlier results.
 
     """
 
     def __init__(self, wiring: Wiring, given: CallerInputs, *, is_fresh: bool = False) -> None:
         self.mistakes: list[Mistake] = []
-        """Warnings included."""
+        """All mistakes of the steps, warnings included."""
         self._wiring = wiring
         self._given = given
         self._is_fresh = is_fresh
 
     def made(self, step: Declared) -> Step | None:
-        """Return a step that can be run; None where something is wrong with it."""
+        """Return a step that can run; None when it has mistakes."""
         wiring, name, form = self._wiring, step.name, step.form
         others: dict[str, Any] = {}
         work: Task | Command | None
@@ -84,7 +84,7 @@ class StepMaker:
         return Step(name, work, needs, inputs, wiring.outputs_of[name], others, may_reuse, shares)
 
     def _task(self, step: Declared, form: ParallelForm) -> tuple[Task | None, dict[str, Any]]:
-        """Return what a parallel step runs, and its other flags."""
+        """Return the task of a parallel step, and its other flags."""
         parallel = ParallelStep(step, form, self._wiring)
         self.mistakes += [*parallel.mistakes, *parallel.warnings]
         if parallel.task is None:
@@ -97,7 +97,7 @@ class StepMaker:
         return task, parallel.flags.others
 
     def _check_script(self, step: Declared, script: str) -> None:
-        """Look for the script of a step that cannot be checked as a whole."""
+        """Check that the script exists, for a step that cannot be checked as a whole."""
         root = step.code or step.source.base
         if not root.is_dir():
             return
@@ -107,13 +107,13 @@ class StepMaker:
             self.mistakes.append(step.source.mistake(str(error), *SCRIPT))
 
     def _check(self, step: Declared, task: Task) -> None:
-        """Check what can be checked before the steps that it needs are done."""
+        """Check a task as far as possible before the steps that it needs have run."""
         wiring = self._wiring
         is_ready = not wiring.needs(step.name) and not step.wrong and wiring.is_there(step.name)
         ours = task.output_dir is not None and wiring.folder.path in Path(task.output_dir).parents
         changes = {"overwrite": True} if self._given.resume or ours else {}
         if step.code is not None and not step.code.is_dir():
-            return  # that has been told, and all else would come of it
+            return  # already reported, and the cause of any later mistake
         try:
             task.check(with_data=is_ready, **changes)
         except UsageError as error:

@@ -1,4 +1,4 @@
-"""Where the outputs of steps go."""
+"""The places of the outputs of steps."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     from daskprs.folders.pipeline_folder import PipelineFolder
 
 ARTIFACTS = "artifacts"
-"""All that a command leaves: Azure takes an output of this name for it."""
+"""Azure's name for the output that holds everything that a command leaves."""
 
 
 class StepOutputs:
-    """Gives them places.
+    """Assigns places to the outputs of steps.
 
     Parameters
     ----------
     ports
         The inputs and outputs of the pipeline.
     values
-        Makes values, and keeps mistakes.
+        Creates values, and collects mistakes.
     folder
-        Where outputs go that are given no place.
+        The folder of the run, for outputs without a place of their own.
     given
-        The places that the caller gives, by ``step.name``.
+        The caller's places, by ``step.name``.
 
     """
 
@@ -56,10 +56,10 @@ class StepOutputs:
         self._folder = folder
         self._given = given
         self._writers: dict[str, str] = {}
-        """Of outputs of the pipeline: the output of a step that each is."""
+        """The ``step.output`` that writes each output of the pipeline."""
 
     def of(self, step: Declared) -> dict[str, Binding]:
-        """Return those of a step, by name."""
+        """Return the outputs of a step, by name."""
         declared = step.declared_outputs
         if step.component is not None:
             self._values.refuse_undeclared(step, "outputs", step.given_outputs, list(declared))
@@ -67,7 +67,7 @@ class StepOutputs:
         return {name: self._one(step, name)._replace(makers=(step.name,)) for name in names}
 
     def word(self, step: Declared, one: Reference, output: str = "") -> str | None:
-        """Return what an expression of one word stands for in a step; None for any other."""
+        """Return the value of a one-word expression in a step; None for any other expression."""
         words = {
             "name": f"{self._folder.path.name}.{step.name}",
             "output_name": output,
@@ -102,7 +102,7 @@ class StepOutputs:
         return self._values.path(text, kind or "uri_folder", step.source, *way, made=True)
 
     def _of_pipeline(self, output: str, one: Reference) -> Binding:
-        """Return the output of the pipeline that one of a step is: no other one may be it, too."""
+        """Return the pipeline output that a step's output writes; refuse a second writer."""
         bound = named(one, self._ports.outputs)
         writer = self._writers.setdefault(one.name, output)
         if writer != output:

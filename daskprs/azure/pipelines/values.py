@@ -1,4 +1,4 @@
-"""Values of inputs and outputs: made of what files say, with all that is wrong with them."""
+"""Values of inputs and outputs, created from the text in files, with their mistakes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 class Values:
-    """Makes them, and keeps the mistakes.
+    """Creates values of inputs and outputs, and collects their mistakes.
 
     Parameters
     ----------
     assets
-        Where references point.
+        The known local paths of assets and datastores.
     folder
-        Where outputs go that are given no place.
+        The folder of the run.
 
     """
 
@@ -43,7 +43,7 @@ class Values:
     def path(
         self, text: str, kind: str | None, source: YamlSource, *way: str, made: bool = False
     ) -> Binding:
-        """Return a path or reference as a value; one that is made may lie in the run's folder."""
+        """Return a path or reference as a value; a `made` one may lie in the run's folder."""
         root = self._folder.datastore if made else None
         try:
             place = self._assets.place(text, source.base, root)
@@ -53,7 +53,7 @@ class Values:
         return Binding(str(place.absolute()), kind, is_path=True)
 
     def existing(self, bound: Binding, source: YamlSource, *way: str) -> Binding:
-        """Return a value; a path that no step makes has to be there."""
+        """Return a value; report a path that neither a step makes nor exists."""
         if bound.is_path and not bound.makers and not bound.is_unknown:
             if not bound.path.exists():
                 told = f"there is no file or folder {bound.path}.{nearest(bound.path)}"
@@ -75,7 +75,7 @@ class Values:
     def fitting(
         self, declared: InputForm | None, bound: Binding, source: YamlSource, *way: str
     ) -> Binding:
-        """Return a value, after a look at the rules of its declaration."""
+        """Return a value; report it if it breaks the rules of its declaration."""
         told = None if declared is None else wrong_value(declared, bound)
         if told is not None:
             self.wrong(told, source, *way)

@@ -1,4 +1,4 @@
-"""How the steps of a pipeline hang together: what each input and output stands for in a run."""
+"""The wiring of a pipeline's steps: the value of each input and output in a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def makers_of(place: Path, outputs: Mapping[str, Mapping[str, Binding]]) -> list[str]:
-    """Return the steps in whose outputs a place lies."""
+    """Return the steps whose outputs contain a path."""
     return [
         step
         for step, made in outputs.items()
@@ -42,7 +42,7 @@ def makers_of(place: Path, outputs: Mapping[str, Mapping[str, Binding]]) -> list
 def is_shared(
     step: str, inputs: Iterable[Binding], outputs: Mapping[str, Mapping[str, Binding]]
 ) -> bool:
-    """Say whether others write where a step writes, or it reads there."""
+    """Say whether a step's outputs overlap its inputs or other steps' outputs."""
     others = [one for name, made in outputs.items() if name != step for one in made.values()]
     others += [one for one in inputs if one.is_path]
     return any(
@@ -60,17 +60,17 @@ class Wiring:
     ports
         The inputs and outputs of the pipeline.
     values
-        Makes values, and keeps mistakes.
+        Creates values, and collects mistakes.
     steps
-        The steps, by name.
+        The steps by name.
     folder
-        Where outputs go that are given no place.
+        The folder of the run, for outputs without a place of their own.
     outputs
-        The places of outputs that the caller gives, by name and by ``step.name``.
+        The caller's places for outputs, by name and by ``step.name``.
     assets
-        Where references point.
+        The known local paths of assets and datastores.
     broken
-        Steps of which nothing is known, since something is wrong with them.
+        Steps that could not be read because of mistakes.
 
     """
 
@@ -107,7 +107,7 @@ class Wiring:
         Raises
         ------
         ExpressionError
-            When they depend on themselves.
+            When an input depends on itself.
 
         """
         if name not in self._inputs_of:
@@ -119,25 +119,25 @@ class Wiring:
         return self._inputs_of[name]
 
     def needs(self, name: str) -> set[str]:
-        """Return the steps that have to be done before."""
+        """Return the steps that must end before this step."""
         return {maker for one in self.inputs_of(name).values() for maker in one.makers}
 
     def shares(self, name: str) -> bool:
-        """Say whether others write where a step writes, or it reads there."""
+        """Say whether a step's outputs overlap its inputs or other steps' outputs."""
         return is_shared(name, self.inputs_of(name).values(), self.outputs_of)
 
     def is_there(self, name: str) -> bool:
-        """Say whether the inputs of a step that are paths exist; what is not there was told."""
+        """Say whether all input paths of a step exist; mistakes report those that do not."""
         paths = [one for one in self.inputs_of(name).values() if one.is_path]
         return all(one.value and one.path.exists() for one in paths)
 
     def resolved(self, step: Declared, one: Reference) -> str | None:
-        """Return what an expression in a step stands for; None for what was not given.
+        """Return the value of an expression in a step; None for an input that was not given.
 
         Raises
         ------
         ExpressionError
-            When there is no such thing.
+            When the expression names nothing that exists.
 
         """
         word = self._outputs.word(step, one)
@@ -192,11 +192,11 @@ class Wiring:
         return self._made(step, bound) or self._there(step, bound, way)
 
     def _made(self, step: Declared, bound: Binding) -> Binding | None:
-        """Return a path with the steps in whose outputs it lies; None where it lies in none."""
+        """Return a path with the steps whose outputs contain it; None if no step makes it."""
         try:
             place = self.assets.place(bound.text or "", step.source.base, self.folder.datastore)
         except UsageError:
-            return None  # it is told where nobody makes it
+            return None  # `_there` reports it if no step makes the path
         place = place.absolute()
         makers = makers_of(place, self.outputs_of)
         if not makers:
@@ -211,7 +211,7 @@ class Wiring:
         )
 
     def _there(self, step: Declared, bound: Binding, way: tuple[str, ...]) -> Binding:
-        """Return a path that no step makes: it has to be there."""
+        """Return a path that no step makes, which must exist."""
         is_output = any(one.value == bound.value for one in self._ports.outputs.values())
         if bound.is_path and (self._broken or not is_output):  # an input has been looked at
             return bound
@@ -219,16 +219,19 @@ class Wiring:
         return self._values.existing(path._replace(makers=bound.makers), step.source, *way)
 
     def _take_what_is_there(self, name: str) -> None:
-        """Have a step wait for nobody who waits for it, where what it reads is there already."""
+        """Drop circular waits for input paths that already exist.
+
+        A step does not wait for a maker of such a path that itself waits for the step.
+        """
         for port, bound in self._inputs_of[name].items():
             if bound.may_be_old:
                 makers = tuple(one for one in bound.makers if name not in self._all_before(one))
                 self._inputs_of[name][port] = bound._replace(makers=makers)
 
     def _all_before(self, name: str) -> set[str]:
-        """Return the steps that have to be done before one."""
+        """Return all steps that must end before a step, directly or indirectly."""
         found = list(self.needs(name))
-        for one in found:  # it grows while it is walked through
+        for one in found:  # the list grows during the loop
             needed = self.needs(one) if one in self._steps else ()
             found += [more for more in needed if more not in found]
         return {*found}
@@ -236,7 +239,7 @@ class Wiring:
     def _default(
         self, step: Declared, name: str, below: InputForm | None, kind: str | None
     ) -> Binding:
-        """Return what an input is that the pipeline does not give."""
+        """Return the value of an input that the pipeline does not give."""
         if below is not None and below.default is not None:
             return Binding(below.default, kind)
         if below is not None and below.place is not None and step.component_source is not None:
@@ -252,7 +255,7 @@ class Wiring:
         return Binding(None, kind)
 
     def _value(self, step: Declared, text: str, way: tuple[str, ...]) -> Binding:
-        """Return what the text of an input stands for."""
+        """Return the value for the text of an input."""
         try:
             parts = parsed(text)
             one = only_reference(parts)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Framework(StrEnum):
-    """What made a model: for people."""
+    """The framework of a model, as information for people."""
 
     CUSTOM = "Custom"
     ONNX = "Onnx"
@@ -43,13 +43,13 @@ class Model:
     Parameters
     ----------
     workspace : Workspace
-        In which it was registered.
+        The workspace in which the model was registered.
     name, version : str, int, optional
-        Under which; None: the last version.
+        The name and version of the model; None: the last version.
     id : str, optional
-        Both: ``name:version``.
+        Name and version in one text: ``name:version``.
     tags, properties : list, optional
-        What it has to have: keys, or pairs of a key and a value.
+        Required tags and properties: keys, or pairs of a key and a value.
 
     """
 
@@ -94,7 +94,7 @@ class Model:
 
     @property
     def id(self) -> str:
-        """Its name and version."""
+        """The name and version of the model."""
         return f"{self.name}:{self.version}"
 
     @classmethod
@@ -113,7 +113,7 @@ class Model:
         Raises
         ------
         UsageError
-            When it is not there.
+            When the file or folder does not exist.
 
         """
         path = Path(model_path)
@@ -143,8 +143,8 @@ class Model:
     ) -> list[Model]:
         """Return the models of a workspace: those of a name, with tags and properties.
 
-        With `latest` only the last version of each; with `run_id` those that were registered by a
-        script of that run, or of a step of it.
+        With `latest`, return only the last version of each. With `run_id`, return only models
+        registered by scripts of that run or of its steps.
         """
         models = []
         all_of_them = _registered(workspace, name, tags, properties)
@@ -156,12 +156,12 @@ class Model:
 
     @staticmethod
     def get_model_path(model_name: str, version: int | None = None, **_: Any) -> str:
-        """Return where a model lies, in a script that is part of a job or of a step.
+        """Return the path of a model, in a script that is part of a job or of a step.
 
         Raises
         ------
         FileNotFoundError
-            When there is none of that name, or its workspace has no such version of it.
+            When no model has that name, or its workspace does not have that version.
 
         """
         assets: dict[str, str] = json.loads(os.environ.get(ASSETS, "{}"))
@@ -170,7 +170,7 @@ class Model:
         if path is None or version is not None:
             path = _place_of(model_name, version) or path
         if path is not None and path == os.environ.get("AZUREML_MODEL_DIR"):
-            return next(os.scandir(path)).path  # it contains the model, and nothing else
+            return next(os.scandir(path)).path  # the folder contains only the model
         if path is not None:
             return path
         known = ", ".join(sorted({*assets, *(one.name for one in _of_this_step())})) or "none"
@@ -186,7 +186,7 @@ class Model:
         exist_ok: bool = False,  # noqa: FBT001, FBT002 - the original's signature
         exists_ok: bool | None = None,  # noqa: FBT001 - the same
     ) -> str:
-        """Copy it into a folder, and return where it is there."""
+        """Copy the model into a folder, and return the path of the copy."""
         target = Path(target_dir) / self.path.name
         if target.exists() and not (exist_ok or exists_ok):
             msg = f"{target} is there already. Download with exist_ok=True."
@@ -227,21 +227,21 @@ def _registered(
 
 
 def _is_of(run_id: str, one: RegisteredModel) -> bool:
-    """Say whether a script of a run, or of a step of it, has registered a model."""
+    """Say whether a script of a run, or of one of its steps, registered a model."""
     folder = Path(one.told["run"] or "")
     run = folder.parent.name
     return run_id in (folder.name, run, f"{run}-{folder.name}")
 
 
 def _of_this_step(name: str | None = None) -> Iterator[RegisteredModel]:
-    """Yield what was registered in the workspace of the step that this process is part of."""
+    """Yield the models in the workspace of the step that this process is part of."""
     place = RunPlace.current()
     if place is not None and place.root is not None:
         yield from Registry(place.root).models(name)
 
 
 def _place_of(name: str, version: int | str | None) -> str | None:
-    """Return where a version of a registered model lies, or the last one; None of no such model."""
+    """Return the path of a version (default: the last) of a model; None if it is unknown."""
     versions = {one.version: str(one.path) for one in _of_this_step(name)}
     wanted = max(versions, default=0) if version is None else int(version)
     if versions and wanted not in versions:
@@ -252,7 +252,7 @@ def _place_of(name: str, version: int | str | None) -> str | None:
 
 
 def _has(there: Mapping[str, Any], wanted: Iterable[Any] | None) -> bool:
-    """Say whether all keys, or pairs of a key and a value, are there."""
+    """Say whether a mapping has all keys, or pairs of a key and a value."""
     return all(
         one in there if isinstance(one, str) else str(there.get(one[0])) == str(one[1])
         for one in wanted or ()

@@ -1,4 +1,4 @@
-"""What was registered in a workspace: models and datasets, as files in its folder."""
+"""The registry of a workspace: models and datasets, as files in its folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 FOLDER = ".azureml"
-"""In the folder of the workspace; its ``config.json`` may lie in it, too."""
+"""The registry's folder in that of the workspace; it may also hold ``config.json``."""
 RECORD = "model.json"
 FILES = "files"
 
@@ -26,13 +26,13 @@ class RegisteredModel(NamedTuple):
     name: str
     version: int
     path: Path
-    """Its file or folder."""
+    """The file or folder of the model."""
     told: dict[str, Any]
-    """What was said of it."""
+    """The information given at registration."""
 
 
 class Registry:
-    """Knows what was registered, by whichever process.
+    """Reads and writes registered models and datasets, which all processes share.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Registry:
         self._datasets = root / FOLDER / "datasets"
 
     def add_model(self, name: str, source: Path, told: Mapping[str, Any]) -> int:
-        """Keep a copy of a file or folder as the next version of a model, and return that."""
+        """Copy a file or folder as the next version of a model, and return the version."""
         versions = self._models / quote(name, safe="")
         versions.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".", dir=versions) as folder:
@@ -84,13 +84,13 @@ class Registry:
         shutil.rmtree(self._models / quote(name, safe="") / str(version))
 
     def keep_dataset(self, name: str, record: Mapping[str, Any]) -> None:
-        """Keep what a dataset is, as JSON values."""
+        """Save the record of a dataset, as JSON values."""
         self._datasets.mkdir(parents=True, exist_ok=True)
         with whole_file(self._datasets / f"{quote(name, safe='')}.json") as file:
             file.write(json.dumps(record, indent=1).encode())
 
     def datasets(self) -> dict[str, Any]:
-        """Return what all datasets are, by name."""
+        """Return the records of all datasets, by name."""
         files = sorted(self._datasets.glob("*.json"))
         return {unquote(file.stem): json.loads(file.read_text()) for file in files}
 
@@ -100,7 +100,7 @@ def _versions(folder: Path) -> list[int]:
 
 
 def _rename_to_next(made: Path, versions: Path) -> int:
-    """Give a folder the number after the last; who else does so at the same time has another."""
+    """Rename a folder to the next version number; concurrent calls get different numbers."""
     while True:
         version = max(_versions(versions), default=0) + 1
         target = versions / str(version)

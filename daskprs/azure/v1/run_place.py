@@ -1,4 +1,4 @@
-"""Where the run is that a script is part of, as an environment variable tells its process."""
+"""The place of a script's run, which an environment variable passes to its process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ VARIABLE = "DASKPRS_RUN"
 
 
 class RunPlace(NamedTuple):
-    """What a script can know of its run."""
+    """The places of a run, for its scripts."""
 
     folder: Path
-    """Of the step."""
+    """The folder of the step."""
     root: Path | None
-    """Of the workspace; None: the step knows none."""
+    """The folder of the workspace; None when the step has no workspace."""
     datastores: dict[str, str]
-    """Of the workspace: folders by name."""
+    """Folders of the workspace's datastores, by name."""
 
     @classmethod
     def of(cls, folder: Path, workspace: WorkspaceLike | None) -> Self:
-        """Return that of a step that is to run in a folder."""
+        """Return the place for a step that will run in a folder."""
         if workspace is None:
             return cls(folder, None, {})
         datastores = {name: str(one.root) for name, one in workspace.datastores.items()}
@@ -39,7 +39,7 @@ class RunPlace(NamedTuple):
 
     @classmethod
     def current(cls) -> Self | None:
-        """Return that of this process; None outside of a run."""
+        """Return the place of this process's run; None outside of a run."""
         told = os.environ.get(VARIABLE)
         if told is None:
             return None
@@ -49,12 +49,12 @@ class RunPlace(NamedTuple):
 
     @classmethod
     def seen(cls) -> Self | None:
-        """Return that of this process, for who is going to read and write there.
+        """Return the place of this process's run, checked for reading and writing.
 
         Raises
         ------
         UsageError
-            When it is not seen from this node: what is written would be lost.
+            When this node does not see the folder, so that writes would be lost.
 
         """
         place = cls.current()
@@ -68,17 +68,17 @@ class RunPlace(NamedTuple):
         return place
 
     def keep_inputs(self, inputs: Mapping[str, Any]) -> None:
-        """Keep what the named inputs of a script step are; a variable would be too small."""
+        """Save the named inputs of a script step to a file, as a variable would be too small."""
         with whole_file(ScriptFolder(self.folder).inputs, durable=False) as file:
             file.write(json.dumps(inputs, default=str).encode())
 
     def inputs(self) -> dict[str, Any]:
-        """Return what the named inputs of a script step are."""
+        """Return the saved named inputs of a script step."""
         file = ScriptFolder(self.folder).inputs
         kept: dict[str, Any] = json.loads(file.read_bytes()) if file.exists() else {}
         return kept
 
     def variables(self) -> dict[str, str]:
-        """Return the environment variables that tell a process."""
+        """Return the environment variables that pass this place to a process."""
         told = json.dumps(self._asdict(), default=str, ensure_ascii=False)  # paths as they are
         return {VARIABLE: told}

@@ -30,7 +30,7 @@ INSTEAD = (
 
 
 class Workspace:
-    """What notebooks ask for datastores, datasets, models and computes: a folder and names.
+    """A workspace with datastores, datasets, models and computes: a folder and names.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Workspace:
         Raises
         ------
         UsageError
-            When there is none, or it has no ``root``; or the folder of the step is not seen here.
+            When no file is found, it has no ``root``, or this node does not see the step's folder.
 
         """
         own = cls.of_run(RunPlace.seen()) if path is None else None
@@ -111,7 +111,7 @@ class Workspace:
 
     @classmethod
     def of_run(cls, place: RunPlace | None) -> Workspace | None:
-        """Return the workspace of the step that a script is part of; None where it knows none."""
+        """Return the workspace of a script's step; None when the step has none."""
         if place is None or place.root is None:
             return None
         return cls(root=place.root, datastores=place.datastores)
@@ -143,7 +143,7 @@ class Workspace:
         return {**kept, **self._in_memory}
 
     def keep_dataset(self, name: str, dataset: AbstractDataset) -> None:
-        """Keep a dataset by a name; a frame in memory, as long as this object lives."""
+        """Register a dataset by name; a frame in memory only while this object lives."""
         record = dataset.record()
         if record is None:
             self._in_memory[name] = dataset
@@ -152,15 +152,15 @@ class Workspace:
             self.registry.keep_dataset(name, record)
 
     def folders(self) -> tuple[Path, ...]:
-        """Return the folders of all datastores, and that of what was registered."""
+        """Return the folders of all datastores, and the folder of the registry."""
         return (*(one.root for one in self.datastores.values()), self.root / FOLDER)
 
     def get_default_datastore(self) -> Datastore:
-        """Return the datastore that is the folder `root`, unless another was made the default."""
+        """Return the default datastore: the folder `root`, unless another was set."""
         return self.datastores[self._default]
 
     def set_default_datastore(self, name: str) -> None:
-        """Make another datastore the default one, as long as this object lives."""
+        """Set the default datastore, while this object lives."""
         self._default = self.datastore(name).name
 
     def datastore(self, name: str) -> Datastore:

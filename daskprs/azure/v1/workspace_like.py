@@ -1,4 +1,4 @@
-"""What datasets, models and steps need of a `Workspace`, which itself is made of them."""
+"""The part of `Workspace` that datasets, models and steps use, without importing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WorkspaceLike(Protocol):
 
     @property
     def datastores(self) -> Mapping[str, Any]:
-        """Its datastores, by name."""
+        """The datastores of the workspace, by name."""
 
     @property
     def datasets(self) -> Mapping[str, Any]:

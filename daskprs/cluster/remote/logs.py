@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from daskprs.cluster.remote.node_service import NodeCalls
 
 ROUNDS = 8
-"""So many times in a row a node is asked that has more to tell than goes into one answer."""
+"""Requests in a row to a node with more log bytes than fit into one answer."""
 LAST_S = 60.0
-"""At the end so long for all of it."""
+"""Seconds for fetching the rest of a node's logs at the end."""
 CALL_S = 15.0
 
 
 class FarLogs:
-    """Copies what a node's agents write: the same bytes at the same places.
+    """Copies the logs of a node's agents: the same bytes at the same places.
 
-    A node that is cut off is asked again as long as it is there; nothing is lost or doubled by an
-    answer that was.
+    A node that is cut off is asked again while it exists. A lost answer neither loses nor doubles
+    any bytes.
     """
 
     def __init__(self, call: NodeCalls, logs: Path) -> None:
         self._call = call
         self._logs = logs
         self._known: dict[str, dict[str, int]] = {}
-        """For each folder of a node, how much of each log is here."""
+        """For each folder of a node, the copied bytes of each log."""
         self._writing = threading.Lock()
 
     def write(self, folder: str, pieces: Iterable[LogPiece]) -> None:
-        """Write pieces where they belong; what was written before is the same."""
+        """Write pieces at their places; bytes written twice are the same."""
         with self._writing:
             known = self._known.setdefault(folder, {})
             for log, offset, body in pieces:
@@ -50,28 +50,28 @@ class FarLogs:
                     known[log] = max(known.get(log, 0), offset + len(body))
 
     def fetch(self, folder: str, worker: str) -> bool:
-        """Ask a worker for what is new in a folder, once; say whether there was anything."""
+        """Fetch new log bytes of a folder from a worker once; return whether there were any."""
         known = dict(self._known.get(folder, {}))
         pieces = self._call(worker, "folder", "news", known, within_s=CALL_S)
         self.write(folder, pieces)
         return bool(pieces)
 
     def fetch_news(self, folder: str, worker: str) -> None:
-        """Copy what has come since the last time; what is much waits in part for the next."""
+        """Copy new log bytes, in `ROUNDS` answers at most; the rest waits for the next call."""
         with suppress(Unreachable, OSError):
             for _ in range(ROUNDS):
                 if not self.fetch(folder, worker):
                     return
 
     def fetch_rest(self, folder: str, worker: str) -> None:
-        """Copy what is left, when nothing more is written."""
+        """Copy the remaining log bytes, once the agents write no more."""
         until = time.monotonic() + LAST_S
         with suppress(Unreachable, OSError):
             while time.monotonic() < until and self.fetch(folder, worker):
                 pass
 
     def close(self) -> None:
-        """Cut what is too long, as logs are cut where they are written."""
+        """Shorten copied logs that are too long, as it is done where they are written."""
         for known in self._known.values():
             for log in known:
                 cut(str(self._logs / log))

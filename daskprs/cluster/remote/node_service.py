@@ -1,7 +1,7 @@
-"""What the driver asks of a worker besides leases, and how: through the scheduler, as Dask does.
+"""The driver's calls to a worker besides leases, sent through the scheduler.
 
-Neither side has to be reachable for the other; the scheduler is, for both. A worker answers under
-the name of the job, as long as the job's plugin is registered with it.
+Driver and worker need not reach each other; both reach the scheduler. A worker answers under the
+name of the job, while the job's plugin is registered with the worker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from daskprs.core.lease import AgentEvent
 
 CALL_S = 60.0
-"""A worker that does not answer within this is given up for this time."""
+"""Seconds in which a worker must answer a call."""
 
 
 class Unreachable(Exception):  # noqa: N818 - what it is
@@ -33,14 +33,14 @@ class Unreachable(Exception):  # noqa: N818 - what it is
 
 
 class NodeService:
-    """Answers for a worker; each call in a thread, since disks may be slow.
+    """Answers calls for a worker, each in a thread, since disks may be slow.
 
-    None of these threads is of Dask's pool, which the tasks of others may fill.
+    The threads do not come from Dask's pool, which other jobs' tasks may fill.
 
     Parameters
     ----------
     site, pool
-        Of the worker.
+        The worker's site and agent pool.
     stopped
         Called in a thread with the events of agents that have shut down.
 
@@ -54,13 +54,13 @@ class NodeService:
         self._stopped = stopped
 
     async def serve(self, what: str, given: bytes) -> dict[str, Any]:
-        """Do what is asked for, and return what came of it."""
+        """Call the named method, and return its result."""
         call = getattr(self, f"_{what}")
         result = await asyncio.to_thread(_answer, call, given)
         return {"result": to_serialize(result)}
 
     def _look(self, output: ProbeFile | None) -> dict[str, Any]:
-        """Return where this worker stands, and what it lacks."""
+        """Return the worker's folder ids, the keys it lacks, and whether it sees `output`."""
         folder, store = self._site.folder, self._site.store
         return {
             "folder": "" if folder is None else folder.id,
@@ -70,7 +70,7 @@ class NodeService:
         }
 
     def _withdraw(self, slot: int, lease_id: int) -> bool:
-        """Give a lease back unless it has begun."""
+        """Withdraw a lease unless it has begun."""
         return self._pool.withdraw(slot, lease_id)
 
     def _stop(self) -> None:
@@ -89,11 +89,11 @@ class NodeService:
             self._stopped(events)
 
     def _end(self) -> None:
-        """Kill the agents: what they have written is all there will be."""
+        """Kill the agents, so that they write no more."""
         self._pool.close()
 
     def _folder(self, method: str, *given: Any) -> Any:
-        """Have the folder of this node do something."""
+        """Call a method of this node's folder."""
         return getattr(self._site.store, method)(*given)
 
 
@@ -105,14 +105,14 @@ def _answer(call: Any, given: bytes) -> Any:
 
 
 class NodeCalls:
-    """Calls the services of workers; to be used in any thread but Dask's own.
+    """Calls the services of workers, from any thread but Dask's own.
 
     Parameters
     ----------
     client, job_id
-        Of the cluster, and of the job.
+        The cluster's client, and the job's id.
     until
-        Once this is set, nobody is called any more.
+        Once this event is set, all calls raise `Unreachable`.
 
     """
 
@@ -122,12 +122,12 @@ class NodeCalls:
         self._name = plugin_name(job_id)
 
     def __call__(self, worker: str, what: str, *given: Any, within_s: float = CALL_S) -> Any:
-        """Return what a worker's service does.
+        """Call a worker's service, and return the result.
 
         Raises
         ------
         Unreachable
-            When it does not answer, or is gone, or is not to be called any more.
+            When the worker does not answer or is gone, or when `until` is set.
 
         """
         if self._until is not None and self._until.is_set():
@@ -155,9 +155,9 @@ class NodeCalls:
         *given: Any,
         answered: Callable[[str, Any], None] = lambda _worker, _result: None,
     ) -> None:
-        """Have the services of some workers do something, without waiting for their answers.
+        """Call the services of some workers, without waiting for their answers.
 
-        Dask's loop calls `answered` for each worker: with its result, or with an error instead.
+        Dask's loop calls `answered` for each worker, with the result or an error.
         """
 
         async def call() -> None:

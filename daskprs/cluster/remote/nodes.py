@@ -1,9 +1,9 @@
-"""Nodes that do not see the job folder: what they need travels to them, what they make comes back.
+"""Nodes that do not see the job folder: sending inputs to them, and fetching their output.
 
-Whether a worker sees the folder it finds out by itself, when the plugin of the job is set up (see
-`agent.node.site`). The driver asks for that before it sends leases. To one that does not see it
-the script's snapshot is sent, once for all workers that share a disk; leases carry the data that
-only the driver has; logs and large results are fetched.
+A worker finds out whether it sees the folder when the job's plugin is set up (see
+`agent.node.site`), and the driver asks for the answer before it sends leases. A worker that does
+not see the folder receives the script's snapshot, once for all workers that share a disk. Its
+leases carry the data that only the driver has. Its logs and large results are fetched.
 """
 
 from __future__ import annotations
@@ -44,26 +44,27 @@ if TYPE_CHECKING:
 IN_PROCESS = "inproc://"
 THREADS = 16
 READY_S = 1.0
-"""So long the driver waits, once, for workers that have come: those with nothing to be sent to
-them are ready much sooner."""
+"""Seconds that the driver waits once for new workers. Workers that need no files are ready much
+sooner."""
 LOGS_EVERY_S = 1.0
 CARRIED_BYTES = 4 << 20
-"""A lease carries so much data, or one mini-batch: the scheduler holds it meanwhile."""
+"""Bytes of data that a lease carries, at least one mini-batch: the scheduler holds them
+meanwhile."""
 END_S = 15.0
 LARGE_LEASES = DaskSettings({"distributed.admin.large-graph-warning-threshold": "1TB"})
 
 
 class FarNodes:
-    """What the driver does for workers that do not see the job folder; for others, nothing.
+    """Serves workers that do not see the job folder; does nothing for others.
 
     Parameters
     ----------
     client
-        Of the cluster.
+        The cluster's client.
     job
-        With paths as they are here.
+        The job, with the driver's paths.
     say
-        Takes what a person should know: a level, and a sentence.
+        Called with a level and a sentence to show to the user.
 
     """
 
@@ -76,22 +77,22 @@ class FarNodes:
         self._over = threading.Event()
         self._call = NodeCalls(client, job.job_id)
         self._send = NodeCalls(client, job.job_id, until=self._over)
-        """What is being sent when the job ends is broken off: it may take an hour."""
+        """Calls that send files; the end of the job interrupts them, as they may take an hour."""
         self._logs = FarLogs(self._call, self._folder.logs)
         self._lives: dict[str, str] = {}
-        """Which life of each worker was asked."""
+        """The life of each worker at the last look."""
         self._standing: dict[str, Promise[str]] = {}
-        """For each worker its folder, or nothing if it sees ours, once that is known."""
+        """For each worker its folder, empty if the worker sees the driver's job folder."""
         self._locks: dict[str, threading.Lock] = {}
-        """For each folder, held while something is sent to it."""
+        """For each folder, a lock held while files are sent to it."""
         self._busy: dict[str, Promise[None]] = {}
-        """For each folder the one that copies its logs."""
+        """For each folder, the last task that copies its logs."""
         self._lock = threading.Lock()
         self._closing = ExitStack()
         self._threads: ThreadPoolExecutor | None = None
         self._output: ProbeFile | None = None
         self.origin = DriverInfo(THIS_PROCESS, ProbeFile("", ""), b"")
-        """What workers are told."""
+        """The driver's data that workers receive."""
         if not client.scheduler.address.startswith(IN_PROCESS):
             self._open()
 
@@ -124,7 +125,7 @@ class FarNodes:
     # ---- workers ----
 
     def ready(self, workers: Mapping[str, Heartbeat]) -> Mapping[str, Heartbeat]:
-        """Return those of the workers that can be given leases; others are being made ready.
+        """Return the workers that can receive leases; start to prepare the others.
 
         Raises
         ------
@@ -137,7 +138,7 @@ class FarNodes:
         lives = {address: worker.life for address, worker in workers.items()}
         for address in [*self._standing]:
             if lives.get(address) != self._lives[address]:
-                del self._standing[address]  # what it was sent went with its plugin
+                del self._standing[address]  # the files sent to it went with its plugin
         self._lives = lives
         new = []
         for address, worker in workers.items():
@@ -170,14 +171,14 @@ class FarNodes:
             self._say(level, told)
 
     def _far(self, address: str) -> str:
-        """Return the folder of a worker that does not see ours; nothing for others."""
+        """Return the folder of a worker that does not see ours; empty for others."""
         standing = self._standing.get(address)
         if standing is None or not standing.done() or standing.exception() is not None:
             return ""
         return standing.result()
 
     def _prepare(self, address: str, host: str) -> str:
-        """Send a worker what it lacks, and return the folder that it has instead of ours."""
+        """Send a worker the files it lacks; return its folder, empty if it sees ours."""
         seen = self._call(address, "look", self._output)
         if not seen["sees_output"]:
             raise _unseen_output(self._job.output_dir, host)
@@ -203,7 +204,7 @@ class FarNodes:
     def loaded(self, lease: Lease, worker: str) -> Lease:
         """Return a lease with the data that its worker does not see.
 
-        Of many mini-batches it takes some: what a lease does not bring back is leased again.
+        Of a large lease only the first mini-batches are kept; the others are leased again.
         """
         if not self._far(worker) or not isinstance(self._reader, CarryingReader):
             return lease
@@ -220,7 +221,7 @@ class FarNodes:
     def deliver(
         self, worker: str, lease_id: int, put: Callable[[tuple[int, Any]], None], future: Future
     ) -> None:
-        """Pass on a lease that has ended, with the files that it left on its node."""
+        """Put an ended lease into the inbox, once its files are fetched from its node."""
         if self._threads is None or future.status != "finished" or not self._far(worker):
             put((lease_id, future))
             return
@@ -241,7 +242,7 @@ class FarNodes:
     # ---- logs ----
 
     def _folders(self) -> dict[str, str]:
-        """Return the folders of nodes, each with a worker that can be asked."""
+        """Return the folders of nodes, each with a worker that sees it."""
         return {folder: worker for worker in [*self._standing] if (folder := self._far(worker))}
 
     def _copy_logs(self) -> None:
@@ -255,7 +256,7 @@ class FarNodes:
                         )
 
     def _last_news(self, event: tuple[float, Any]) -> None:
-        """Take the last of its logs from a worker that goes (called by Dask's loop)."""
+        """Write the rest of the logs of a leaving worker (called by Dask's loop)."""
         folder, pieces = pickle.loads(event[1])
         with suppress(OSError):
             self._logs.write(folder, pieces)
@@ -263,7 +264,7 @@ class FarNodes:
     # ---- the end ----
 
     def close(self) -> None:
-        """End the agents on far nodes, and bring their logs home."""
+        """End the agents on far nodes, and fetch the rest of their logs."""
         self._over.set()
         if self._threads is None:
             return

@@ -1,4 +1,4 @@
-"""Results too large for a message, brought from a node that does not see the job folder."""
+"""Results too large for a message, fetched from a node that does not see the job folder."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ CHUNK_BYTES = 8 << 20
 
 
 class Damaged(Exception):  # noqa: N818 - what it is
-    """A result arrived that is not the one that was made."""
+    """A result arrived damaged."""
 
 
 class Brought:
-    """A lease that has ended, with all that it made, in place of its future."""
+    """An ended lease with all its results, in place of its future."""
 
     def __init__(self, returned: LeaseReturned | None) -> None:
         self.returned = returned
-        """What it came back with; None if its worker went before that was here."""
+        """The lease's result; None if its worker went before the result was fetched."""
 
 
 def bring(returned: LeaseReturned, call: NodeCalls, worker: str, job: JobSpec) -> Brought | None:
     """Fetch the large results of a lease; None if its worker has gone meanwhile.
 
-    What arrives damaged is as good as lost: its mini-batch runs again.
+    A damaged result counts as lost, so its mini-batch runs again.
     """
     fetch = _Fetch(call, worker, job)
     try:
@@ -46,7 +46,7 @@ def bring(returned: LeaseReturned, call: NodeCalls, worker: str, job: JobSpec) -
 
 
 class _Fetch:
-    """Copies what is in spools of a node to the same places in spools of the same names here."""
+    """Copies regions of a node's spools to the same places in local spools of the same names."""
 
     def __init__(self, call: NodeCalls, worker: str, job: JobSpec) -> None:
         self._call = call
@@ -59,7 +59,7 @@ class _Fetch:
         }
 
     def rows(self, results: Results) -> Results:
-        """Fetch the rows of some outcomes, and return these with what went wrong here."""
+        """Fetch the rows of some outcomes; return the results, with an error of the local disk."""
         if not results.spool:
             return results
         try:

@@ -1,4 +1,4 @@
-"""A folder or file on its way to a node: packed while it is sent, and never a second time here."""
+"""Sending a folder or file to a node: it is packed on the fly, without a local copy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 8 << 20
 UNPACK_S = 3600.0
-"""A model of many gigabytes is read and written on the node in that time."""
+"""Seconds in which a node must unpack an archive, such as a model of many gigabytes."""
 
 
 def send(place: Path, name: str, key: str, call: NodeCalls, worker: str) -> None:
@@ -24,23 +24,23 @@ def send(place: Path, name: str, key: str, call: NodeCalls, worker: str) -> None
     Parameters
     ----------
     place
-        What is sent; links in it are followed.
+        The file or folder to send; links in it are followed.
     name
-        What it is called there: ``.`` for what lies in a folder.
+        Its name on the node; ``.`` to send only the contents of a folder.
     key
-        Under which it is unpacked.
+        The key under which it is unpacked.
     call, worker
         How to reach the node.
 
     """
     sink = _Sink(call, worker, key)
-    file: Any = sink  # in a stream tarfile writes without looking back, and asks for no more
+    file: Any = sink  # a tarfile in stream mode never seeks, and only needs write()
     with tarfile.open(fileobj=file, mode="w|", dereference=True) as archive:
         archive.add(place, arcname=name)
     sink.flush()
     digest = sink.sha256.hexdigest()
     if not call(worker, "folder", "unpack", key, digest, within_s=UNPACK_S):
-        raise Unreachable(worker)  # somebody else has written to it: once more
+        raise Unreachable(worker)  # another sender has written to the archive: try again
 
 
 class _Sink:
@@ -55,14 +55,14 @@ class _Sink:
         self._piece = bytearray()
 
     def write(self, data: Any) -> int:
-        """Take some bytes."""
+        """Buffer some bytes, and send full pieces."""
         self._piece += data
         if len(self._piece) >= PIECE_BYTES:
             self.flush()
         return len(data)
 
     def flush(self) -> None:
-        """Send what there is."""
+        """Send the buffered bytes."""
         piece, self._piece = bytes(self._piece), bytearray()
         self.sha256.update(piece)
         self._call(self._worker, "folder", "receive", self._key, self._offset, piece)

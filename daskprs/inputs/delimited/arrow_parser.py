@@ -1,8 +1,8 @@
 """Delimited text read by Arrow, where it reads what pandas would.
 
-It reads text several times as fast, and short numbers as fast. Arrow is asked first, and is told
-all types. What it refuses, and the few things that it would read otherwise than pandas does, are
-left to pandas, which then decides what is an error. A property test compares the two.
+Arrow reads text several times as fast, and short numbers as fast. It is tried first, with all types
+given. Text that it rejects, and the few forms that it reads differently from pandas, are left to
+pandas, which then decides what is an error. A property test compares the two.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NULLS = (
 )
 """What `pandas.read_csv` takes for null by default."""
 EMPTY = ("",)
-"""What is left of them where there is no `N`."""
+"""The null words that are left in text without an `N`."""
 BOOLEANS = {True: ["True", "TRUE", "true"], False: ["False", "FALSE", "false"]}
 HOLDS_ARROW_TEXT = isinstance(pd.Series(["text"]).dtype, pd.StringDtype)
 """From pandas 3 on, text is a type of its own; before, it was Python objects."""
@@ -41,9 +41,9 @@ class ArrowParser:
     Parameters
     ----------
     delimiter, encoding
-        Of the text.
+        Delimiter and encoding of the text.
     text_is_null
-        Whether a word for null is null in a column of text, too.
+        Whether a word for null is also null in a column of text.
 
     """
 

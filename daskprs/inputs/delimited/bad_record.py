@@ -23,9 +23,9 @@ class BadRecord:
     Parameters
     ----------
     parser
-        That has refused them.
+        The parser that has rejected the records.
     records, names
-        What it has refused, and the columns of it.
+        The rejected records, and their columns.
 
     """
 

@@ -1,8 +1,8 @@
 """The type of a column of text: what its cells are parsed as, and what they become.
 
-Told a type, pandas' parser is lenient: in a column of integers it takes ``True`` for 1, but only
-where all cells of a piece are so, and it rounds 9007199254740993.0. Numbers and booleans are hence
-parsed without a type, and what came out is compared with what it should be.
+With a given type, pandas' parser is lenient: in a column of integers it takes ``True`` for 1, but
+only where all cells of a piece are so, and it rounds 9007199254740993.0. Numbers and booleans are
+hence parsed without a type, and the result is compared with the type that it should have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ INTO = {"i": "iuf", "u": "iuf", "f": "iuf", "b": "iufb"}
 """Kinds of NumPy types, and the kinds of columns whose values may be theirs, too."""
 INTEGER = re.compile(r" *[+-]?[0-9]+ *")
 EXACT = 1 << 53
-"""Up to here floats tell all integers apart."""
+"""Bound up to which floats represent all integers exactly."""
 
 
 class TextColumn(NamedTuple):
@@ -59,7 +59,7 @@ class TextColumn(NamedTuple):
 
     @property
     def told(self) -> Any:
-        """What the parser is told of it; None where it finds out itself."""
+        """The type that is passed to the parser; None if the parser infers it."""
         if self.is_large:
             return TEXT
         is_free = isinstance(self.parsed, str) and self.parsed in (BOOL_OR_NULL, ANY)
@@ -117,7 +117,7 @@ def _refuse(told: str) -> None:
 
 
 def _plain(column: pd.Series, want: np.dtype[Any]) -> pd.Series:
-    """Return a column that pandas has found the type of as numbers or booleans of another."""
+    """Return a column, whose type pandas has inferred, as numbers or booleans of another type."""
     have = column.dtype
     if column.empty or have == want:
         return column.astype(want)

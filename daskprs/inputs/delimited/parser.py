@@ -41,7 +41,7 @@ class Dialect(NamedTuple):
         return RecordScan(self.delimiter.encode()[0] if self.multi_line else None)
 
     def rows_in(self, body: bytes) -> int:
-        """Return how many rows records are, whether or not they fit."""
+        """Return the number of rows in records, whether or not they fit."""
         return len(self.starts_of_rows(body))
 
     def starts_of_rows(self, body: bytes) -> list[int]:
@@ -51,7 +51,7 @@ class Dialect(NamedTuple):
         return [start for start, stop in bounds if not self.is_blank(body[start:stop])]
 
     def nulls(self, columns: Iterable[TextColumn]) -> dict[str, Any]:
-        """Return what pandas is told of nulls, where it is not to take its own words for them."""
+        """Return pandas' options for nulls, where its default words must not apply."""
         if not self.empty_as_string:
             return {}
         words = {one.name: list(NULLS) for one in columns if not one.is_text}
@@ -68,11 +68,11 @@ class DelimitedParser:
     Parameters
     ----------
     dialect
-        Of the text, in the encoding of its bytes.
+        The dialect of the text, in the encoding of its bytes.
     schema
         Types of all columns.
     selected
-        The columns that are wanted: what is in the others does not matter.
+        The wanted columns: the values of other columns do not matter.
 
     """
 

@@ -23,7 +23,7 @@ WHOLE_BYTES = 4 << 20
 """An input up to this size is its own sample."""
 FILES = 8
 PART_BYTES = 256 << 10
-"""So much is read at the beginning of a file, in its middle and at its end."""
+"""Bytes that are read at the beginning of a file, in its middle and at its end."""
 
 
 class SampledRows(NamedTuple):
@@ -42,11 +42,11 @@ class Sampler:
     files, headers
         The input.
     dialect
-        Of the bytes that are read.
+        The dialect of the bytes that are read.
     encoding
-        Of the files.
+        The encoding of the files.
     told
-        Types that the parser is told, by column.
+        Types that are passed to the parser, by column.
 
     """
 

@@ -56,7 +56,7 @@ def schema_of(
     in_all
         Columns that every file has; the others are null in some.
     empty_as_string
-        A column of nothing is one of text, not of nulls.
+        Whether a column without values has the type text, not null.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def _date_format(values: pd.Series) -> str:
         warnings.simplefilter("ignore")  # about the order of day and month, which is tried out
         for dayfirst in (False, True) if len(values) else ():
             guess = guess_datetime_format(str(values.iloc[0]), dayfirst=dayfirst)
-            # The year first and then the day is nobody's custom, but what one misfit looks like.
+            # Year, then day is not a real custom: such a guess comes from one misfit.
             if guess is not None and not guess.startswith("%Y"):
                 formats.append(guess)
         for date_format in formats:

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 CODEC = ("utf-8", "surrogatepass")
 """Paths may hold any bytes, which Python shows as lone surrogates."""
 UNKNOWN = -1
-"""The size of a file that its store does not tell."""
+"""The size of a file whose store does not report it."""
 
 
 class FileList(Sequence[InputFile]):
-    """Files, made anew each time that somebody asks for one; they can be added to, not changed.
+    """A list of files that can be added to, not changed; each access makes its file anew.
 
     About 50 bytes for each, beside the path itself: as objects they took 300.
 
     Parameters
     ----------
     files
-        The first of them.
+        The first files of the list.
 
     """
 
@@ -38,9 +38,9 @@ class FileList(Sequence[InputFile]):
         """Where each of these texts ends; the first begins at 0."""
         self._sizes = array("q")
         self._relative_chars = array("I")
-        """A relative path is the end of a path: so many characters of it."""
+        """Characters of each relative path, which is the end of the path."""
         self._odd: dict[int, str] = {}
-        """Those that are not: ``b.csv`` in ``zip://b.csv::s3://c.zip``."""
+        """Relative paths that are not the end: ``b.csv`` in ``zip://b.csv::s3://c.zip``."""
         self._is_ordered = True
         self._last = ""
         for file in files:
@@ -94,7 +94,7 @@ class FileList(Sequence[InputFile]):
         return different
 
     def without(self, rows: Container[int]) -> FileList:
-        """Return the files but for some."""
+        """Return the files except those at some places."""
         return FileList(self._file(row) for row in range(len(self)) if row not in rows)
 
     def _path(self, row: int) -> str:

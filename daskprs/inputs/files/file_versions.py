@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 VERSION_KEYS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
-"""Names that stores have for what differs between two versions of a file; the best first."""
+"""Store keys whose values differ between two versions of a file, the best first."""
 MOST_FOLDERS = 20
 """Folders of an input that are listed one by one; more of them in one listing."""
 LISTED_FROM = 10
@@ -46,7 +46,7 @@ def compare_with_times_seen(table: Path) -> None:
 
 
 def version_of(info: dict[str, Any]) -> str:
-    """Return what a store calls the version of a file; empty where it says nothing."""
+    """Return the version of a file from its store; empty if the store has none."""
     return next((str(info[key]) for key in VERSION_KEYS if info.get(key)), "")
 
 
@@ -167,7 +167,7 @@ def _refuse_changed_below(root: str, files: FileList) -> None:
 
 
 def _listed(root: str, files: FileList) -> dict[str, dict[str, Any]]:
-    """Return what a store says of the files below a folder, by path; nothing of a few files."""
+    """Return a store's entries for the files below a folder, by path; none for a few files."""
     few = len(files) < LISTED_FROM and not any(file.relative for file in files)
     if few or root.startswith(("http:", "https:")):
         return {}
@@ -186,7 +186,7 @@ def _listed(root: str, files: FileList) -> dict[str, dict[str, Any]]:
 
 
 def _info_now(url: str) -> dict[str, Any]:
-    """Return what a store says of a file now; nothing of one that is gone."""
+    """Return a store's current entry for a file; empty if the file is gone."""
     filesystem, place = _filesystem(url)
     with _telling(url), suppress(FileNotFoundError):
         info: dict[str, Any] = filesystem.info(place)

@@ -36,7 +36,7 @@ class PathColumns:
     files
         All files of the table.
     reading
-        With a `partition_format` it counts; without, folders called ``key=value``.
+        The reading options. Without a `partition_format`, folders called ``key=value`` count.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def _type_of(values: list[Any], *, typed: bool) -> pa.DataType:
 
 
 def _is_int(text: str) -> bool:
-    """Say whether text is a number that writes itself back the same: ``007`` is none."""
+    """Say whether text is an integer that is written back the same, unlike ``007``."""
     return _INT.fullmatch(text) is not None and -(2**63) <= int(text) < 2**63
 
 

@@ -144,7 +144,7 @@ class FilesSource:
 
 
 class FilesReader:
-    """Gives the paths; what is not on a disk is fetched for its mini-batch, and removed after."""
+    """Gives the paths; files not on a disk are fetched for a mini-batch and removed after."""
 
     def __init__(self) -> None:
         self._folders: list[tempfile.TemporaryDirectory[str]] = []
@@ -171,7 +171,7 @@ class FilesReader:
         ]
 
     def check(self, mini_batch: MiniBatch) -> None:
-        """Compare the files with what was found, but for those that were fetched.
+        """Compare the files, except fetched ones, with the files that were found.
 
         Raises
         ------
@@ -208,7 +208,7 @@ class FilesReader:
 
 
 def _identity(files: list[InputFile]) -> str:
-    """Return what says whether it is the same work: for one file the file, for more a digest."""
+    """Return the identity of a mini-batch: that of its one file, or a digest of several."""
     if len(files) == 1:
         return files[0].identity
     whole = "\n".join([file.identity for file in files])

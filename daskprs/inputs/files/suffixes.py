@@ -1,4 +1,4 @@
-"""What the names of files say about them."""
+"""Derive the kind and compression of files from their names."""
 
 from __future__ import annotations
 

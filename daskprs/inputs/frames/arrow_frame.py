@@ -48,7 +48,7 @@ class FrameSource:
     size_bytes
         Bytes of a mini-batch.
     to_pandas
-        What gives the frame back.
+        The converter from Arrow back to the frame.
 
     """
 
@@ -139,7 +139,7 @@ def keep_labels(scratch: Path, index: pd.Index, bounds: Numbers) -> None:
 
 
 def row_slices(total: int, rows: int, digest: str) -> Iterator[MiniBatch]:
-    """Yield mini-batches of so many rows each; where their rows lie is filled in by the source."""
+    """Yield mini-batches of `rows` rows each; the source fills in where their rows lie."""
     for index, start in enumerate(range(0, total, rows)):
         stop = min(start + rows, total)
         yield MiniBatch(
@@ -153,7 +153,7 @@ def row_slices(total: int, rows: int, digest: str) -> Iterator[MiniBatch]:
 
 
 def rows_of(mini_batch: MiniBatch) -> Where:
-    """Return which rows of its frame a mini-batch is."""
+    """Return the frame rows that a mini-batch holds."""
     first = mini_batch.row_lower_bound or 0
     return Where(rows=(first, first + (mini_batch.items or 0)))
 

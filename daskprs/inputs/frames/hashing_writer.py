@@ -22,7 +22,7 @@ class HashingWriter:
     Parameters
     ----------
     file
-        Where it goes.
+        The file that the bytes are passed on to.
 
     """
 

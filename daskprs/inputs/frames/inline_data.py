@@ -24,17 +24,17 @@ GONE = (FileNotFoundError, NotADirectoryError)
 
 
 class Carried(NamedTuple):
-    """What stands in a descriptor in place of its piece."""
+    """The replacement for a piece in a descriptor."""
 
     piece: Any
     """The piece itself."""
     body: bytes
-    """What it leads to."""
+    """The packed data of the piece."""
 
 
 @runtime_checkable
 class CarryingReader(Protocol):
-    """A reader of what the driver has written."""
+    """A reader of data that the driver has written."""
 
     def pack(self, piece: Any) -> bytes:
         """Return, in the driver, all that `unpack` needs."""
@@ -57,7 +57,7 @@ class FarReader:
     Parameters
     ----------
     reader
-        That of the job.
+        The reader of the job.
 
     """
 

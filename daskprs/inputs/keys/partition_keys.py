@@ -142,7 +142,7 @@ class ShuffledKeySource:
         return {"keys": list(self._keys), "table": self._source.fingerprint()}
 
     def where(self, mini_batch: MiniBatch) -> Where:
-        """Return nothing: what it is says its key."""
+        """Return an empty place: the key identifies the mini-batch."""
         del mini_batch
         return Where()
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 PART_BYTES = 16 << 20
 SCATTER_BYTES = 16 << 20
 THREADS = 3
-"""So many parts are in memory at a time."""
+"""Number of parts in memory at a time."""
 MOST_PARTS = 512
-"""So many files are open at a time."""
+"""Most files open at a time."""
 
 
 class Group(NamedTuple):
@@ -78,7 +78,7 @@ def shuffle(
     scratch
         The folder of the files.
     tell
-        Called with a few words about how far it is.
+        Called with a few words about the progress.
 
     """
     index = KeyIndex()
@@ -238,7 +238,7 @@ def _comparable(column: pd.Series) -> pd.Series:
 
 
 def _hash(value: Any) -> int:
-    """Return the same for equal values; each NaN in a tuple is another object, with its hash."""
+    """Return equal hashes for equal values; each NaN in a tuple is an object with its own hash."""
     if isinstance(value, tuple):
         return hash(tuple(map(_hash, value)))
     if isinstance(value, float) and math.isnan(value):

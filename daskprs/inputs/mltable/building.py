@@ -1,4 +1,4 @@
-"""From transformations as they are written to the steps that are done to rows."""
+"""Turn transformations, as they are written, into the steps that are applied to rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from daskprs.yaml_files.mistakes import Mistake
 
 NULLABLE = {"int", "boolean"}
-"""Types whose column is another one where there are nulls."""
+"""Types whose column has a different type if it holds nulls."""
 SHOWN = 20
 
 
@@ -48,9 +48,9 @@ class Builder:
     meta
         The table of its files without rows: the columns of its files, and last those of paths.
     path_names
-        These last.
+        The columns of paths.
     samples
-        Gives rows of the files, to see where nulls are; asked only where that matters.
+        Gives rows of the files, to find nulls; called only where nulls matter.
 
     """
 
@@ -74,7 +74,7 @@ class Builder:
             self._add(KeepColumns(tuple(name for name in meta.columns if name not in path_names)))
 
     def begin(self, path_column: str, overrides: dict[str, Any]) -> None:
-        """Do what options of reading say: the name of the path column, and types."""
+        """Apply the reading options: the name of the path column, and types."""
         at = self._written.read_at
         if path_column != PATH:
             if path_column in self.meta.columns:
@@ -159,19 +159,19 @@ class Builder:
         self._add(Convert(tuple(conversions)))
 
     def _nulls(self, names: list[str]) -> set[str]:
-        """Return which columns hold a null at this place, as far as samples tell."""
+        """Return the columns that hold a null after the steps so far, judging by samples."""
         steps = [step for step in self.steps if not isinstance(step, Take | Skip | RandomSample)]
         found = set[str]()
         for frame in self._samples():
             try:
                 rows = transformed(frame, steps)
             except (Unconverted, BadExpression):
-                continue  # the mini-batch that it lies in will tell
+                continue  # its mini-batch will report the error
             found |= {name for name in names if rows[name].isna().any()}
         return found
 
     def _matching(self, names: list[str]) -> list[str]:
-        """Return columns by name, and those that an expression matches that is no name itself."""
+        """Return columns by name; a name that is not a column is matched as an expression."""
         there = list(self.meta.columns)
         found: list[str] = []
         for name in names:
@@ -179,7 +179,7 @@ class Builder:
         return list(dict.fromkeys(found))
 
     def _known(self, names: list[str], at: int, *more: str | int) -> bool:
-        """Note names that are no columns, and say whether there are none."""
+        """Record names that are not columns as mistakes, and say whether all names are columns."""
         there = [name for name in self.meta.columns if isinstance(name, str)]
         wrong = [name for name in names if name not in there]
         for name in wrong:
@@ -191,7 +191,7 @@ class Builder:
 
 
 def conversion(name: str, column_type: Any, folder: str) -> Conversion:
-    """Return what a column becomes."""
+    """Return the conversion of a column."""
     if not isinstance(column_type, ColumnType):
         return Conversion(name, column_type, folder=folder)
     if column_type.boolean is not None:
@@ -210,10 +210,10 @@ def conversion(name: str, column_type: Any, folder: str) -> Conversion:
 
 
 def as_written(written: MLTableContent) -> Iterator[str]:
-    """Yield the columns that are converted before anything asks for their values.
+    """Yield the columns that are converted before any step uses their values.
 
-    Of delimited text these are converted from what is written: a type in between, found by samples,
-    would turn 007 into 7 before it is text again.
+    In delimited text these columns are converted from the written cells: a type inferred from
+    samples would turn 007 into 7 before it is text again.
     """
     asked = set[str]()
     for one in written.transformations:
@@ -221,7 +221,7 @@ def as_written(written: MLTableContent) -> Iterator[str]:
             try:
                 asked |= set(Expression.parse(one.value).columns())
             except BadExpression:
-                continue  # it will be told
+                continue  # it is reported later
         if one.name == "convert_column_types":
             for entry in one.value:
                 yield from (name for name in entry.columns if name not in asked)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 INT = re.compile(r"[+-]?[0-9]+")
 EXACT = 1 << 53
-"""Up to here floats tell all integers apart."""
+"""Bound up to which floats represent all integers exactly."""
 TRUE: tuple[str, ...] = ("true", "1")
 FALSE: tuple[str, ...] = ("false", "0")
-"""What is a boolean, in any case, where nothing else is said."""
+"""The default texts of booleans, in upper or lower case."""
 MOST_DIGITS = 20
-"""Of an integer of 64 bits, and one more."""
+"""Digits of a 64-bit integer, and one more."""
 ISO = "ISO8601"
 TEXT = "str"
 
@@ -40,7 +40,7 @@ class ConversionError(ValueError):
 
 
 class Conversion(NamedTuple):
-    """What one column becomes."""
+    """The conversion of one column."""
 
     column: str
     kind: str
@@ -87,7 +87,7 @@ class Conversion(NamedTuple):
         return typed
 
     def _at_once(self, cells: pd.Series) -> pd.Series | None:
-        """Return text as it is, or numbers of text that hold nothing odd: no look at each."""
+        """Return text unchanged, or plain numbers in text at once, without a check of each cell."""
         if self.kind == "string" and cells.dtype == TEXT:
             return cells
         if self.kind not in {"int", "float"} or not isinstance(cells.dtype, pd.StringDtype):
@@ -158,7 +158,7 @@ class Conversion(NamedTuple):
         return value if is_url(value) and not self.folder else resolved(value, self.folder)
 
     def _dates(self, cells: pd.Series) -> pd.Series:
-        """Return dates: of each value the first format that it has."""
+        """Return dates, each parsed by the first format that fits."""
         is_zoned = any("%z" in one or "%Z" in one for one in self.formats)
         dtype = "datetime64[us, UTC]" if is_zoned else "datetime64[us]"
         if pd.api.types.is_datetime64_any_dtype(cells.dtype):
@@ -204,7 +204,7 @@ def _float(text: str) -> float:
 
 
 def _decimal(text: str) -> Decimal:
-    """Return what is written, of which a float would keep sixteen digits."""
+    """Return the exact number; a float would keep only sixteen digits."""
     number = Decimal(text)
     if "_" in text or number.adjusted() > MOST_DIGITS:
         raise ValueError

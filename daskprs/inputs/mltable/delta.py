@@ -34,7 +34,7 @@ def open_delta(written: MLTableContent, reading: ReadOptions) -> DeltaSource:
     Raises
     ------
     YamlError
-        When there is no such table or version, or the MLTable names several.
+        When the table or version does not exist, or the MLTable names several.
     InputError
         Where the package `deltalake` is missing, or cannot read what the table asks for.
 
@@ -69,7 +69,7 @@ class DeltaSource:
     Parameters
     ----------
     place
-        Its folder or URL.
+        The folder or URL of the table.
     table
         The `deltalake.DeltaTable`, at its version.
     reading
@@ -138,7 +138,7 @@ class DeltaSource:
         return Where(paths=(path,), row_group=group, rows=(start, start + count))
 
     def own_names(self) -> Iterator[tuple[str, str]]:
-        """Yield the path of each file, and what it is called below the folder of the table."""
+        """Yield the path of each file, and its name below the folder of the table."""
         for at, fragment in enumerate(self._fragments):
             yield self._path(at), str(fragment.path)
 
@@ -155,11 +155,11 @@ class DeltaSource:
         return self._keys
 
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
-        """Return their values for a mini-batch."""
+        """Return the values of the partition columns for a mini-batch."""
         return self._carried(self._fragments[mini_batch.piece[0]].path)
 
     def _carried(self, path: str) -> dict[str, Any]:
-        """Return what the folders of a file stand for."""
+        """Return the partition values of a file's folders."""
         return self._values[_decoded(path)]
 
     def _nulls(self, footers: Sequence[Any]) -> set[str]:
@@ -172,7 +172,7 @@ class DeltaSource:
         return found
 
     def _lacks(self, path: str, names: list[str]) -> set[str]:
-        """Return the columns that are null in a file since it has not got them."""
+        """Return the columns that are null in a file because the file lacks them."""
         carried = self._carried(path)
         lacking = {name for name in self._plain.names if name not in names}
         return {name for name in lacking if carried.get(name) is None}
@@ -191,7 +191,7 @@ class DeltaFiles:
         return str(self._fragments[file].path)
 
     def frame(self, file: int, rows: pa.Table) -> pd.DataFrame:
-        """Return rows; what folders are named by is in them already."""
+        """Return rows, which already hold the values of their folders."""
         del file
         return self.to_pandas.frame(rows)
 
@@ -214,7 +214,7 @@ class DeltaFiles:
 
 
 def _partition_values(table: Any, keys: list[str]) -> dict[str, dict[str, Any]]:
-    """Return what the folders of each file stand for, by its path."""
+    """Return the partition values of each file, by its path."""
     actions = pa.table(table.get_add_actions(flatten=True))
     wanted = [f"partition.{key}" for key in keys]
     rows = actions.select(["path", *wanted]).to_pylist()
@@ -225,7 +225,7 @@ def _partition_values(table: Any, keys: list[str]) -> dict[str, dict[str, Any]]:
 
 
 def _decoded(path: str) -> str:
-    """Return a path without ``%20``: the log has it encoded once more than the file is named."""
+    """Return a path without ``%20``: the log encodes it once more than the file's name."""
     while (decoded := unquote(path)) != path:
         path = decoded
     return path

@@ -1,7 +1,7 @@
 """The language of `filter`: ``col("age") > 32 and location == "UK"``.
 
-It is parsed by Python's own parser, whose tree is then walked: of Python there is only what stands
-here, and nothing is ever evaluated or called.
+Python's own parser parses it, and its tree is then walked. Only the syntax listed here is
+accepted, and no Python code is ever evaluated or called.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Expression(NamedTuple):
         Raises
         ------
         BadExpression
-            When it is no expression of this language.
+            When the text is not an expression of this language.
 
         """
         if len(text) > MOST_CHARACTERS:
@@ -223,7 +223,7 @@ def _columns(node: ast.AST) -> Iterator[str]:
 
 
 def _check(node: ast.expr, depth: int) -> None:
-    """Refuse what is not of the language, wherever it stands."""
+    """Reject syntax outside the language, wherever it stands."""
     where = f"at character {node.col_offset + 1}"
     if depth > DEEPEST:
         msg = f"it is nested more than {DEEPEST} deep"

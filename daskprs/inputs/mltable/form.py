@@ -18,9 +18,9 @@ EncodingName = Literal[
     "utf8", "utf8bom", "ascii", "latin1", "iso88591", "utf16", "utf32", "windows1252"
 ]
 ENCODINGS = {"utf8bom": "utf-8-sig", "iso88591": "latin-1", "windows1252": "cp1252"}
-"""Of those Azure has names for, the ones that Python calls otherwise."""
+"""Azure's encoding names whose Python names differ."""
 BY_FORM = Discriminator(lambda value: "form" if isinstance(value, dict | Form) else "plain")
-"""Of a plain value and a mapping only the one that is meant is complained about."""
+"""Chooses between a plain value and a mapping, so that errors concern only the given form."""
 FIELD = re.compile(r"\{[^{}]+\}")
 
 

@@ -1,4 +1,4 @@
-"""Columns that nothing of a table comes of: they are not read."""
+"""Find the columns that a table does not use, which are not read."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def needed(
     Parameters
     ----------
     steps
-        What is done to rows.
+        The steps that are applied to rows.
     final
         The columns that are left in the end.
     there
-        Those of the files. One of them is read in any case: rows are counted by it.
+        The columns of the files. At least one is always read, to count rows.
 
     """
     asked = set(final)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 SAMPLE_BYTES = 256 << 10
 SAMPLES = 16
-"""Mini-batches of so many bytes are looked at for nulls: all of a small input."""
+"""Number of `SAMPLE_BYTES` mini-batches that are checked for nulls: all of a small input."""
 
 
 class Opened(NamedTuple):
@@ -57,11 +57,11 @@ def open_mltable(path: str, reading: ReadOptions) -> Opened:
     Raises
     ------
     YamlError
-        With all mistakes of the file, each with its place.
+        When the file has mistakes; the error lists all, each with its place.
     InputError
         When the files cannot be read, or disagree.
     OptionError
-        When an option says what the MLTable says.
+        When an option concerns a setting that belongs to the MLTable.
 
     """
     written = read_mltable(path)
@@ -188,7 +188,7 @@ def _with_steps(written: MLTableContent, reading: ReadOptions, base: _Base) -> O
 
 
 def _names(base: _Base) -> dict[str, str]:
-    """Return a name for each file that it keeps wherever its folder lies."""
+    """Return a name for each file that does not depend on where its folder lies."""
     if base.kind is None:
         return dict(base.source.own_names())  # type: ignore[attr-defined]
     return dict(zip(base.files.paths(), own_names(base.files), strict=True))
@@ -197,7 +197,7 @@ def _names(base: _Base) -> dict[str, str]:
 def _narrowed(
     base: _Base, steps: list[TableStep], builder: Builder
 ) -> tuple[PlacedSource, list[TableStep]]:
-    """Return the source without the columns that nothing comes of, and the steps without them."""
+    """Return the source and the steps without the columns that the result does not use."""
     source = base.source
     of_paths = {PATH, *source.path_names}
     there = [name for name in source.meta().columns if name not in of_paths]

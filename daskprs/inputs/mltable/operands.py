@@ -1,4 +1,4 @@
-"""What stands on the two sides of a comparison, brought to one type."""
+"""The two sides of a comparison, converted to one type."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _INT = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 class Unfit(ValueError):  # noqa: N818 - it says what is wrong
-    """Two values that cannot be compared, or one that is no condition."""
+    """Two values cannot be compared, or a value is not a condition."""
 
 
 def truth(value: Any, *, null: bool = False) -> Any:
-    """Return conditions as booleans; what is null holds only where `null` says so."""
+    """Return conditions as booleans; a null counts as `null`."""
     if isinstance(value, bool | np.bool_):
         return np.bool_(value)
     if not isinstance(value, pd.Series):
@@ -43,7 +43,7 @@ def aligned(one: Any, other: Any, left: str, right: str) -> tuple[Any, Any]:
     Raises
     ------
     Unfit
-        With both types.
+        When they cannot be compared; the error names both types.
 
     """
     one, other = _settled(one, left), _settled(other, right)
@@ -78,7 +78,7 @@ def datetime_of(values: list[Any]) -> pd.Timestamp:
 
 
 def _settled(value: Any, name: str) -> Any:
-    """Return a column of objects as one of what they are, which its type does not tell.
+    """Return a column of objects as a column of their real type.
 
     Objects and a text are never equal, so that a comparison would leave out all rows.
     """
@@ -106,7 +106,7 @@ OBJECTS = {
     "mixed-integer-float": "number",
     "decimal": "decimal",
 }
-"""What pandas finds in a column of objects."""
+"""Our kinds of values for the kinds that pandas infers in a column of objects."""
 KINDS = {bool: "bool", int: "number", float: "number", str: "text", pd.Timestamp: "date"}
 
 

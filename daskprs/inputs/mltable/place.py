@@ -22,7 +22,7 @@ LOCAL_URL = "file://"
 def mltable_at(data: str | os.PathLike[str] | Sequence[Any]) -> str | None:
     """Return the path of the file `MLTable` that is meant: itself, or in the folder named.
 
-    Of several paths none is meant: each of them is an input of its own.
+    A list of several paths names no MLTable: each path is an input of its own.
     """
     if not isinstance(data, (str, os.PathLike)):
         if len(data) != 1:
@@ -44,7 +44,7 @@ def folder_of(path: str) -> str:
 
 
 def resolved(path: str, folder: str) -> str:
-    """Return what a path of an MLTable means: relative ones begin at its folder."""
+    """Return a path of an MLTable, resolved: relative ones begin at its folder."""
     path = without_scheme(path)
     if is_url(path) or path.startswith("/"):
         return path
@@ -63,7 +63,7 @@ def without_scheme(path: str) -> str:
 
 
 def own_names(files: Iterable[InputFile]) -> Iterator[str]:
-    """Yield a name for each file that it keeps wherever its folder lies, and no other one has."""
+    """Yield a unique name for each file that does not depend on where its folder lies."""
     known = Counter[str]()
     for file in files:
         name = file.relative or file.name

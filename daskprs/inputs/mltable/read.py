@@ -36,13 +36,13 @@ class MLTableContent(NamedTuple):
 
     @property
     def read_at(self) -> int:
-        """Which of the transformations reads; -1 of a list of files."""
+        """Number of the transformation that reads; -1 for a list of files."""
         names = [one.name for one in self.transformations]
         return next((at for at, name in enumerate(names) if name.startswith("read_")), -1)
 
     @property
     def read(self) -> Transformation:
-        """The transformation that reads, of a table."""
+        """The transformation that reads a table."""
         return self.transformations[self.read_at]
 
     def mistake(self, at: int, told: str, *more: str | int) -> Mistake:
@@ -57,7 +57,7 @@ def read_mltable(path: str) -> MLTableContent:
     Raises
     ------
     YamlError
-        With all mistakes of its form and its paths.
+        When the form or the paths have mistakes; the error lists all.
 
     """
     document = _document(path)
@@ -97,7 +97,7 @@ def _document(path: str) -> Document:
 def _found(
     entry: PathEntry, folder: str, own: str, *, is_folder_enough: bool
 ) -> tuple[str, FileList, str | None]:
-    """Return where an entry is, its files, and what is wrong with it."""
+    """Return the place of an entry, its files, and its mistake, if any."""
     if entry.path.startswith((AZURE, *WASB)):
         return "", FileList(), _instead(entry.path)
     place = resolved(entry.path, folder)

@@ -1,4 +1,4 @@
-"""A table with transformations: the pieces of its files, and what is left of each of them."""
+"""A table with transformations: the pieces of its files, and the rows left of each piece."""
 
 from __future__ import annotations
 
@@ -67,18 +67,18 @@ class Part(NamedTuple):
 
 
 class MLTableSource:
-    """Cuts the files of an MLTable, and leaves of each piece what its transformations leave.
+    """Cuts the files of an MLTable, and applies its transformations to each piece.
 
     Parameters
     ----------
     base
         The files, cut.
     steps
-        What is done to rows, in order.
+        The steps that are applied to rows, in order.
     told
-        The transformations as they are written: a change is another job.
+        The transformations as they are written: a change makes a different job.
     names
-        What each file is called below its folder, by path.
+        The name of each file below its folder, by path.
 
     """
 
@@ -102,9 +102,9 @@ class MLTableSource:
         self._keeps_counts = not any(drops)
         self._counts_rows = not any(drops[: len(self._counted)])
         self._met: list[tuple[Seen, bool]] = []
-        """Of the first pieces: the counts before each, and whether anything of it is left."""
+        """The counts before each of the first pieces, and whether any of its rows is left."""
         self._after: Seen | None = tuple(0 for _ in counting)
-        """The counts before all other pieces; None where nothing of them is left."""
+        """The counts before all other pieces; None if none of their rows is left."""
         digest = hashlib.blake2b(repr(self._told).encode(), digest_size=8)
         self._digest = digest.hexdigest()
         self._how_far = ""
@@ -122,7 +122,7 @@ class MLTableSource:
                 self._count(reader)
 
     def mini_batches(self) -> Iterator[MiniBatch]:
-        """Yield the pieces of which something may be left."""
+        """Yield the pieces of which rows may be left."""
         index = first = 0
         for place, base in enumerate(self._base.mini_batches()):
             seen, is_left = self._before(place)
@@ -202,7 +202,7 @@ class MLTableSource:
         return self._names.get(paths[0], paths[0]) if paths else ""
 
     def _count(self, reader: PlacedReader) -> None:
-        """Go over pieces until no count changes any more, or nothing can be left."""
+        """Count rows of pieces until no count changes any more, or no later row can be left."""
         seen: Seen = tuple(0 for step in self._counted if isinstance(step, Take | Skip))
         self._met, rows = [], 0
         for base in self._base.mini_batches():
@@ -239,7 +239,7 @@ class MLTableSource:
 
 
 def _rows_of(base: MiniBatch, reader: PlacedReader) -> int:
-    """Return how many rows a piece has; one that cannot be read may be counted all the same."""
+    """Return the number of rows of a piece; an unreadable piece may still have a count."""
     if base.items is not None:
         return base.items
     try:
@@ -251,14 +251,14 @@ def _rows_of(base: MiniBatch, reader: PlacedReader) -> int:
 
 
 class MLTableReader:
-    """Reads a piece, and does the steps to it.
+    """Reads a piece, and applies the steps to it.
 
     Parameters
     ----------
     reader
-        Of the files.
+        The reader of the files.
     steps
-        What is done.
+        The steps that are applied.
 
     """
 
@@ -295,6 +295,6 @@ class MLTableReader:
 
 
 def transformed(frame: pd.DataFrame, steps: Sequence[TableStep]) -> pd.DataFrame:
-    """Return what steps make of rows whose places do not matter, such as none."""
+    """Apply steps to rows whose places do not matter, such as an empty frame."""
     piece = PieceContext(frame, (0,) * len(steps), "", list, str)
     return run(steps, piece)[0].reset_index(drop=True)

@@ -1,7 +1,7 @@
 """The transformations of an MLTable, as what is done to the rows of one piece of the input.
 
 The index of a frame between steps numbers the rows of its piece as they were read. Steps that count
-(`Take`, `Skip`) are told how many rows of earlier pieces have come to them.
+(`Take`, `Skip`) get the number of rows that reached them from earlier pieces.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskprs.inputs.mltable.expression import Expression
 
 Seen = tuple[int, ...]
-"""How many rows have come to each step that counts; no more than it counts to."""
+"""Number of rows that reached each counting step, at most the step's count."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class PieceContext:
     """What steps may ask about the rows that they are given."""
 
     frame: pd.DataFrame
-    """As they were read."""
+    """The rows as they were read."""
     seen: Seen
     file: str
-    """What its file is called, wherever its folder lies."""
+    """Name of the file, independent of where its folder lies."""
     offsets: Callable[[], Sequence[int]]
     """Where in the file each row begins."""
     place: Callable[[int], str]
@@ -95,7 +95,7 @@ class Filter:
     expression: Expression
 
     def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return the rows that do."""
+        """Return the rows that fulfil the condition."""
         del piece
         return frame[self.expression.mask(frame)]
 
@@ -124,14 +124,14 @@ class Take:
 
     count: int
     number: int
-    """Of the steps that count, this one."""
+    """This step's number among the counting steps."""
 
     def window(self, seen: int, rows: int) -> tuple[int, int]:
         """Return which of the rows that come after `seen` others are kept."""
         return 0, min(rows, max(0, self.count - seen))
 
     def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return those of them that are among these."""
+        """Return those rows of the frame that are among the first."""
         first, stop = self.window(piece.seen[self.number], len(frame))
         return frame.iloc[first:stop]
 
@@ -142,7 +142,7 @@ class Skip:
 
     count: int
     number: int
-    """Of the steps that count, this one."""
+    """This step's number among the counting steps."""
 
     def window(self, seen: int, rows: int) -> tuple[int, int]:
         """Return which of the rows that come after `seen` others are kept."""
@@ -156,15 +156,15 @@ class Skip:
 
 @dataclass(frozen=True)
 class RandomSample:
-    """Keeps each row with a probability, by chance that comes from where it lies in its file.
+    """Keeps each row with a probability, at random by the row's place in its file.
 
-    So the same rows are kept in each run, on each try, and whatever the size of a mini-batch is.
+    So each run and each retry keep the same rows, whatever the size of a mini-batch.
     """
 
     probability: float
     seed: int
     number: int
-    """Of the samples, this one: a second one is another."""
+    """The step's number among the samples, so that a second sample draws other rows."""
 
     def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
         """Return the rows that are drawn."""
@@ -179,7 +179,7 @@ Counting = Take | Skip
 
 
 def run(steps: Sequence[TableStep], piece: PieceContext) -> tuple[pd.DataFrame, Seen]:
-    """Return what steps leave of a piece, and how many rows have come to those that count then."""
+    """Return the rows of a piece after all steps, and the updated counts of counting steps."""
     frame, seen = piece.frame, list(piece.seen)
     for step in steps:
         if isinstance(step, Take | Skip):
@@ -189,7 +189,7 @@ def run(steps: Sequence[TableStep], piece: PieceContext) -> tuple[pd.DataFrame, 
 
 
 def slices(steps: Sequence[TableStep], seen: Seen, rows: int) -> tuple[int, Seen]:
-    """Return the same of steps that take rows as they come: how many are left, and the counts."""
+    """Return the rows left and the counts of steps without `Filter` and `RandomSample`."""
     after = list(seen)
     for step in steps:
         if isinstance(step, Take | Skip):

@@ -28,10 +28,10 @@ class RowGroup(NamedTuple):
 
 
 class NamedFile(NamedTuple):
-    """What a file is called."""
+    """The identity and the name of a file."""
 
     identity: str
-    """By its content, as far as one can know without reading it."""
+    """Identity of the content, as far as it is known without reading the file."""
     name: str
     """For people."""
 
@@ -92,7 +92,7 @@ def _of_footer(file: int, footer: Any) -> Iterator[RowGroup]:
 
 
 class Decoder(Protocol):
-    """What is different from one kind of table to another."""
+    """The operations that differ between kinds of tables."""
 
     def decode(self, file: int, group: int) -> pa.Table:
         """Return a row group."""

@@ -49,7 +49,7 @@ class SchemaOfAll:
     Parameters
     ----------
     columns
-        Those that are wanted, if not all: files may disagree on the rest.
+        The wanted columns, if not all: files may disagree on the rest.
     dtypes
         Types of columns that are asked for.
 
@@ -70,7 +70,7 @@ class SchemaOfAll:
         Raises
         ------
         InputError
-            When it has not the columns of the files before, or two of the same name.
+            When the file lacks columns of earlier files, or has two of the same name.
 
         """
         schema = plain(metadata.schema.to_arrow_schema())
@@ -89,8 +89,8 @@ class SchemaOfAll:
     def result(self) -> OneType:
         """Return the one schema, in which integers that are null anywhere are floats.
 
-        That is what pandas has when it reads all files as one. Columns of the option `dtypes` have
-        the types that are asked for.
+        Pandas does the same when it reads all files as one. Columns of the option `dtypes` have the
+        requested types.
         """
         try:
             schema = pa.unify_schemas(self._schemas, promote_options="permissive")

@@ -189,7 +189,7 @@ class ToPandas:
         return self.frame(self._empty)
 
     def _needed(self, empty: pa.Table) -> dict[bytes, bytes] | None:
-        """Return what has to be said to pandas; reading it takes longer than a small slice."""
+        """Return the metadata that pandas needs; reading it takes longer than a small slice."""
         if not empty.schema.metadata:
             return None
         try:
@@ -244,7 +244,7 @@ def without_index(schema: pa.Schema) -> pa.Schema:
 
 
 def without_categories(schema: pa.Schema) -> pa.Schema:
-    """Return a schema that does not say of any column that it was one of categories."""
+    """Return a schema without notes that columns were categories."""
     return _noted(schema, lambda column: column["pandas_type"] != "categorical")
 
 
@@ -255,9 +255,9 @@ def without_labels(schema: pa.Schema) -> pa.Schema:
 
 
 def noted_by(schemas: Sequence[pa.Schema], unified: pa.Schema) -> pa.Schema:
-    """Return the schema of all with what pandas noted of columns where they had those types.
+    """Return the unified schema with pandas' notes on columns that already had these types.
 
-    One file's note that integers are nullable says nothing of the floats that another one has.
+    One file's note on nullable integers does not apply to the floats of another file.
     """
     pandas = pandas_metadata(unified)
     if pandas is None:

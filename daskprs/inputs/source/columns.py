@@ -14,12 +14,12 @@ SHOWN = 20
 
 
 def check_columns(wanted: Sequence[str], there: Sequence[Any], option: str) -> None:
-    """Refuse a name that is not there.
+    """Reject a name that is not a column.
 
     Raises
     ------
     OptionError
-        With the nearest names.
+        When a column is missing; the error gives the nearest names.
 
     """
     names = list(map(str, there))
@@ -40,7 +40,7 @@ def check_different(
     Raises
     ------
     OptionError
-        With the name.
+        When a name is ambiguous; the error gives the name.
 
     """
     for key in keys:

@@ -1,4 +1,4 @@
-"""Types of columns that the caller asks for, where the table has types of its own."""
+"""Column types that the caller gives for a table with types of its own."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def given_type(name: str, dtype: Any, *, has_nulls: bool = False) -> Any:
-    """Return the type of pandas that is asked for.
+    """Return the requested pandas type.
 
     Raises
     ------
     OptionError
-        When there is no such type, the type holds no null where there are some, or values of a
-        table are not converted to it.
+        When the type does not exist, cannot hold the column's nulls, or is not one to which
+        values of a table are converted.
 
     """
     given = f": {dtype!r}, given for the column {name!r},"
@@ -59,7 +59,7 @@ def with_given_types(frame: pd.DataFrame, dtypes: Mapping[str, Any]) -> pd.DataF
     OptionError
         For a column that is not there, or a type that it cannot have.
     InputError
-        When a value would be another one.
+        When the conversion would change a value.
 
     """
     if not dtypes:

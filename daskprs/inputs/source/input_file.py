@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_LISTED = 10_000
-"""Files whose names a fingerprint holds."""
+"""Most files whose names a fingerprint holds."""
 
 
 class InputFile(NamedTuple):
@@ -19,7 +19,7 @@ class InputFile(NamedTuple):
     path: str
     """Absolute, or an fsspec URL."""
     size_bytes: int | None
-    """None where its store does not say."""
+    """Size in bytes; None if its store does not report it."""
     version: str
     """Its time of modification in nanoseconds, or what the store calls a version of it."""
     relative: str
@@ -27,7 +27,7 @@ class InputFile(NamedTuple):
 
     @property
     def identity(self) -> str:
-        """What it is by content, as far as one can know without reading it."""
+        """Identity of the content, as far as it is known without reading the file."""
         return f"{self.path}|{self.size_bytes}|{self.version}"
 
     @property
@@ -44,7 +44,7 @@ def name_of(path: str) -> str:
 
 
 def files_fingerprint(files: Iterable[InputFile]) -> dict[str, str] | str:
-    """Return what says whether files are the same: each by its path, of very many only a digest."""
+    """Return a fingerprint of files: one entry per path, or one digest of very many files."""
     listed: dict[str, str] = {}
     digest = hashlib.sha256()
     for file in files:

@@ -16,7 +16,7 @@ class Partitions(NamedTuple):
 
     wanted: tuple[int, ...]
     size_bytes: int
-    """Of each of text. Of Parquet a row group is one, and of a stream the whole file."""
+    """Bytes of a partition of text. A Parquet row group is one; so is a whole stream."""
 
     def check(self, count: int) -> None:
         """Refuse a number that there is not.
@@ -24,7 +24,7 @@ class Partitions(NamedTuple):
         Raises
         ------
         InputError
-            With the numbers that there are.
+            When there is no such partition; the error gives the known numbers.
 
         """
         beyond = [number for number in self.wanted if number >= count]
@@ -40,7 +40,7 @@ class Partitions(NamedTuple):
         return [(start, min(start + self.size_bytes, size)) for start in starts]
 
     def count(self, size: int | None) -> int:
-        """Return how many partitions a file of text has; None is the size of a stream."""
+        """Return the number of partitions of a text file; the size of a stream is None."""
         return 1 if size is None else -(-size // self.size_bytes)
 
 
@@ -74,7 +74,7 @@ class ReadOptions:
 
     # What only an MLTable says.
     path_values: Literal["typed", "text"] = "typed"
-    """What paths carry. In an MLTable it is text, and nothing but what a format names."""
+    """Type of path values. In an MLTable they are text, and only those that a format names."""
     as_written: frozenset[str] = frozenset()
     """Columns of delimited text whose cells are kept as they are written."""
     infer_types: bool = True
@@ -89,7 +89,7 @@ class ReadOptions:
 _DELIMITED = ("delimiter", "header", "support_multi_line")
 _TEXT = (*_DELIMITED, "dtypes", "encoding")
 _WRITTEN = (*_DELIMITED, "encoding")
-"""What only text has."""
+"""Options that only text has."""
 _TABLE = ("columns", "include_path_column")
 UNFIT: Mapping[str, tuple[str, ...]] = {
     "frame": (*_WRITTEN, "partition_format", "include_path_column"),
@@ -113,12 +113,12 @@ _CALLED = {
 
 
 def check_options(reading: ReadOptions, kind: str) -> None:
-    """Refuse options that say nothing about a kind of input.
+    """Reject options that do not apply to a kind of input.
 
     Raises
     ------
     OptionError
-        With the option and the kind.
+        When an option does not apply; the error names the option and the kind.
 
     """
     untouched = ReadOptions()

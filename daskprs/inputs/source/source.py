@@ -1,6 +1,6 @@
 """The two protocols that stand between data and work.
 
-A *source* lives in the driver: it knows what there is and cuts it, lazily. Its *reader* travels
+A *source* lives in the driver: it knows the input and cuts it lazily. Its *reader* travels
 to the agents: it loads one mini-batch at a time, though not always on the same thread, and may
 keep what the next ones need (an open file, a decoded row group).
 """

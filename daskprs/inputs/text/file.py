@@ -39,19 +39,19 @@ class EndsEarly(LoadError):  # noqa: N818 - it says what happened
     """
 
     body = b""
-    """The bytes that could be read from the place that was asked for."""
+    """The bytes that could be read from the requested offset."""
     end = 0
-    """How many bytes of text the file gives."""
+    """Number of bytes of text that the file gives."""
 
 
 class TextFile:
-    """Reads bytes at offsets; of a stream, bytes of what comes out of it, in UTF-8.
+    """Reads bytes at offsets; those of a stream after it is decompressed and decoded to UTF-8.
 
     Parameters
     ----------
     file
-        Where it is; its suffix says whether it is compressed. On opening it is compared with what
-        was found.
+        The file; its suffix says whether it is compressed. On opening it is compared with the file
+        that was found.
     encoding
         Text that cannot be cut bytewise is read as a stream, and given as UTF-8.
 
@@ -60,12 +60,12 @@ class TextFile:
     def __init__(self, file: InputFile, encoding: str) -> None:
         self.path = file.path
         self.size_bytes = size_of(file, encoding)
-        """How many bytes there are; None for a stream."""
+        """Size in bytes; None for a stream."""
         self._input = file
         self._encoding = encoding
         self._file: IO[bytes] | None = None
         self._raw: IO[bytes] | None = None
-        """The file as it lies there; `_file` is what comes out of it."""
+        """The raw file; `_file` is its decoded content."""
         self._at = 0
 
     @property
@@ -181,10 +181,10 @@ class _Counted:
 
 
 class _Decompressed:
-    """What comes out of a compressed file, up to the last byte that can be decoded.
+    """The decompressed bytes of a file, up to the last byte that can be decoded.
 
-    Arrow drops what it has decoded of a piece when the piece ends in an error. Such a piece is
-    hence read again, byte by byte, and the error is raised behind it.
+    Arrow drops the decoded bytes of a piece that ends in an error. Such a piece is hence read
+    again, byte by byte, and the error is raised behind it.
     """
 
     def __init__(self, raw: IO[bytes], path: str, compression: str) -> None:
@@ -233,7 +233,7 @@ class _Decompressed:
             if self._counted.is_at_end:
                 self._error = self._ends_early()
             return bytes(piece)
-        return b""  # the error does not come again: nothing can be said of these bytes
+        return b""  # the error does not come again, so these bytes stay unknown
 
     def _ends_early(self) -> EndsEarly:
         msg = (

@@ -39,7 +39,7 @@ FITTING: dict[Any, set[type]] = {
     "str": {str, type(None)},
     "float64": {float, int, type(None)},
 }
-"""What JSON has for values of a type."""
+"""Types of JSON values that fit each column type."""
 DECODER = json.JSONDecoder()
 TOO_DEEP = "nested too deeply to be read:"
 
@@ -212,9 +212,9 @@ class JsonLinesReader:
 
 
 def clean_rows(body: bytes, encoding: str, known: AbstractSet[str]) -> list[dict[str, Any]] | None:
-    """Return the objects on all lines; None where one is odd, so that each is to be looked at.
+    """Return the objects on all lines; None if one is odd, so that each needs a check.
 
-    This is twice as fast as `parsed`: nothing is done for a line but what JSON asks for.
+    This is twice as fast as `parsed`: beyond JSON itself, each line gets only a few checks.
     """
     if b"\\ud" in body or b"\\uD" in body:
         return None
@@ -283,7 +283,7 @@ def _dtype_of(column: pd.Series) -> str:
 
 
 def _column(values: list[Any], dtype: Any) -> pd.Series:
-    """Return values as a column; what would be changed by it is refused."""
+    """Return values as a column; reject values that the type would change."""
     if dtype == OBJECT:
         return pd.Series(values, dtype=object)
     if isinstance(dtype, str) and dtype in FITTING and not set(map(type, values)) <= FITTING[dtype]:

@@ -17,21 +17,21 @@ import numpy.typing as npt
 
 QUOTE, LF, CR = b'"'[0], b"\n"[0], b"\r"[0]
 SKIPPED_BYTES = 1 << 17
-"""So much is gone over at a time: what is computed from it fits into a core's cache."""
+"""Bytes that are skipped at a time, so that the computed arrays fit into a core's cache."""
 Positions = npt.NDArray[np.int64]
 Cells = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 
 
 class State(IntEnum):
-    """What the last quote has done."""
+    """The effect of the last quote."""
 
     PLAIN = 0
-    """It was text of a field without quotes; or there was none."""
+    """The quote was text of an unquoted field, or there was no quote."""
     QUOTED = 1
-    """It has opened a quoted field, which goes on."""
+    """The quote has opened a quoted field, which goes on."""
     CLOSED = 2
-    """It has closed a quoted field, unless another quote follows at once."""
+    """The quote has closed a quoted field, unless another quote follows at once."""
 
 
 class Before(IntEnum):
@@ -194,7 +194,7 @@ def _line_breaks(chunk: bytes, cells: Cells) -> Positions:
 def _ends_of(cells: Cells, breaks: Positions) -> Positions:
     """Turn line breaks into record ends: a CR with an LF after it is one break.
 
-    A carriage return at the very end is left open: it is not known what follows.
+    A carriage return at the very end is left open, since the next byte is unknown.
     """
     is_cr = cells[breaks] == CR
     if is_cr.any():

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 TAIL_BYTES = 1 << 13
-"""Beyond the end of a range so much is read, then twice as much, until a record has ended."""
+"""Bytes first read beyond the end of a range; doubled until a record has ended."""
 LONGEST_BYTES = 128 << 20
-"""A record that goes on for so long beyond its range is taken for a quote that nobody closed."""
+"""Bytes beyond its range at which a record is reported as an unclosed quote."""
 
 
 class Bytes(Protocol):
-    """What is read at offsets: a file, or bytes in memory."""
+    """Bytes that are read at offsets: a file, or bytes in memory."""
 
     path: str
 
@@ -148,7 +148,7 @@ class TextRecords:
         Raises
         ------
         EndsEarly
-            Behind the ranges that are whole all the same, where the file is cut short.
+            After all whole ranges, if the file is cut short.
 
         """
         start = at = self._starts[0]

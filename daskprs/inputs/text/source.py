@@ -1,4 +1,4 @@
-"""What all text has in common: files cut into byte ranges, and read range by range."""
+"""The base of all text sources: files cut into byte ranges, and read range by range."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TextSource:
         """Do nothing: the files are where they are."""
 
     def mini_batches(self) -> Iterator[MiniBatch]:
-        """Yield byte ranges; of a stream, as it is read."""
+        """Yield byte ranges; those of a stream while it is read."""
         index = 0
         for place, file in enumerate(self._files):
             for piece in self._pieces(place):
@@ -101,7 +101,7 @@ class TextSource:
                 index += 1
 
     def count(self) -> int | None:
-        """Return how many ranges there are; None where a stream has to be read for it."""
+        """Return the number of ranges; None if it takes reading a stream."""
         wholes = [self._wholes(place) for place in range(len(self._files))]
         if any(whole is None for whole in wholes):
             return None
@@ -162,7 +162,7 @@ class TextSource:
             opened.file.close()
 
     def _wholes(self, place: int) -> list[tuple[int, int]] | None:
-        """Return the byte ranges of a file that are cut; None of a stream that is wanted."""
+        """Return the byte ranges to cut from a file; None for a wanted stream."""
         size = size_of(self._files[place], self._encoding)
         if self._partitions is None:
             return None if size is None else [(0, size)]
@@ -191,7 +191,7 @@ class OpenText:
         self._opened: OpenFile | None = None
         self._last: tuple[TextPiece, Records] | None = None
         self.keeps = False
-        """Whether the records of the last mini-batch are kept: somebody will ask where they lie."""
+        """Whether the last mini-batch's records are kept, for later look-ups of their places."""
 
     def load(self, piece: TextPiece) -> Records:
         """Return the records of a mini-batch; a file that was open before is closed.
@@ -199,10 +199,10 @@ class OpenText:
         Raises
         ------
         InputChanged
-            When the file was not, all the time, the one that was found.
+            When the file differs from the one that was found, at any time.
         LoadError
-            When they cannot be read. The range that a file is cut short in is not tried: a file
-            that is whole by now would give a part of a record.
+            When the records cannot be read. The range in which a file is cut short is not tried: a
+            file that is whole by now would give a part of a record.
 
         """
         if self._last is not None and self._last[0] == piece:

@@ -1,4 +1,4 @@
-"""A failed attempt as the journal keeps it, and what it was an attempt at."""
+"""A failed attempt, and its mini-batch, as the journal keeps them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Attempt(NamedTuple):
 
     @classmethod
     def of(cls, outcome: Outcome, place: Place, *, charged: bool) -> Attempt:
-        """Return what is kept of an attempt; without a process, nobody had begun on it."""
+        """Return the record of an attempt; without a process, the attempt had not begun."""
         failure = outcome.failure or Failure("", "")
         return cls(
             outcome.attempt,
@@ -70,11 +70,11 @@ class Item(NamedTuple):
 
     @classmethod
     def of(cls, mini_batch: MiniBatch, items: int, where: Where) -> Item:
-        """Return what is kept of a mini-batch."""
+        """Return the record of a mini-batch."""
         key = mini_batch.partition_key
         values = [(name, None if value is None else str(value)) for name, value in key]
         return cls(mini_batch.label, items, *where, values)
 
     def record(self) -> dict[str, Any]:
-        """Return it as JSON values by name."""
+        """Return the fields as JSON values by name."""
         return self._asdict()

@@ -1,7 +1,7 @@
-"""What failed in the end, as a table: ``failed.parquet``, made of what the journals tell.
+"""The table of failed mini-batches, ``failed.parquet``, made from the journals.
 
-Attempts of all runs of a job are in it. Only where they stand in the journals is held for all of
-them, so that the tracebacks of some hundred mini-batches are in memory at a time.
+The table has the attempts of all runs of a job. Memory holds the journal offsets of all attempts,
+but the tracebacks of only some hundred mini-batches at a time.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ KINDS = (b'["failed"', b'["given up"')
 
 
 class _LogLine(NamedTuple):
-    """Where a failed attempt is told of."""
+    """The place of a failed attempt's record in the journals."""
 
     epoch: int
     offset: int
@@ -97,7 +97,7 @@ def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
 
 
 def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_LogLine]]:
-    """Return where the attempts at each mini-batch that failed are told of."""
+    """Return the places of the attempt records of each failed mini-batch."""
     found: dict[str, list[_LogLine]] = {identity: [] for identity in failed}
     for epoch in begun_epochs(folder):
         for offset, body in lines(folder.journal(epoch)):
@@ -147,7 +147,7 @@ def _records(
 
 
 def _in_utf8(value: Any) -> Any:
-    """Return JSON values whose text can be written: a path may hold any bytes."""
+    """Return JSON values whose text can be encoded as UTF-8: a path may hold any bytes."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class FailedWork:
-    """Knows what has failed so far, in this run and in those before.
+    """Keeps the mini-batches that have failed so far, in this run and in earlier runs.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class FailedWork:
         self._folder = folder
         self._where = where
         self._failed: dict[int, str] = {}
-        """By number, the identity."""
+        """Identity of each failed mini-batch, by number."""
         self._borne: dict[int, CarriedOverFailure] = {}
 
     def __len__(self) -> int:
@@ -46,9 +46,9 @@ class FailedWork:
         Parameters
         ----------
         given_up
-            By number.
+            The mini-batches that were given up, by number.
         borne_is_left
-            Leave alone what has failed in a run that came to its end all the same.
+            Do not run a mini-batch again if it failed in a run that completed.
 
         """
         self._failed = {index: one.identity for index, one in given_up.items()}
@@ -57,7 +57,7 @@ class FailedWork:
             self._borne = {index: CarriedOverFailure(one.items) for index, one in borne.items()}
 
     def borne(self, index: int) -> CarriedOverFailure | None:
-        """Return what is to be counted for a mini-batch that is not run again."""
+        """Return the failure to count for a mini-batch that is not run again."""
         return self._borne.get(index)
 
     def forget(self, indexes: Iterable[int]) -> None:
@@ -68,7 +68,7 @@ class FailedWork:
     def record(
         self, mini_batch: MiniBatch, outcome: Outcome, place: Place, *, final: bool, charged: bool
     ) -> tuple[Any, ...]:
-        """Return what the journal keeps of a failed attempt, and count a final one."""
+        """Return the journal record of a failed attempt, and count a final one."""
         kind, item = "failed", None
         if final:
             self._failed[outcome.index] = mini_batch.identity

@@ -1,4 +1,4 @@
-"""What is committed, in flat columns: a million mini-batches take some 50 MB."""
+"""Commits in flat columns: a million mini-batches take some 50 MB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOTHING = (None, None, None)
 
 
 class CommittedMiniBatch(NamedTuple):
-    """What the one attempt that counts made of a mini-batch."""
+    """The result of the one attempt that counts for a mini-batch."""
 
     index: int  # type: ignore[assignment] # tuple.index is of no use here
     total: int
@@ -34,11 +34,11 @@ class CommittedMiniBatch(NamedTuple):
     text: Region = NO_REGION
     typed: Region = NO_REGION
     header: str | None = None
-    """The header line of its frames, where one is asked for and there are rows."""
+    """The header line of its frames, if the job wants one and there are rows."""
 
 
 class Commits(NamedTuple):
-    """Commits that are made together, as columns; None for one in which nothing stands."""
+    """Commits that are made together, as columns; None for an empty column."""
 
     identity: Sequence[str] | None
     attempt: Sequence[int]
@@ -50,7 +50,7 @@ class Commits(NamedTuple):
     typed: Regions | None = None
     header: Sequence[str | None] | None = None
     spool: str = ""
-    """The name of the spool, in this epoch, that the regions of all of them are in."""
+    """The name of the spool, in this epoch, that holds the regions of all these commits."""
 
     @classmethod
     def of(
@@ -88,13 +88,13 @@ class CommitTable:
         self._sorted: tuple[Numbers, Numbers] | None = None
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of commits."""
         return len(self._columns["index"])
 
     def add(self, commits: Commits, epoch: int) -> int:
         """Add commits that were made in `epoch`, and return the number of their spool.
 
-        Those without identity are not to be found.
+        `find` does not find commits without an identity.
         """
         count = len(commits.index)
         headers = self._headers
@@ -118,10 +118,10 @@ class CommitTable:
         return spool
 
     def find(self, index: int, identity: str) -> CommittedMiniBatch | None:
-        """Return the commit of a mini-batch, of those that were there at the first call.
+        """Return the commit of a mini-batch, among those present at the first call.
 
-        The index alone would not do, since the input may have changed; nor would the identity,
-        since the same file may be given twice. What is committed later is not asked for: a ledger
+        The index alone is not enough, since the input may have changed. Nor is the identity alone,
+        since the same file may be given twice. Later commits are never looked up: a ledger
         settles each mini-batch once.
         """
         if self._sorted is None:
@@ -146,7 +146,7 @@ class CommitTable:
         self._columns[name] = IntColumn(_COLUMNS[name], values)
 
     def keep(self, mask: Numbers) -> None:
-        """Drop every row but those that `mask` is true for."""
+        """Drop every row for which `mask` is false."""
         for name in _COLUMNS:
             self.set_column(name, self.column(name)[mask])
         self._sorted = None
@@ -156,7 +156,7 @@ class CommitTable:
         return list(self._spools)[number - 1]
 
     def header(self, number: int) -> str:
-        """Return a header by its number in the column ``header``; 0 is that there is none."""
+        """Return a header by its number in the column ``header``; 0 means no header."""
         return list(self._headers)[number] or ""
 
     def _commit(self, row: int) -> CommittedMiniBatch:
@@ -201,6 +201,6 @@ _COLUMNS = {
 
 
 def digest_of(identity: str) -> int:
-    """Return what an identity is looked for by."""
+    """Return the digest by which an identity is found."""
     digest = hashlib.blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).digest()
     return int.from_bytes(digest, "little")

@@ -1,4 +1,4 @@
-"""Whether a job is still the one that its journal was written for."""
+"""Check that a job is still the one that its journal was written for."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 SHOWN = 10
 LONGEST = 80
 CODE = (".py", ".pyc", ".so")
-"""A new file beside the script can change what it does if it can be imported."""
+"""Suffixes of importable files: a new one beside the script can change what the script does."""
 DIGESTS = {
     ("input", "content"): "the rows of the input have changed",
     ("script", "object"): "the function or object that is the script has changed",
 }
-"""What is compared by a digest, which says nothing to people."""
+"""Parts that are compared by a digest, which means nothing to people."""
 ACCEPTABLE = ("input", "options", "script")
 OF_ALL_ROWS = {"content", "rows", "partitions"}
-"""What is known of a table as a whole; rows that are brought together by key are known by key."""
+"""Fingerprint entries of a table as a whole; rows grouped by key are compared by key instead."""
 PLACES = {"script": "in the script's folder", "input": "of the input"}
 
 
@@ -42,18 +42,18 @@ def check_unchanged(
     extend: bool = False,
     is_input: Callable[[str], bool] = no_input,
 ) -> None:
-    """Refuse to go on with a job that has become another one.
+    """Refuse to resume a job that has changed.
 
     Parameters
     ----------
     then
-        What the job was begun with, as JSON values: for ``input``, ``script``, ``options`` and
-        ``output``. Below ``files``, paths with what their content is known by. None: nothing that
-        would matter.
+        The fingerprint that the job began with, as JSON values: for ``input``, ``script``,
+        ``options`` and ``output``. Below ``files``, the fingerprint of each file's content by
+        path. None: no earlier epoch left a result.
     now
-        The same of what is asked for now.
+        The fingerprint of the job as requested now.
     accepted
-        Parts that may differ: what was made with another one is kept on purpose.
+        Parts that may differ: results made with the old part are kept on purpose.
     extend
         The input may have more files, other rows of a key, more partitions.
     is_input
@@ -62,7 +62,7 @@ def check_unchanged(
     Raises
     ------
     JobChanged
-        Naming the files, options and other parts that differ.
+        When files, options or other parts differ; the error names them.
 
     """
     if then is None:
@@ -80,7 +80,7 @@ def check_unchanged(
 
 
 def _is_only_more(then: Any, now: Any, changed: Collection[str]) -> bool:
-    """Say whether the input has more than it had, and nothing else has changed."""
+    """Say whether the input has only grown, and nothing else has changed."""
     more = _Comparison(extend=True).differences(then.get("input"), now.get("input"), ("input",))
     return [*changed] == ["input"] and not list(more)
 
@@ -108,16 +108,16 @@ def _message(changed: dict[str, list[Parts]], *, is_more: bool) -> Iterator[str 
 
 
 class _Comparison:
-    """Finds what differs; with `extend`, what is more than growth."""
+    """Finds differences; with `extend`, those that are more than growth."""
 
     def __init__(self, *, extend: bool, is_input: Callable[[str], bool] = no_input) -> None:
         self._extend = extend
         self._is_input = is_input
         self._by_content = False
-        """Mini-batches are made of all rows of a key, wherever these lie."""
+        """Whether a mini-batch holds all rows of a key, wherever these lie."""
 
     def differences(self, then: Any, now: Any, where: tuple[str, ...]) -> Iterator[Parts]:
-        """Yield what differs, in words."""
+        """Yield the differences, in words."""
         if isinstance(then, dict) and "keys" in then:
             self._by_content = self._extend
         if then == now and not isinstance(then, dict):
@@ -144,7 +144,7 @@ class _Comparison:
             yield ("a partition of the input has changed, or is gone",)
 
     def _files(self, then: Any, now: Any, part: str) -> Iterator[Parts]:
-        """Name the files that differ; of more than anybody would read there is only a digest."""
+        """Name the files that differ; a long list of files has only a digest."""
         if not isinstance(then, dict) or not isinstance(now, dict):
             if then != now:
                 yield (f"the files {PLACES[part]} are not the same",)

@@ -1,4 +1,4 @@
-"""What the journals of a job tell, read once: commits, what became of them, what was published."""
+"""The content of a job's journals, read once: commits, their fate, and publications."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Publication(NamedTuple):
-    """An output file that an epoch had finished, whether or not it lived to put it in place."""
+    """An output file that an epoch finished, even if the epoch died before it renamed the file."""
 
     epoch: int
     target: Path
@@ -31,12 +31,12 @@ class Publication(NamedTuple):
 
 
 class GivenUp(NamedTuple):
-    """A mini-batch that failed in the end."""
+    """A mini-batch that was given up."""
 
     identity: str
     items: int
     borne: bool = False
-    """The plan came to its end all the same."""
+    """Whether the plan completed nevertheless."""
 
 
 class History:
@@ -44,21 +44,21 @@ class History:
 
     def __init__(self, folder: JobFolder) -> None:
         self.commits = CommitTable()
-        """Every commit that a journal tells of, dropped ones too; numbered as in the plan now."""
+        """Every commit in the journals, dropped ones too, with numbers of the current plan."""
         self.given_up: dict[int, GivenUp] = {}
-        """By number, what failed in the end and was not committed since."""
+        """Mini-batches, by number, that were given up and not committed since."""
         self.publications: list[Publication] = []
         self.may_overwrite = False
-        """An epoch was told that it may replace the output file."""
+        """Whether an epoch was allowed to replace the output file."""
         self.ended: dict[str, Any] | None = None
-        """What the last epoch came to, if it lived to say so."""
+        """The result of the last epoch, if it lived to record one."""
         self.is_done = False
-        """The last epoch came to the end of its plan, and published what there is to publish."""
+        """Whether the last epoch completed its plan and published its output."""
         self.labels: int | None = None
-        """The epoch whose row labels hold for the numbers of now; None: there are none."""
+        """The epoch whose row labels hold for the current numbers; None without row labels."""
         self._fingerprints: dict[int, dict[str, Any]] = {}
         self._complete: set[int] = set()
-        """Epochs that came to the end of their plan."""
+        """Epochs that completed their plan."""
         self._dropped: list[tuple[int, int]] = []
         self._recorded = array("I")
         """The number that each commit had when it was made."""
@@ -73,7 +73,7 @@ class History:
         Parameters
         ----------
         at_the_end_of
-            As things stood at the end of this epoch; None: now.
+            The epoch at whose end the commits counted; None: now.
 
         """
         epochs, indexes = self.commits.column("epoch"), self._indexes(at_the_end_of)
@@ -90,9 +90,9 @@ class History:
         return np.array(self._recorded)
 
     def fingerprint(self) -> dict[str, Any] | None:
-        """Return what the last epoch was begun with that has something to show for it.
+        """Return the fingerprint of the last epoch that left a result.
 
-        What an earlier one was begun with was the same, or what changed was accepted.
+        Earlier epochs had the same fingerprint, or the change was accepted.
         """
         made = {publication.epoch for publication in self.publications}
         made.update(np.unique(self.commits.column("epoch")).tolist())
@@ -103,7 +103,7 @@ class History:
         return self._fingerprints[max(shown)] if shown else None
 
     def _renumber(self, epoch: int, numbers: Renumbering) -> None:
-        """Give everything the numbers of the plan that an epoch began with."""
+        """Renumber commits and failures to the plan that an epoch began with."""
         before, rows = self.commits.column("index"), self.standing(epoch)
         there, now = numbers.of(before[rows])
         after = before.copy()
@@ -155,7 +155,7 @@ class History:
                 self._read_beginning(record, journal, epoch)
 
     def _read_beginning(self, record: list[Any], journal: Path, epoch: int) -> None:
-        """Take what an epoch begins with."""
+        """Read the first record of an epoch."""
         match record:
             case ["job", int(version), fingerprint, bool(overwrite)]:
                 _check_version(version, journal)
@@ -185,7 +185,7 @@ class History:
 
 
 def _key(epoch: Any, index: Any) -> Any:
-    """Return one number for a commit: in an epoch there is at most one of a mini-batch."""
+    """Return one number for a commit: an epoch commits a mini-batch at most once."""
     if isinstance(epoch, int):
         return epoch << 32 | index
     return epoch.astype(np.uint64) << np.uint64(32) | index.astype(np.uint64)

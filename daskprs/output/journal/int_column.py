@@ -1,4 +1,4 @@
-"""A column of numbers that takes no memory for as long as all of them are 0."""
+"""A column of numbers that takes no memory while all numbers are 0."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class IntColumn:
     code
         The type, as the standard library's arrays name it.
     numbers
-        The first of them.
+        The first numbers of the column.
 
     """
 
@@ -33,12 +33,12 @@ class IntColumn:
 
     def __init__(self, code: str, numbers: Numbers | None = None) -> None:
         self._zeros = 0
-        """So many zeros come before the rest."""
+        """Number of zeros before the rest."""
         self._blocks: list[array[int]] = []
-        """Of `BLOCK` numbers each: an array that grows is moved again and again, and leaves holes
-        in the memory of the process."""
+        """Blocks of `BLOCK` numbers each. One growing array would be moved again and again, and
+        leave holes in the memory of the process."""
         self._last = array(code)
-        """Fewer than that."""
+        """The last numbers, fewer than `BLOCK`."""
         if numbers is not None:
             first = np.flatnonzero(numbers)[:1]
             self._zeros = int(first[0]) if len(first) else len(numbers)
@@ -56,7 +56,7 @@ class IntColumn:
         return value
 
     def extend(self, numbers: Iterable[int] | None, count: int) -> None:
-        """Put so many numbers behind the others; None: zeros."""
+        """Append `count` numbers; None appends zeros."""
         if numbers is not None:
             self._last.extend(numbers)
             self._cut()
@@ -66,7 +66,7 @@ class IntColumn:
             self._zeros += count
 
     def copy(self) -> Numbers:
-        """Return all of them."""
+        """Return all numbers as an array."""
         numbers = np.zeros(len(self), self._last.typecode)
         at = self._zeros
         for block in (*self._blocks, self._last):
@@ -75,7 +75,7 @@ class IntColumn:
         return numbers
 
     def _cut(self) -> None:
-        """Cut off whole blocks."""
+        """Move whole blocks from the last numbers to the blocks."""
         whole = len(self._last) // BLOCK * BLOCK
         for start in range(0, whole, BLOCK):
             self._blocks.append(self._last[start : start + BLOCK])

@@ -1,7 +1,7 @@
 """The journal: what is committed, line by line, each with a checksum of its own.
 
 A line is a CRC-32 in hex, a space, JSON, and a line feed. What follows the first line that is not
-whole was being written when its writer died; it is cut off. The records of an epoch::
+whole was being written when its writer died, and is cut off. The records of an epoch::
 
     ["job", version, fingerprint, overwrite]                          the first
     ["dropped", epoch, index]                                         a commit whose bytes are gone
@@ -16,7 +16,7 @@ whole was being written when its writer died; it is cut off. The records of an e
     ["complete", committed, given up]                                 the plan has come to its end
     ["publishing", target, size, checksum, header bytes]
     ["published", target]
-    ["ended", result]                       what the driver told of the job in the end
+    ["ended", result]                       the driver's result of the job
 
 In the published file the rows of the mini-batches follow the header in input order: their offsets
 are sums of the lengths of the commits that stood when it was published.
@@ -56,7 +56,7 @@ class Journal:
         self._end = 0
 
     def add(self, *record: Any) -> None:
-        """Add a record; it is written by the next `write`."""
+        """Add a record; the next `write` writes it."""
         body = _dumps(record).encode()
         self._unwritten.append(b"%08x %b\n" % (zlib.crc32(body), body))
 
@@ -66,7 +66,7 @@ class Journal:
             self.add(*record)
 
     def write(self) -> None:
-        """Hand what was added to the system: it survives the death of this process.
+        """Write the added records to the file: they survive the death of this process.
 
         After a failure (a full disk, Ctrl-C) nothing is lost: the next call writes the same again
         to the same place.
@@ -78,11 +78,11 @@ class Journal:
             self._end, self._unwritten = self._end + len(whole), []
 
     def sync(self) -> None:
-        """Make what was written survive a loss of power; may be called by another thread."""
+        """Sync the file, so that it survives a loss of power; may be called by another thread."""
         os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Cut off what was not finished, and close the file."""
+        """Cut off an unfinished write, and close the file."""
         try:
             os.ftruncate(self._fd, self._end)
         finally:
@@ -109,7 +109,7 @@ def records(path: Path) -> Iterator[list[Any]]:
 
 
 def no_record(path: Path, number: int) -> JournalError:
-    """Return the error of a line that is whole and holds none of our records."""
+    """Return the error for a whole line that holds none of our records."""
     msg = (
         f"{path}: line {number} holds no record that daskprs writes. Restore the journal, or use "
         "another job_dir."

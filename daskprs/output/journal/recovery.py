@@ -1,4 +1,4 @@
-"""What an earlier driver left in a job folder: its commits, as far as their bytes are there."""
+"""Recover an earlier driver's commits from a job folder, as far as their bytes are there."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """What can be told from the journals, and is there."""
+    """The recovered state: what the journals record and the disk still holds."""
 
     commits: CommitTable
     dropped: list[tuple[int, ...]]
     """Epoch and index of commits whose bytes are gone or changed."""
     published: Publication | None
-    """The output file, where it was published and is unchanged."""
+    """The output file, if it was published and is unchanged."""
     may_overwrite: bool
-    """What stands under the name of the output file may be replaced."""
+    """Whether an existing output file may be replaced."""
     given_up: dict[int, GivenUp]
-    """By number, what failed in the end."""
+    """Mini-batches that were given up, by number."""
     renumbering: Renumbering | None
-    """Which numbers of mini-batches are others now, where any are."""
+    """The new numbers of mini-batches, if any have changed."""
     is_new: bool
-    """The output file would be another one than that which is published."""
+    """Whether the output file would differ from the published one."""
     is_tried_again: bool
-    """What was given up is."""
+    """Whether mini-batches that were given up are tried again."""
 
     def records(self) -> Iterator[tuple[Any, ...]]:
-        """Yield what the journal has to know of it."""
+        """Yield the journal records of this recovery."""
         for epoch, index in self.dropped:
             yield "dropped", epoch, index
         if self.renumbering is not None:
@@ -65,9 +65,9 @@ def recover(
 ) -> Found:
     """Read the journals of all epochs, and check every byte that they promise.
 
-    A commit whose bytes are not there, or not the ones that were committed, is dropped: its
-    mini-batch runs again. Once the output was published its rows are in the published file; that
-    is settled by its checksum, not by its existence.
+    A commit whose bytes are missing or changed is dropped: its mini-batch runs again. Once the
+    output is published, its rows are in the published file, which is recognized by its checksum,
+    not by its existence.
 
     Raises
     ------
@@ -134,7 +134,7 @@ def _published(history: History, target: Path | None) -> Publication | None:
 
 
 def _place_in_file(history: History, published: Publication) -> None:
-    """Point the text of what was published to its place in the file."""
+    """Point the text of published commits to its place in the published file."""
     commits = history.commits
     rows = history.standing(published.epoch)
     lengths = commits.column("text_length")[rows]
@@ -148,7 +148,7 @@ def _place_in_file(history: History, published: Publication) -> None:
 def _broken(
     commits: CommitTable, rows: Numbers, form: str, spools: Callable[[int], Path]
 ) -> Numbers:
-    """Return the rows whose bytes in the spools are not what they should be."""
+    """Return the commits whose bytes in the spools are missing or changed."""
     rows = rows[commits.column(f"{form}_length")[rows] > 0]
     numbers = commits.column("spool")[rows]
     region = [commits.column(f"{form}_{part}")[rows] for part in Region._fields]

@@ -1,4 +1,4 @@
-"""What is settled already, found again in a plan whose numbers have shifted: by content."""
+"""Find settled mini-batches, by content, in a plan whose numbers have shifted."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 
 class Renumbering(NamedTuple):
-    """The numbers of mini-batches in the plan before and in the one now, sorted by the former."""
+    """The numbers of mini-batches in the old plan and in the current one, sorted by the old."""
 
     before: Numbers
     now: Numbers
     of_plan: int
-    """How many mini-batches the plan has now."""
+    """Number of mini-batches in the current plan."""
 
     @property
     def left(self) -> int:
-        """How many of them are not settled."""
+        """Number of mini-batches in the current plan that are not settled."""
         return self.of_plan - len(self.now)
 
     def changes(self, settled: int) -> bool:
-        """Say whether any of so many mini-batches that were settled has another number, or none."""
+        """Say whether any of the `settled` mini-batches has another number now, or is gone."""
         return len(self.before) != settled or not np.array_equal(self.before, self.now)
 
     def of(self, indexes: Numbers) -> tuple[Numbers, Numbers]:
-        """Return which numbers are in the plan yet, as a mask, and what those are now."""
+        """Return a mask of the numbers that are still in the plan, and their new numbers."""
         places = np.searchsorted(self.before, indexes)
         there = places < len(self.before)
         there[there] = self.before[places[there]] == indexes[there]
@@ -42,10 +42,10 @@ class Renumbering(NamedTuple):
 
 
 def renumbered(indexes: Numbers, digests: Numbers, plan: Iterable[MiniBatch]) -> Renumbering:
-    """Return where mini-batches stand in a plan.
+    """Return the numbers of settled mini-batches in a plan.
 
-    Where several are the same by content they are taken in their order, which is as good as any;
-    where all stand in their old places they stay there.
+    Mini-batches with the same content are matched in their order, which is as good as any. If all
+    stand in their old places, they stay there.
 
     Parameters
     ----------

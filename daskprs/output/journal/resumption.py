@@ -1,4 +1,4 @@
-"""How a job is gone on with: what is run, and which changes are accepted."""
+"""How a job is resumed: which mini-batches run, and which changes are accepted."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ RUNS: dict[bool | str, Runs] = {
     "extend": "what is new",
     "failed": "what failed",
 }
-"""What the option `resume` says."""
+"""Values of the option `resume`."""
 
 
 class Resumption(NamedTuple):
-    """A job is gone on with."""
+    """How a job is resumed."""
 
     plan: Callable[[], Iterator[MiniBatch]]
-    """Makes the plan as it is now, from the start."""
+    """Makes the current plan, from the start."""
     runs: Runs = "all that is left"
     accepted: Collection[str] = ()
     """Parts of the fingerprint that may have changed."""
@@ -46,7 +46,7 @@ class Resumption(NamedTuple):
 
     @property
     def accepts(self) -> set[str]:
-        """Which parts may have changed: what failed may be run by a script that was mended."""
+        """Parts that may have changed: a mended script may run the failed mini-batches."""
         return {*self.accepted, *(["script"] if self.runs == "what failed" else [])}
 
     def renumber(
@@ -55,15 +55,15 @@ class Resumption(NamedTuple):
         commits: CommitTable,
         given_up: dict[int, GivenUp],
     ) -> Renumbering | None:
-        """Give what is settled its numbers in the plan of now, and drop what is no longer in it.
+        """Renumber settled mini-batches to the current plan, and drop those no longer in it.
 
-        Always, since who looks whether the plan may be another one has to trust what is written of
-        the last one: a driver that died in the middle of that would double rows.
+        This is always done. A check whether the plan has changed would have to trust the record of
+        the last plan: if a driver died while it wrote that record, rows would be doubled.
 
         Returns
         -------
         Renumbering or None
-            Which numbers have become which; None where they are what they were.
+            The old and the new numbers; None if no number has changed.
 
         Raises
         ------

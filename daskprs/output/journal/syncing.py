@@ -1,4 +1,4 @@
-"""Syncs: what was appended is made to survive a loss of power, about once a second."""
+"""Sync appended data about once a second, so that it survives a loss of power."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 EVERY_S = 1.0
 SHARE_OF_TIME = 0.2
-"""A slow disk may take longer for a sync than there is between two: then they come less often."""
+"""Largest share of the time that syncs take: on a slow disk they come less often."""
 
 
 class Syncer:
     """Syncs spools and then their journal, in a thread: the driver does not wait for the disk.
 
-    What is appended between the two is in the journal too early. After a loss of power it may have
-    no bytes: a resume sees that by its checksum, and does it again.
+    Commits made between the two syncs are in the journal too early. After a loss of power their
+    bytes may be missing: a resume sees that by the checksum, and runs their mini-batches again.
     """
 
     def __init__(self, folder: Path, spools: Spools, journal: Journal) -> None:
@@ -60,7 +60,7 @@ class Syncer:
             self._due_s = now_s + EVERY_S
 
     def sync(self) -> None:
-        """Sync, and return when it is done.
+        """Sync now, and return when the sync is done.
 
         Raises
         ------

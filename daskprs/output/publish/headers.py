@@ -1,4 +1,4 @@
-"""The one header of a job: what the frames of all mini-batches must agree on."""
+"""The one header of a job, on which the frames of all mini-batches must agree."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Headers:
 
     def __init__(self, first: str | None = None, index: int = 0) -> None:
         self.first = first
-        """The header; None while there is none."""
+        """The header; None before the first one."""
         self._index = index
 
     @classmethod
     def of(cls, commits: CommitTable) -> Headers:
-        """Return what the commits of earlier epochs have agreed on."""
+        """Return the headers of a job, with the one from the commits of earlier epochs."""
         numbers = commits.column("header")
         named = np.flatnonzero(numbers)
         if len(named) == 0:
@@ -33,12 +33,12 @@ class Headers:
         return cls(commits.header(int(numbers[row])), int(commits.column("index")[row]))
 
     def checked(self, outcomes: ColumnBatch[Outcome]) -> list[str | None] | None:
-        """Return the headers of mini-batches that have rows; None where there is not one.
+        """Return the headers of mini-batches that have rows; None without any header.
 
         Raises
         ------
         OutputError
-            When it is not that of the others: both are named.
+            When headers differ; the error names both.
 
         """
         if not any(outcomes.column("header")):

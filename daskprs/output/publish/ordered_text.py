@@ -1,6 +1,6 @@
-"""The append_row file: rows of the spools put into input order, checked while at it.
+"""The append_row file: copy the rows of the spools in input order, and check them meanwhile.
 
-A thread writes what has no gap before it while the job goes on, so that little is left to do at
+While the job runs, a thread writes the rows that have no gap before them. So little is left for
 the end: the file is as large as all results together, and disks are slow.
 """
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from daskprs.output.publish.headers import Headers
 
 WORTH_BYTES = 1 << 20
-"""Ready rows are written when there are so many bytes of them …"""
+"""Bytes of ready rows from which they are written …"""
 WORTH_ROWS = 10_000
-"""… or those of so many mini-batches."""
+"""… or the number of mini-batches that they come from."""
 MOST_WAITING = 100_000
-"""Where more mini-batches than this wait for an earlier one, the rest is left for the end."""
+"""Most mini-batches that wait for an earlier one; beyond that, the rest is left for the end."""
 SYNC_BYTES = 64 << 20
 PUBLISHED = 0
-"""The source of rows that are in the file published before; others are numbers of spools."""
+"""The source of rows in the previously published file; other sources are spool numbers."""
 
 
 class Chunk(NamedTuple):
-    """What mini-batches made whose rows lie one after the other in a file."""
+    """Results of mini-batches whose rows lie one after the other in a file."""
 
     indexes: Sequence[int]
     source: int
@@ -63,13 +63,13 @@ class OrderedText:
     Parameters
     ----------
     part
-        The file to write. It is removed by `close` unless it was renamed.
+        The file to write; `close` removes it unless it was renamed.
     source
-        Gives the spool of a number; for `PUBLISHED` the file that was published before.
+        Gives the spool for a number; for `PUBLISHED`, the previously published file.
     headers
-        What the frames of all mini-batches agree on.
+        The header on which the frames of all mini-batches agree.
     with_header
-        Whether frames come with one: nothing is written until it is known.
+        Whether frames have a header: nothing is written until it is known.
 
     """
 
@@ -84,21 +84,21 @@ class OrderedText:
         self._inbox: SimpleQueue[list[Chunk] | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._late = False
-        """The thread has given up: all that is missing is left for the end."""
+        """Whether the thread has given up: all missing rows are left for the end."""
         self._unwanted = False
-        """Nothing will come of the file: the thread need not write what waits."""
+        """Whether the file is not wanted any more: the thread need not write waiting rows."""
         self._begin()
 
     def _begin(self) -> None:
         self._next = 0
-        """What mini-batches below this index have made is in the file."""
+        """Index of the next mini-batch: the rows of all earlier ones are in the file."""
         self._end = self._header_bytes = self._checksum = self._synced = 0
         self._target: int | None = None
 
     # ---- the driver's side ----
 
     def add(self, commits: Commits, source: int) -> None:
-        """Take commits whose rows may be written as soon as all before them are."""
+        """Add commits, whose rows may be written once all earlier rows are."""
         if commits.text is None:
             return
         offsets, lengths, checksums = map(list, commits.text)
@@ -111,18 +111,18 @@ class OrderedText:
             self._hand_over([Chunk([i], source, offset, [n], [c]) for i, offset, n, c in rows])
 
     def skip(self, index: int) -> None:
-        """Take note that nothing comes of a mini-batch."""
+        """Note that a mini-batch has no rows."""
         self._hand_over([Chunk([index], PUBLISHED, 0, [0], [0])])
 
     def finish(self, commits: CommitTable) -> FinishedFile:
-        """Write what is missing, and return what the file is.
+        """Write the missing rows, and return the finished file.
 
         Raises
         ------
         OutputError
-            When there is no space.
+            When the disk has no space.
         JournalError
-            When the bytes of a mini-batch are no longer those that were committed.
+            When the bytes of a mini-batch differ from the committed ones.
 
         """
         self._stop()
@@ -134,7 +134,7 @@ class OrderedText:
         return FinishedFile(self._end, self._checksum, self._header_bytes)
 
     def close(self) -> None:
-        """Let go of everything, and remove the file if it is still there."""
+        """Close all files, and remove the unfinished file if it is still there."""
         self._unwanted = True
         self._stop()
         self._let_go()
@@ -168,7 +168,7 @@ class OrderedText:
     # ---- the thread's side ----
 
     def _serve(self) -> None:
-        """Write what is ready; after an error (a full disk) leave all of it for the end."""
+        """Write ready rows; after an error (a full disk) leave all rows for the end."""
         try:
             self._keep_up()
         except Exception:  # noqa: BLE001 - whatever it was, half of something may be written
@@ -208,7 +208,7 @@ class OrderedText:
                 self._synced = self._end
 
     def _opened(self) -> int:
-        """Return the descriptor of the file, which has its header by then."""
+        """Return the descriptor of the file, with its header written."""
         if self._target is None:
             self._target = os.open(self.part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             header = (self._headers.first or "").encode()
@@ -229,9 +229,9 @@ class OrderedText:
             left, offset = left - len(piece), offset + len(piece)
 
     def _read(self, source: int, offset: int, most: int) -> memoryview:
-        """Read on, into memory that is used again and again: fresh memory costs as much as bytes.
+        """Read on, into reused memory: fresh memory costs as much as the copy.
 
-        What an agent on another host has written may be beyond the end that is known here.
+        Rows that an agent on another host wrote may lie beyond the file's end as known here.
         """
         self._buffer = self._buffer or bytearray(COPY_BYTES)
         room = memoryview(self._buffer)[:most]
@@ -241,14 +241,14 @@ class OrderedText:
 
 
 class _Check:
-    """Compares what is copied with what each mini-batch has made."""
+    """Compares copied bytes with the checksum of each mini-batch."""
 
     def __init__(self, chunk: Chunk) -> None:
         self._rest = zip(chunk.indexes, chunk.lengths, chunk.checksums, strict=True)
         self._index = self._left = self._wanted = self._checksum = 0
 
     def take(self, piece: memoryview) -> None:
-        """Take the next bytes; none where there ought to be some means a spool that was cut."""
+        """Check the next bytes; no bytes where some are due means that the spool was cut."""
         view = piece
         while view:
             while self._left == 0:
@@ -264,7 +264,7 @@ class _Check:
 
 
 def _chunks(commits: CommitTable, order: Numbers) -> Iterator[Chunk]:
-    """Join commits, in this order, as far as their rows lie one after the other."""
+    """Join commits, in this order, whose rows lie one after the other."""
     order = order[commits.column("text_length")[order] > 0]
     index = commits.column("index")[order]
     in_file = commits.column("in_file")[order].astype(bool)

@@ -62,7 +62,7 @@ def check_output_file(target: Path, *, overwrite: bool) -> None:
 
 
 def it_exists(file: object) -> OutputError:
-    """Return the error of an output file that is there, with the ways to go on."""
+    """Return the error for an existing output file, with the ways to go on."""
     return OutputError(
         f"the output file {file} exists. Replace it by ",
         Option("overwrite", value=True),
@@ -114,12 +114,12 @@ def claimed_output(target: Path) -> Iterator[None]:
 
 
 def part_of(target: Path, job: str) -> Path:
-    """Return the name that an output file has while it is written."""
+    """Return the temporary name of an output file while it is written."""
     return target.with_name(f".{target.name}.{job}.part")
 
 
 def drop_spools(folder: JobFolder, target: Path, last: int) -> str:
-    """Remove the spools of all epochs up to one, and return what went wrong: that is no failure."""
+    """Remove the spools of all epochs up to `last`; return any problem, which is not fatal."""
     try:
         sync_folder(target.parent)  # else a loss of power could undo the publishing
         for epoch in epochs_of(folder, folder.spools):

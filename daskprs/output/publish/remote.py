@@ -1,9 +1,9 @@
-"""An output folder that is a URL: the file is made here, and uploaded when it is finished.
+"""An output folder that is a URL: make the file here, and upload it when it is finished.
 
-All that keeps a job's output whole works on files of this machine. So the output file is published
-in the job folder first, and from there under its URL: a store of objects shows an upload when it
-is complete, any other file system gets it under another name first. What was uploaded is written
-down before and after, so that a resume knows its own file from one that was there.
+The means that keep a job's output whole work on files of this machine. So the output file is
+published in the job folder first, and from there under its URL. An object store shows an upload
+when it is complete; any other file system gets it under another name first. The upload is recorded
+before and after, so that a resume can tell its own file from one that was there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PUBLISH_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
-"""Stores of objects: one is there when its upload is complete, not before."""
+"""Object stores, where an object appears only when its upload is complete."""
 VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
 
 
@@ -32,14 +32,14 @@ class RemoteOutput:
     Parameters
     ----------
     url
-        Of the folder.
+        The URL of the folder.
     name
-        Of the file; None where the script alone writes.
+        The name of the file; None if only the script writes.
 
     Raises
     ------
     OutputError
-        When nothing here knows how to reach it.
+        When no installed file system can reach the folder.
 
     """
 
@@ -48,7 +48,7 @@ class RemoteOutput:
         self.file = None if name is None else f"{self.url}/{name}"
         """The URL of the output file."""
         self.done = name is None
-        """The file is there."""
+        """Whether the file is in place."""
         self._filesystem, self._place = _opened(self.file or self.url)
 
     def check(self, record: Path, *, overwrite: bool) -> None:
@@ -57,9 +57,9 @@ class RemoteOutput:
         Parameters
         ----------
         record
-            The file in which a job writes down what it has uploaded.
+            The file in which a job records its uploads.
         overwrite
-            Whatever is there may be replaced.
+            Allow an existing file to be replaced.
 
         Raises
         ------
@@ -74,12 +74,12 @@ class RemoteOutput:
             raise it_exists(self.file)
 
     def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
-        """Upload a finished file; one that was uploaded before and is still there is left.
+        """Upload a finished file, unless it was uploaded before and is still there.
 
         Raises
         ------
         OutputError
-            When that fails; the file stays where it was made, and a resume uploads it.
+            When the upload fails; the file stays where it was made, and a resume uploads it.
 
         """
         written, info = _read(record), self._info()
@@ -118,11 +118,11 @@ class RemoteOutput:
             raise OutputError(msg) from error
 
     def _is_ours(self, info: dict[str, Any] | None, written: dict[str, Any]) -> bool:
-        """Say whether what is there was uploaded by this job, whether or not it lived to know."""
+        """Say whether this job uploaded the existing file, even if it died before it knew."""
         if info is None or written.get("url") != self.file:
             return False
         if written.get("replaces") and written["replaces"] == _version(info):
-            return True  # what was to take its place has not come
+            return True  # the new file has not replaced it
         if written["size"] != info["size"]:
             return False
         if written.get("version"):

@@ -1,6 +1,6 @@
 """The cells of a column as `DataFrame.to_csv` hands them to `csv.writer`; None is a null.
 
-For frames of a few rows, where lists are faster than kernels, and for columns that no kernel
+This serves frames of a few rows, where lists are faster than kernels, and columns that no kernel
 writes as pandas does.
 """
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 DAY_S = 86_400
 FIRST_S, LAST_S = -30_610_224_000, 253_402_300_799
-"""Seconds since 1970 of the years from 1000 to 9999: of others Arrow and pandas write more, or
-fewer, digits."""
+"""Seconds since 1970 of the years from 1000 to 9999; other years have more or fewer digits in Arrow
+and pandas."""
 NOT_A_TIME = np.iinfo(np.int64).min
 
 
@@ -66,7 +66,7 @@ AS_OBJECTS = (
     *(pd.Int8Dtype, pd.Int16Dtype, pd.Int32Dtype, pd.Int64Dtype),
     *(pd.UInt8Dtype, pd.UInt16Dtype, pd.UInt32Dtype, pd.UInt64Dtype),
 )
-"""Extension types whose cells are objects with a text of their own."""
+"""Extension types whose cells are objects with their own text form."""
 DATES = "mM"
 DOUBLE_BYTES = 8
 FEW_CATEGORIES = 100
@@ -107,7 +107,7 @@ def has_few_categories(column: Column) -> bool:
 
 
 def masked_floats(column: Column) -> np.ndarray[Any, Any] | None:
-    """Return floats with NaN for null, or None where a NaN is no null and written as such."""
+    """Return floats with NaN for null, or None if a NaN is a value, which is written as NaN."""
     masked: Any = column.array
     values: np.ndarray[Any, Any] = masked.to_numpy(masked.dtype.numpy_dtype, na_value=np.nan)
     return values if (np.isnan(values) == pd.isna(masked)).all() else None
@@ -148,7 +148,7 @@ def _category(column: Column) -> list[Any] | None:
         return None
     if not has_few_categories(column):
         return _objects(category)
-    known = [*category.categories.tolist(), None]  # the last one is that of code -1
+    known = [*category.categories.tolist(), None]  # the last one is for code -1
     return [known[code] for code in category.codes.tolist()]
 
 
@@ -157,7 +157,7 @@ def _objects(array: Any) -> list[Any]:
 
 
 def _floats(values: np.ndarray[Any, Any]) -> list[Any]:
-    # Of a float of 8 bytes `csv.writer` writes what NumPy does; one of 4 has fewer digits.
+    # `csv.writer` writes an 8-byte float as NumPy does; a 4-byte float has fewer digits.
     plain = values if values.dtype.itemsize == DOUBLE_BYTES else values.astype(str)
     return _with_nulls(plain.tolist(), np.isnan(values))
 

@@ -1,9 +1,9 @@
-"""From what `run` returned to rows: lines of text, and rows with their types.
+"""Turn what `run` returned into rows: lines of text, and rows with their types.
 
 Runs in the agent, so that formatting is parallel. What `run` may return: a DataFrame, a Series, a
 list, a tuple, a NumPy array, an Arrow table or record batch, and a generator. Frames are blocks
-of rows; other elements are one line each. Everything passes in pieces: what is held in memory
-beside the result itself does not grow with it.
+of rows; other elements are one line each. Everything passes in pieces: the memory used beside the
+result itself does not grow with it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from daskprs.output.spool.agent_spool import AgentSpool
 
 CELLS_AT_ONCE = 100_000
-"""Arrow tables become frames in pieces of so many cells: those that `to_csv` itself makes."""
+"""Cells of each piece in which an Arrow table becomes frames, as many as `to_csv` itself uses."""
 NUMBERS_AT_ONCE = 1 << 16
 ELEMENTS_AT_ONCE = 100
-"""Elements of a list become lines so many at once, since each may be long."""
+"""Elements of a list that become lines at once; few, since each may be long."""
 FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
 ALLOWED = (
     "a pandas DataFrame or Series, a list, a tuple, a NumPy array, an Arrow table, or a generator "
@@ -40,14 +40,14 @@ ALLOWED = (
 
 
 class FormattedRows(NamedTuple):
-    """What an attempt made."""
+    """The formatted rows of one attempt."""
 
     succeeded: int
     text: Extent | None
     typed: Extent | None
     header: str | None
     payload: bytes
-    """Text, then typed; nothing where they are in a spool."""
+    """Bytes of the text rows, then of the typed ones; empty if they are in a spool."""
 
 
 def format_result(result: Any, spec: OutputSpec, spool: AgentSpool | None = None) -> FormattedRows:
@@ -56,17 +56,16 @@ def format_result(result: Any, spec: OutputSpec, spool: AgentSpool | None = None
     Parameters
     ----------
     result
-        What it returned; not None.
+        The value that `run` returned; not None.
     spec
-        Which forms are wanted.
+        The wanted forms of rows.
     spool
-        Where rows are put; None: they come back as bytes.
+        The spool that rows go to; None: they are returned as bytes.
 
     Raises
     ------
     ReturnTypeError
-        For what cannot be rows. Trying again would not mend it. What a generator raises passes
-        through.
+        For a value that cannot be rows; a retry would not help. Errors of a generator pass through.
     UnwritableError
         When rows cannot be put into the spool.
 
@@ -156,7 +155,7 @@ class _Writer:
                 raise ReturnTypeError(msg)
 
     def _numbers(self, array: np.ndarray[Any, Any]) -> None:
-        """Write a line for each number; with their types they stay an array."""
+        """Write a line for each number; in the typed form they stay an array."""
         self._succeeded += len(array)
         if self._text is not None:
             for start in range(0, len(array), NUMBERS_AT_ONCE):
@@ -166,7 +165,7 @@ class _Writer:
                 self._typed.array(array[start : start + NUMBERS_AT_ONCE])
 
     def _elements(self, elements: Iterable[Any]) -> None:
-        """Write a line for each, many at once: what is decided, is decided by their types."""
+        """Write a line for each element, many at once: their types decide how."""
         rest = iter(elements)
         while some := [*itertools.islice(rest, ELEMENTS_AT_ONCE)]:
             kinds = {*map(type, some)}
@@ -196,14 +195,15 @@ def _frames(block: Any) -> Iterator[pd.DataFrame]:
         case _:
             rows = max(1, CELLS_AT_ONCE // max(1, block.num_columns))
             for start in range(0, max(1, block.num_rows), rows):
-                # Integers beside nulls stay integers: as floats large ones would change.
+                # Integers beside nulls stay integers: large ones would change as floats.
                 yield block.slice(start, rows).to_pandas(integer_object_nulls=True)
 
 
 def _has_index(block: Any) -> bool:
-    """Say whether rows have an index; one of Arrow has it as columns that pandas has written.
+    """Say whether rows have an index; in an Arrow table it is columns that pandas has written.
 
-    A range is no more than a note in the metadata, which stays when Arrow filters or sorts rows.
+    A range index does not count: it is only a note in the metadata, which stays when Arrow filters
+    or sorts rows.
     """
     if isinstance(block, (pd.DataFrame, pd.Series)):
         return True

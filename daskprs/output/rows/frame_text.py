@@ -1,7 +1,8 @@
-"""Frames as text: the bytes of `DataFrame.to_csv`, without its price.
+"""Frames as text: the bytes of `DataFrame.to_csv`, without its cost.
 
-Three ways, by size and type: lists for a few rows, Arrow's kernels for many, and pandas itself for
-what neither knows. Measured with a key and a float: 0.7 million rows/s by pandas, 5 by kernels.
+There are three ways, by size and type: lists for a few rows, Arrow's kernels for many, and pandas
+itself for types that neither supports. Measured with a key and a float: 0.7 million rows/s by
+pandas, 5 by kernels.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 CELLS_AT_ONCE = 100_000
-"""A frame is cut into pieces of so many cells: those of `to_csv`, since how it writes a date
-depends on the others in the piece."""
+"""Cells of each piece that a frame is cut into, as many as `to_csv` uses: how it writes a date
+depends on the other dates in the piece."""
 FEW_ROWS = 100
 FEW_CELLS = 300
-"""Up to here lists are faster than kernels: in a frame of columns, in one of numbers only."""
+"""Sizes up to which lists are faster than kernels: in any frame, in one of numbers only."""
 MATRIX_COLUMNS = 3
-"""A frame of fewer columns is not asked whether all are numbers of one type."""
+"""Fewest columns for which a frame is checked for numbers of one type."""
 IN_NUMBERS = '+-.\r\n\0"'
-"""Separators that numbers may hold, or that `csv.writer` has its own rules for; letters, too."""
+"""Separators that numbers may hold, or that `csv.writer` treats specially; letters do so, too."""
 
 
 class FrameText:
@@ -96,7 +97,7 @@ class FrameText:
             piece.to_csv(text, header=False, **self._form())
 
     def _write_quickly(self, piece: pd.DataFrame, quotes: CellQuoting, file: IO[bytes]) -> bool:
-        """Write a piece without pandas, or nothing of it, and say which."""
+        """Write a piece without pandas, if possible, and return whether it was written."""
         rows: Iterable[Any] | None = None
         lines: memoryview | None = None
         if _is_matrix(piece):
@@ -127,7 +128,7 @@ class FrameText:
         except NOT_FOR_ARROW:
             return None
         if len(columns) > 1 and not any(map(has_quotes, columns)):
-            with contextlib.suppress(pa.ArrowInvalid):  # a carriage return, which needs none
+            with contextlib.suppress(pa.ArrowInvalid):  # a carriage return, which needs no quotes
                 return self._written(columns)
         texts = [cells.cast(TEXT) for cells in columns]
         if len(texts) == 1:
@@ -138,9 +139,10 @@ class FrameText:
         return characters(joined(*texts, separator=self._separator))
 
     def _written(self, columns: list[Any]) -> memoryview:
-        """Return what Arrow's own writer makes of cells of which none has or needs quotes.
+        """Return cells, none of which has or needs quotes, as written by Arrow's own writer.
 
-        Sooner than by joining texts: numbers are never texts of their own, a fifth to a half less.
+        This takes a fifth to a half less time than joining texts, since numbers never become texts
+        of their own.
         """
         names = [str(number) for number in range(len(columns))]
         sink = pa.BufferOutputStream()
@@ -169,7 +171,7 @@ class FrameText:
 
 @functools.cache
 def _quotes(separator: str) -> CellQuoting | None:
-    """Return the rules for a separator, or None for one that only pandas knows what to do with."""
+    """Return the quoting rules for a separator, or None for one that only pandas supports."""
     one = len(separator) == 1 and separator.isascii()
     simple = one and not separator.isalnum() and separator not in IN_NUMBERS
     return CellQuoting(separator) if simple else None
@@ -177,7 +179,7 @@ def _quotes(separator: str) -> CellQuoting | None:
 
 @contextlib.contextmanager
 def _text_of(file: IO[bytes]) -> Iterator[IO[str]]:
-    """Yield a file of text that goes into one of bytes, in pieces of a few kilobytes."""
+    """Yield a text file that writes to a binary file, in pieces of a few kilobytes."""
     text = io.TextIOWrapper(file, "utf-8", newline="")
     try:
         yield text
@@ -197,7 +199,7 @@ def _rows(piece: pd.DataFrame) -> Iterable[Any] | None:
 
 
 def _may_be_cut(piece: pd.DataFrame) -> bool:
-    """Say whether no cell is written in a way that depends on others in its column."""
+    """Say whether each cell is written independently of the others in its column."""
     return len(piece) > FEW_ROWS and not any(
         dtype.kind in DATES or isinstance(dtype, pd.CategoricalDtype) for dtype in piece.dtypes
     )

@@ -1,4 +1,4 @@
-"""Which row of the input each returned row belongs to, decided for a result as a whole."""
+"""Match each returned row with a row of the input, decided for a result as a whole."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RowMatcher:
     Parameters
     ----------
     bounds
-        The place in the plan at which each mini-batch begins, and the end.
+        The first row of each mini-batch in the plan, and the end.
 
     """
 
@@ -52,7 +52,7 @@ class RowMatcher:
             self._indexes.append(piece.numbers)
 
     def finish(self) -> Numbers | None:
-        """Return the place in the plan of each row; None where rows cannot be matched."""
+        """Return the place of each row in the plan; None if rows cannot be matched."""
         self._close()
         if self._first_unclear is not None and not self._is_clear:
             self._refuse(
@@ -114,7 +114,7 @@ class RowMatcher:
 
 
 def _joined(indexes: list[RowNumbers]) -> Numbers | None:
-    """Return the numbers of all pieces; None where an index is none of row numbers."""
+    """Return the row numbers of all pieces; None if an index does not hold row numbers."""
     arrays = []
     for one in indexes:
         if isinstance(one, str):
@@ -124,7 +124,7 @@ def _joined(indexes: list[RowNumbers]) -> Numbers | None:
 
 
 def _are_rows(numbers: Numbers, total: int) -> bool:
-    """Say whether numbers are those of different rows out of so many."""
+    """Say whether the numbers are those of different rows out of `total`."""
     if numbers.min() < 0 or numbers.max() >= total:
         return False
     seen = np.zeros(total, dtype=bool)

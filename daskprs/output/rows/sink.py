@@ -1,4 +1,4 @@
-"""Bytes that one attempt makes: into the spool of its agent, or held until they are sent."""
+"""Bytes of one attempt: written to the spool of its agent, or held until they are sent."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Sink(io.RawIOBase):
-    """Takes bytes and sums them up; a binary file for those that write to one.
+    """Collects bytes and their checksum; usable as a binary file.
 
     Parameters
     ----------
     file
-        Where they are put; None: they are held here.
+        The spool file that takes the bytes; None: they are held here.
     from_bytes
-        As many are put there; fewer are held, too.
+        Fewest bytes that go to the spool; fewer are held here, too.
 
     """
 
@@ -57,7 +57,7 @@ class Sink(io.RawIOBase):
         return self._offset is not None
 
     def put_aside(self) -> None:
-        """Put into the spool what was held, and what comes from now on."""
+        """Move held bytes into the spool, and write later ones there."""
         if self._file is not None and self._offset is None:
             self._offset = self._file.end
             for piece in self._pieces:
@@ -65,10 +65,10 @@ class Sink(io.RawIOBase):
             self._pieces.clear()
 
     def finish(self) -> tuple[Extent, bytes]:
-        """Return what was written: the extent, and the bytes where they are in no spool."""
+        """Return the extent of the written bytes, and the bytes unless they are in a spool."""
         return Extent(self._length, self._checksum, self._offset), b"".join(self._pieces)
 
     def discard(self) -> None:
-        """Take back what was written, after a failure."""
+        """Discard the written bytes, after a failure."""
         if self._file is not None and self._offset is not None:
             self._file.cut(self._offset)

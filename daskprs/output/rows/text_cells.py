@@ -1,7 +1,7 @@
 """The cells of a column as text: what `DataFrame.to_csv` writes, by Arrow's kernels.
 
-Arrow formats numbers five to ten times as fast as NumPy and pandas do. Where its text is another
-one (integral floats, exponents, booleans, dates without a time), it is mended here, row by row if
+Arrow formats numbers five to ten times as fast as NumPy and pandas do. Where its text differs
+(integral floats, exponents, booleans, dates without a time), it is corrected here, row by row if
 rows are few.
 """
 
@@ -27,24 +27,24 @@ from daskprs.output.rows.cells import (
 )
 
 Rows: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
-"""Which rows, as a mask."""
+"""A mask of rows."""
 TEXT = pa.large_string()
 NOT_FOR_ARROW = (pa.ArrowException, OverflowError, UnicodeError)
-"""What Arrow says to cells that it cannot hold."""
+"""Errors that Arrow raises for cells that it cannot hold."""
 NUMBERS = "iufb"
 """The kinds of NumPy types whose cells need no quotes."""
 WITHOUT_EXPONENT = {4: (1.1e-4, 1e6), 8: (1e-4, 1e10)}
 """Sizes of floats, by their bytes, that neither Arrow nor any NumPy writes with an exponent: Arrow
 does below 1e-6 and from 1e10, NumPy below 1e-4 and from 1e16, of 4 bytes from 2.3 on from 1e6."""
 EXACT = 1e15
-"""Integers below have all their digits in a float."""
+"""Below this bound a float holds all digits of an integer."""
 
 LONG_BYTES = 16 << 20
-"""So much text in one column is not copied at once: what is held beside a result is bounded."""
+"""Most bytes of text of one column that are copied at once, which bounds memory."""
 
 
 class LongTextError(Exception):
-    """A column is to be written in shorter pieces."""
+    """A column has too much text and must be written in shorter pieces."""
 
 
 @functools.cache
@@ -65,7 +65,7 @@ def characters(text: Any) -> memoryview:
     _, ends, data = text.buffers()
     if data is None or not len(text):
         return memoryview(b"")
-    ends = np.frombuffer(ends, np.int64)  # of a whole array, which this may be a slice of
+    ends = np.frombuffer(ends, np.int64)  # of the whole array, of which this may be a slice
     first, last = int(ends[text.offset]), int(ends[text.offset + len(text)])
     return memoryview(data)[first:last]
 
@@ -74,7 +74,7 @@ LINE_BREAK = scalar("\n")
 
 
 def text_of(column: Column, quotes: CellQuoting) -> Any:
-    """Return the cells of a column, null or empty where nothing is written.
+    """Return the cells of a column; empty cells are null or empty text.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def text_of(column: Column, quotes: CellQuoting) -> Any:
     Raises
     ------
     pyarrow.ArrowException, OverflowError, UnicodeError
-        `NOT_FOR_ARROW`: for cells that it cannot hold.
+        `NOT_FOR_ARROW`: for cells that Arrow cannot hold.
     LongTextError
         For more than `LONG_BYTES` of text.
 
@@ -107,9 +107,9 @@ def text_of(column: Column, quotes: CellQuoting) -> Any:
 
 
 def cells_for_arrow(column: Column, quotes: CellQuoting) -> Any:
-    """Return a column for Arrow's CSV writer: numbers as they are where it writes them alike.
+    """Return a column for Arrow's CSV writer: numbers, if it writes them as pandas does.
 
-    Otherwise text, as `text_of` does.
+    Other columns become text, as by `text_of`.
     """
     if isinstance(column.dtype, np.dtype):
         values = column.to_numpy()
@@ -202,7 +202,7 @@ def _plain(column: Column, quotes: CellQuoting) -> Any:
 def _unlike(values: np.ndarray[Any, Any]) -> tuple[Rows, Rows]:
     """Return which floats Arrow writes without a decimal, and which may have an exponent."""
     lowest, highest = WITHOUT_EXPONENT[values.dtype.itemsize]
-    with np.errstate(invalid="ignore"):  # signaling NaN, which NumPy would warn of
+    with np.errstate(invalid="ignore"):  # NumPy would warn of a signaling NaN
         size = np.abs(values)
         integral = (values == np.trunc(values)) & (size < highest)
         far = ((size < lowest) & (size > 0)) | (size >= highest)
@@ -220,7 +220,7 @@ def _mended(values: np.ndarray[Any, Any], integral: Rows, far: Rows) -> Any:
 
 
 def _far_floats(values: np.ndarray[Any, Any]) -> Any:
-    # What counts seconds or has no decimals for another reason is large more often than not.
+    # Floats without decimals, such as counts of seconds, are more often large than not.
     if values.dtype == np.float64 and (np.abs(values) < EXACT).all():
         integers = values.astype(np.int64)
         if (integers == values).all():

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 WRITE_CHARACTERS = 1 << 18
 """Lines are encoded and written in pieces of about this size."""
 FEW_NUMBERS = 50
-"""So many numbers are faster one by one than by kernels."""
+"""Most numbers that are formatted faster one by one than by kernels."""
 PLAIN = frozenset({str, int, float, bool, type(None)})
 PLAIN_OF_NUMPY = (np.number, np.bool_, np.str_)
-"""Types that hold no array: how NumPy is told to print arrays is of no matter to them."""
+"""Types that hold no array, so that NumPy's print options do not affect them."""
 
 
 class TextRows:
@@ -38,7 +38,7 @@ class TextRows:
 
     def __init__(self, spec: OutputSpec, sink: Sink) -> None:
         self.header: str | None = None
-        """The header line of the frames, when one is asked for."""
+        """The header line of the frames, if one is wanted."""
         self._wants_header = spec.header
         self._frames = FrameText(spec.separator)
         self._sink = sink
@@ -79,7 +79,7 @@ class TextRows:
         Raises
         ------
         ReturnTypeError
-            When its header is wanted, and is not that of the frames before.
+            When a header is wanted and differs from that of the frames before.
 
         """
         self._write_lines()

@@ -1,6 +1,6 @@
 """Rows with their types: written in agents, read back as one frame.
 
-What one attempt made is a run of pickles, so that those of different mini-batches can be put
+The rows of one attempt are a run of pickles, so that those of different mini-batches can be put
 together in any order. Measured against Arrow streams, pickles of frames are as small, 2 to 20
 times as fast both ways, and give back every type exactly (Arrow makes arrays of lists in cells,
 and has no complex numbers).
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 Kind = Literal["frame", "array", "element"]
 RESULT = "result"
-"""The name of the column that elements of lists make."""
+"""The name of the column that holds elements of lists."""
 WRITE_BYTES = 1 << 18
 
 
 RowNumbers = range | np.ndarray[Any, Any] | str
 """Rows of the mini-batch as the index of a returned frame numbers them, or one of these words."""
 UNKNOWN = "unknown"
-"""The index is none of row numbers, or was not kept: jobs of earlier versions kept none."""
+"""The index does not hold row numbers, or was not kept (by jobs of earlier versions)."""
 NO_INDEX = "no index"
 """The rows are those of an array or an Arrow table, which have no index."""
 
 
 class TypedPiece(NamedTuple):
-    """What was kept at once: a frame, an array with a row for each number, or an element."""
+    """One kept piece: a frame, an array with a row for each number, or an element."""
 
     kind: Kind
     value: Any
@@ -51,7 +51,7 @@ class TypedRows:
         self._pickler = pickle.Pickler(self._buffer, protocol=5)
 
     def frame(self, frame: pd.DataFrame, *, has_index: bool = True) -> None:
-        """Keep a frame; of its index the row numbers, if it is one of row numbers."""
+        """Keep a frame, and its row numbers if its index holds them."""
         numbers = row_numbers(frame.index) if has_index else NO_INDEX
         rows = frame.reset_index(drop=True)
         if isinstance(numbers, str) and numbers == UNKNOWN:
@@ -73,7 +73,7 @@ class TypedRows:
             self._dump(("element", element))
 
     def flush(self) -> None:
-        """Write the last of it."""
+        """Write the buffered rest."""
         self._buffer.flush()
 
     def _dump(self, piece: tuple[Any, ...]) -> None:
@@ -142,7 +142,7 @@ def decode(file: IO[bytes], length: int) -> Iterator[TypedPiece]:
     Raises
     ------
     JournalError
-        When they cannot be read here: a class of the entry script, above all.
+        When they cannot be read here, above all for a class of the entry script.
 
     """
     end = file.tell() + length

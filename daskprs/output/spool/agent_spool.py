@@ -1,7 +1,7 @@
-"""The spool of one agent: rows are put into the job folder by the process that makes them.
+"""The spool of one agent: the process that makes rows writes them into the job folder.
 
-Outcomes tell of regions. What lies between them (what a killed agent had begun, attempts that
-came too late) is never looked at.
+Outcomes name regions of the spool. Bytes between these regions (from a killed agent, or from
+attempts that came too late) are never read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from daskprs.output.spec import SpoolSpec
 
 WRITE_BYTES = 1 << 18
-"""Small pieces are joined until there are so many bytes of them."""
+"""Bytes to which small pieces are joined before they are written."""
 
 
 class UnwritableError(OSError):
-    """Rows cannot be put where they belong: that is no fault of the script."""
+    """Rows cannot be written to the spool; the script is not at fault."""
 
 
 class AgentSpool:
@@ -32,30 +32,30 @@ class AgentSpool:
     def __init__(self, spec: SpoolSpec) -> None:
         self.name = spec.name
         self.from_bytes = spec.from_bytes
-        """Results from this size on are put there."""
+        """Size in bytes from which results go to the spool."""
         self.text = SpoolFile(spec.text, synced=spec.synced)
         self.typed = SpoolFile(spec.typed, synced=spec.synced)
 
     def flush(self) -> None:
-        """Write what was appended: it survives the death of this process.
+        """Write the appended bytes, so that they survive the death of this process.
 
         Raises
         ------
         UnwritableError
-            When there is no room for it, above all.
+            When they cannot be written, above all on a full disk.
 
         """
         self.text.flush()
         self.typed.flush()
 
     def forget(self) -> None:
-        """Let go of the files in a fork: what it appends would be taken for its parent's."""
+        """Close the files in a fork, whose bytes would be taken for those of its parent."""
         self.text.forget()
         self.typed.forget()
 
 
 class SpoolFile:
-    """Appends to a file that nobody else writes; it is made with the first byte.
+    """Appends to a file that only this process writes; the first byte creates the file.
 
     One thread appends. Another one may call `flush` meanwhile.
     """
@@ -72,7 +72,7 @@ class SpoolFile:
 
     @property
     def end(self) -> int:
-        """How long the file is, with what is yet to be written."""
+        """Length of the file in bytes, with the bytes yet to be written."""
         return self._written + self._pending
 
     def append(self, piece: memoryview) -> None:
@@ -81,7 +81,7 @@ class SpoolFile:
         Raises
         ------
         UnwritableError
-            When they, or those before them, cannot be written.
+            When these bytes, or earlier ones, cannot be written.
 
         """
         with self._lock:
@@ -94,7 +94,7 @@ class SpoolFile:
                 self._written += len(piece)
 
     def cut(self, end: int) -> None:
-        """Take back what was appended since the file was so long; the disk has that room again."""
+        """Cut the file to the length `end`, and free the disk space behind it."""
         with self._lock:
             kept = b"".join(self._pieces)[: max(0, end - self._written)]
             self._pieces, self._pending = [kept], len(kept)
@@ -104,12 +104,12 @@ class SpoolFile:
                 os.ftruncate(self._fd, self._written)
 
     def flush(self) -> None:
-        """Write what was appended, and where that is asked for see it onto the disk.
+        """Write the appended bytes, and sync them if the spool is synced.
 
         Raises
         ------
         UnwritableError
-            When it cannot be written. The next call tries again.
+            When they cannot be written. The next call tries again.
 
         """
         with self._lock:
@@ -120,8 +120,8 @@ class SpoolFile:
                 self._on_disk = self._written
 
     def forget(self) -> None:
-        """Let go of the file: nothing can be appended any more."""
-        self._lock = threading.Lock()  # in a fork nobody is left to release the other one
+        """Close the file: nothing can be appended any more."""
+        self._lock = threading.Lock()  # in a fork, the thread that held the old lock is gone
         self._forgotten = True
         if self._fd is not None:
             os.close(self._fd)
@@ -131,7 +131,7 @@ class SpoolFile:
         if self._pending:
             whole = b"".join(self._pieces)
             self._write(memoryview(whole))
-            # In one statement: a signal's handler that raises would have the same counted twice.
+            # In one statement: a signal handler that raises would count the bytes twice.
             self._written, self._pieces, self._pending = self._written + len(whole), [], 0
 
     def _write(self, piece: memoryview) -> None:
@@ -140,7 +140,7 @@ class SpoolFile:
 
     @contextmanager
     def _telling(self) -> Iterator[int]:
-        """Yield the descriptor; what goes wrong with it is told as what it is."""
+        """Yield the descriptor; report any failure as an `UnwritableError`."""
         try:
             if self._forgotten:
                 msg = f"{self._path} is another process's"

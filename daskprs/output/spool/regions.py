@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 COPY_BYTES = 1 << 20
 """Files are read and checked in pieces of this size: small enough for the processor's cache."""
 MOST_OPEN = 64
-"""A process may have a thousand files open, and each agent of a job has made one."""
+"""Most files open at once: a process may open a thousand, and each agent of a job makes one."""
 
 
 class OpenFiles:
@@ -49,7 +49,7 @@ class OpenFiles:
         return file
 
     def again(self, number: int) -> IO[bytes]:
-        """Return a file, opened anew: only then a network file system looks how long it is."""
+        """Return a file, opened anew: only then a network file system updates its length."""
         self.close(number)
         return self.get(number)
 
@@ -67,7 +67,7 @@ def holds(file: IO[bytes], region: Region) -> bool:
 
 
 def checksum_of(file: IO[bytes], length: int | None = None) -> tuple[int, int]:
-    """Read on, as far as `length` or to the end, and return how much there was and its CRC-32."""
+    """Read up to `length` bytes or to the end; return the number of bytes and their CRC-32."""
     checksum = there = 0
     while length is None or there < length:
         most = COPY_BYTES if length is None else min(COPY_BYTES, length - there)
@@ -106,19 +106,19 @@ class Regions(NamedTuple):
 
 
 class Extents(NamedTuple):
-    """The extents of one form, one for each outcome; an outcome without has a length of 0."""
+    """The extents of one form, one per outcome; an outcome without rows has length 0."""
 
     length: list[int]
     checksum: list[int]
     offset: list[int]
-    """In the spool of their agent; 0 where they came along."""
+    """Offsets in the spool of their agent; 0 for rows that came with the outcome."""
 
     def regions(self) -> Regions:
-        """Return where an agent has put them."""
+        """Return the regions in the spool of the agent."""
         return Regions(self.offset, self.length, self.checksum)
 
     def regions_from(self, start: int) -> Regions:
-        """Return where they are, one after the other."""
+        """Return the regions of the extents, one after the other from `start`."""
         offsets = list(accumulate(self.length, initial=start))[:-1]
         return Regions(offsets, self.length, self.checksum)
 
@@ -130,7 +130,7 @@ def extents_of(outcomes: ColumnBatch[Outcome], form: str) -> Extents:
 
 
 def split(payload: bytes, text: Extents, typed: Extents) -> tuple[bytes, bytes]:
-    """Return the bytes of either form; they came text and typed by turns."""
+    """Return the bytes of either form; in `payload`, text and typed bytes alternate."""
     if not any(typed.length):
         return payload, b""
     if not any(text.length):

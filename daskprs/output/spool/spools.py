@@ -1,7 +1,8 @@
 """The spools of one epoch: files that rows are appended to, each by one process.
 
-Agents that see the job folder write their own, and tell where in it rows are. The driver has one
-for rows that came to it. The journal says which regions count; nobody looks at the rest.
+Agents that see the job folder write their own spool, and report the regions of their rows. The
+driver has one for rows that it received. The journal says which regions count; the rest is never
+read.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class Spools:
         self._folders = [one for one in (self._text, self._typed) if one is not None]
 
     def keep(self, made: Results) -> tuple[Regions | None, Regions | None]:
-        """Return where the rows of outcomes are, text and typed; what came along is put there.
+        """Write rows that came with outcomes; return the regions of all rows, text and typed.
 
-        A failure (a full disk) leaves the driver's spool as it was: what was written of it lies
-        beyond the end, and is overwritten or cut off.
+        A failure (a full disk) leaves the driver's spool as it was: bytes already written lie
+        beyond its end, and are overwritten or cut off.
         """
         text, typed = (extents_of(made.outcomes, form) for form in ("text", "typed"))
         lines, values = (b"", b"") if made.spool else split(made.payload, text, typed)
@@ -46,12 +47,12 @@ class Spools:
         )
 
     def sync(self) -> None:
-        """Make what was kept survive a loss of power; may be called by another thread."""
+        """Sync kept rows, so that they survive a loss of power; may be called by another thread."""
         for folder in self._folders:
             folder.sync()
 
     def close(self) -> None:
-        """Cut off what was not finished, and close the driver's files."""
+        """Cut off unfinished writes, and close the driver's files."""
         for folder in self._folders:
             folder.close()
 
@@ -67,10 +68,10 @@ class SpoolFolder:
         self._lock = threading.Lock()
         self._unsynced: set[str] = set()
         self._named: set[str] = set()
-        """Those whose names are on the disk."""
+        """Files whose names are on the disk."""
 
     def keep(self, extents: Extents, spool: str, payload: bytes) -> Regions:
-        """Return where the extents are: in the spool of an agent, or after this in the driver's."""
+        """Return the regions of the extents; write those without a spool to the driver's."""
         if spool:
             regions = extents.regions()
         else:
@@ -82,7 +83,7 @@ class SpoolFolder:
         return regions
 
     def sync(self) -> None:
-        """Make what was kept survive a loss of power, whoever has written it."""
+        """Sync kept rows, of all writers, so that they survive a loss of power."""
         with self._lock:
             unsynced, self._unsynced = self._unsynced, set()
         try:
@@ -97,7 +98,7 @@ class SpoolFolder:
             raise
 
     def close(self) -> None:
-        """Cut off what was not finished, and close the driver's file."""
+        """Cut off an unfinished write, and close the driver's file."""
         if self._fd is not None:
             fd, self._fd = self._fd, None
             try:
@@ -115,7 +116,7 @@ class SpoolFolder:
 
 
 def _sync_data(path: Path) -> None:
-    """Sync a file; what another process has written to it, too."""
+    """Sync a file, including bytes that another process has written."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fdatasync(fd)

@@ -1,4 +1,4 @@
-"""What both logs of attempts say of each one, formatted once for a group."""
+"""The cells that both logs of attempts share, formatted once for a group of outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ places: elapsed, of the processor, in `run`; status."""
 
 
 class AttemptCells:
-    """Formats groups of outcomes; the logs are told of a group one after the other."""
+    """Formats groups of outcomes; the logs receive a group one after the other."""
 
     def __init__(self) -> None:
         self._group: ColumnBatch[Outcome] = ColumnBatch()

@@ -44,7 +44,7 @@ _encode = json.JSONEncoder(default=str).encode
 
 
 class AttemptTable:
-    """Writes the table. A job may have a million attempts: a row costs a few microseconds."""
+    """Writes the table; a row costs microseconds, since a job may have a million attempts."""
 
     def __init__(
         self, folder: JobFolder, files: LogFiles, cells: AttemptCells | None = None
@@ -70,7 +70,7 @@ class AttemptTable:
                 self._write(place, ColumnBatch([outcome]), end, [detail])
 
     def close(self) -> None:
-        """Do nothing: the file is written out with the others."""
+        """Do nothing: `LogFiles` flushes the file."""
 
     def _write(
         self, place: Place, outcomes: ColumnBatch[Outcome], end: str, details: Sequence[str]
@@ -98,14 +98,14 @@ class AttemptTable:
         self._file.write("".join(rows))
 
     def _detail(self, *, final: bool, charged: bool) -> str:
-        """Return how the last cell begins, which is the same for many rows."""
+        """Return the beginning of the last cell, which is the same for many rows."""
         return (
             f'"{{""run"": {self._run}, ""final"": {"true" if final else "false"}, '
             f'""charged"": {"true" if charged else "false"}, '
         )
 
     def _told(self, place: Place, mini_batch: MiniBatch, failure: Failure | None = None) -> str:
-        """Return how the last cell goes on: what it is; its error, and where more of that is."""
+        """Return the rest of the last cell: the label, the error, and the log with its details."""
         label = f'"label": {_string(mini_batch.label)}'.replace('"', '""')
         told: dict[str, Any] = {}
         if mini_batch.partition_key:
@@ -118,7 +118,7 @@ class AttemptTable:
 
 
 def _error(failure: Failure | None) -> str:
-    """Return the error on one line: a row without line breaks can be told from a torn one."""
+    """Return the error on one line, so that a torn row can be distinguished from a whole one."""
     if failure is None:
         return ","
     return f"{_quoted(_one_line(failure.kind))},{_quoted(_one_line(failure.message))}"
@@ -134,5 +134,5 @@ def _quoted(text: str) -> str:
 
 
 def _last_run(folder: JobFolder) -> int:
-    """Return the epoch of the last run; one without a journal was refused before it began."""
+    """Return the epoch of the last run; a run without a journal was rejected before it began."""
     return max(begun_epochs(folder), default=0)

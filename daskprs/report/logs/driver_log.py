@@ -1,4 +1,4 @@
-"""``master_role.txt``: what the driver did."""
+"""``master_role.txt``: the log of the driver."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from daskprs.report.logs.log_files import LogFiles
 
 NAMES_ONLY = "environment_variables"
-"""Of these only the names are logged: log folders are passed on, and values may be tokens."""
+"""Option whose names are logged without values: logs are passed on, and values may be tokens."""
 
 
 class DriverLog:
-    """Writes time, level, process id, thread and message of what happened in the driver."""
+    """Writes time, level, process id, thread and message of each event in the driver."""
 
     def __init__(self, folder: JobFolder, files: LogFiles) -> None:
         self._file = files.file(folder.master_log)
@@ -42,7 +42,7 @@ class DriverLog:
                 self._log(level, f"job {ending.status}: {ending.reason}".rstrip(": "))
 
     def close(self) -> None:
-        """Do nothing: the file is written out with the others."""
+        """Do nothing: `LogFiles` flushes the file."""
 
     def _start(self, event: JobStarted) -> None:
         verb = "resumes" if event.resumed else "starts"

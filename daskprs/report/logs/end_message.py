@@ -1,4 +1,4 @@
-"""What a job came to, in a few lines: on failure the cause first, then where to look."""
+"""The end of a job in a few lines: on failure the cause first, then the logs to read."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _to_go_on(ending: Ending) -> str:
 
 
 def _others(errors: Errors, headline: Failure | None) -> list[str]:
-    """Return a line for each kind of errors that did not fail a mini-batch."""
+    """Return a line for each kind of error that did not fail a mini-batch."""
     titles = {
         "Waiting for another attempt": errors.pending,
         "Mended by a retry": errors.mended,
@@ -76,7 +76,7 @@ def _others(errors: Errors, headline: Failure | None) -> list[str]:
 
 
 def _all(standing: Progress) -> Counts:
-    """Return the counts of mini-batches, of all that there would have been where that is known."""
+    """Return the counts of mini-batches, with the total of the whole plan where it is known."""
     counts = standing.mini_batches
     if standing.plan_complete or standing.expected is None:
         return counts

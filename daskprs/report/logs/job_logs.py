@@ -1,4 +1,4 @@
-"""The first and the last that a reader of the log folder needs: what is where, and the result."""
+"""The first and the last file for a reader of the log folder: the contents, and the result."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class JobLogs:
         self._folder = folder
 
     def tell(self, event: Event) -> None:
-        """Write what belongs to the start or to the end."""
+        """Write the file of the start or of the end."""
         match event:
             case JobStarted():
                 self._folder.readme.write_text(README, encoding="utf-8")
@@ -57,4 +57,4 @@ class JobLogs:
                     file.write(text.encode(errors="backslashreplace"))
 
     def close(self) -> None:
-        """Do nothing: what belongs to the end was written with it."""
+        """Do nothing: the event of the end has written its file."""

@@ -1,4 +1,4 @@
-"""Log files that are appended to in the driver: buffered, and written out about once a second."""
+"""Log files that the driver appends to: buffered, and flushed about once a second."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 FLUSH_EVERY_S = 1.0
 SHARE_OF_TIME = 0.05
-"""A thousand processes have a thousand files: where a flush takes long, it comes less often."""
+"""Maximum share of time for flushes: with thousands of files a flush is slow, and less frequent."""
 LONGEST_LINE_BYTES = 1 << 20
 
 
 class LogFile:
-    """One file that is appended to.
+    """One file that the driver appends to.
 
     Parameters
     ----------
     path
-        Where it is; made with its folder when there is something to write.
+        Path of the file; the first write creates the file and its folder.
     header
         The first line of a new file.
 
@@ -41,12 +41,12 @@ class LogFile:
         self._given_up = False
 
     def write(self, text: str) -> None:
-        """Append text, some time within the next second."""
+        """Append text, which is flushed within about a second."""
         if not self._given_up:
             self._pieces.append(text)
 
     def flush(self) -> None:
-        """Write what there is."""
+        """Write the buffered text to the file."""
         if not self._pieces:
             return
         pieces, self._pieces = self._pieces, []
@@ -57,12 +57,12 @@ class LogFile:
             file.writelines(pieces)
 
     def give_up(self) -> None:
-        """Forget what there is, and what will come."""
+        """Drop the buffered text and all later text."""
         self._given_up = True
         self._pieces.clear()
 
     def _beginning(self) -> str:
-        """Return the header of a new file; of an old one, cut the line that a crash left torn."""
+        """Return the header of a new file; in an old file, cut a line torn by a crash."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with os.fdopen(opened(self.path, os.O_RDWR), "rb+") as file:
@@ -76,10 +76,10 @@ class LogFile:
 
 
 class LogFiles:
-    """All log files of a job: a listener that writes them out.
+    """All log files of a job: a listener that flushes them.
 
-    When that fails (a full disk), what waits is forgotten, so that the memory of the driver does
-    not grow; it raises, and is told nothing more.
+    When a flush fails (a full disk), the listener drops the buffered text, so that the driver's
+    memory does not grow. It raises, and receives no further events.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,7 +97,7 @@ class LogFiles:
         return self._files[path]
 
     def tell(self, event: Event) -> None:
-        """Write out what has waited for long enough."""
+        """Flush the files when the flush is due."""
         match event:
             case ProgressReported() if self._clock() >= self._due_s:
                 self.flush()
@@ -105,7 +105,7 @@ class LogFiles:
                 self.flush()
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining text."""
         self.flush()
 
     def flush(self) -> None:

@@ -33,8 +33,8 @@ COLUMNS = (
 class Overview:
     """Writes the counts at the start, every ten seconds, and at the end.
 
-    Scheduled are the mini-batches that were given to agents so far, completed and failed those
-    that are settled. Times are in seconds.
+    Scheduled mini-batches are those given to agents so far; completed and failed ones are settled.
+    Times are in seconds.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Overview:
         self._due_s = 0.0
 
     def tell(self, event: Event) -> None:
-        """Write the counts, if it is time for it."""
+        """Write the counts when they are due."""
         match event:
             case ProgressReported(elapsed_s=elapsed_s) if elapsed_s >= self._due_s:
                 self._due_s = elapsed_s + EVERY_S
@@ -62,7 +62,7 @@ class Overview:
                 self._write(ProgressReported(event.standing, (), event.elapsed_s, 0.0), "")
 
     def close(self) -> None:
-        """Do nothing: the files are written out with the others."""
+        """Do nothing: `LogFiles` flushes the files."""
 
     def _write(self, stood: ProgressReported, why: str) -> None:
         standing, wall_s = stood.standing, self._wall_clock()

@@ -35,7 +35,7 @@ class ProcessLogs:
         self._now = Stamps()
 
     def tell(self, event: Event) -> None:
-        """Write an event where it belongs."""
+        """Write an event to the log of its node or process."""
         match event:
             case MiniBatchesDone(place, _, outcomes):
                 self._write(place, outcomes)
@@ -48,7 +48,7 @@ class ProcessLogs:
                     self._logs.pop(place, None)
 
     def close(self) -> None:
-        """Do nothing: the files are written out with the others."""
+        """Do nothing: `LogFiles` flushes the files."""
 
     def _write(self, place: Place, outcomes: ColumnBatch[Outcome]) -> None:
         log = self._logs.get(place)
@@ -77,7 +77,7 @@ class ProcessLogs:
 
 
 def told(change: AgentEvent) -> str:
-    """Return what became of an agent process, in one sentence."""
+    """Return a sentence about a change of an agent process."""
     match change:
         case AgentStarted(process, pid):
             return f"{process} started, pid {pid}"

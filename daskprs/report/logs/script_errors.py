@@ -1,4 +1,4 @@
-"""``job_error.txt`` and the tracebacks: what went wrong in the script, each kind once."""
+"""``job_error.txt`` and the tracebacks: the errors of the script, each kind once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskprs.report.logs.log_files import LogFiles
 
 KINDS_KEPT = 200
-"""Errors beyond so many kinds are counted, and nothing more: their tracebacks are on disk."""
+"""Number of kinds of errors to keep; others are only counted, with their tracebacks on disk."""
 SHAPE_CHARS = 300
 TRACEBACK_CHARS = 5_000
 SUMMARY_EVERY_S = 10.0
@@ -29,13 +29,13 @@ _VARIES = re.compile(r"0x[0-9a-f]+|\d+|'[^'\n]*'|\"[^\"\n]*\"", re.IGNORECASE)
 
 
 def shape(failure: Failure) -> tuple[str, str]:
-    """Return what errors of one kind have in common: all but numbers, addresses and quotes."""
+    """Return the common part of errors of one kind: all but numbers, addresses and quotes."""
     first_line = failure.message.partition("\n")[0]
     return failure.kind, _VARIES.sub("#", first_line[:SHAPE_CHARS])
 
 
 class _Kind:
-    """Errors of one shape: the first of them, and how many there were."""
+    """Errors of one shape: the first one, and their number."""
 
     def __init__(self, failure: Failure, where: str) -> None:
         self.failure = failure
@@ -43,7 +43,7 @@ class _Kind:
         self.count = 0
 
     def __str__(self) -> str:
-        """Return it as a paragraph of the summary."""
+        """Return the kind as a paragraph of the summary."""
         failure = self.failure
         lines = [f"{self.count:,} × {failure}", f"first: {self.where}"]
         if failure.traceback:
@@ -69,7 +69,7 @@ class ScriptErrors:
         self._due_s = 0.0
 
     def tell(self, event: Event) -> None:
-        """Take note of a failure."""
+        """Record a failure."""
         match event:
             case AttemptFailed():
                 if event.outcome.failure is not None:

@@ -1,4 +1,4 @@
-"""``process_summary.csv`` and ``node_summary.csv``: what each process and each node came to."""
+"""``process_summary.csv`` and ``node_summary.csv``: totals of each process and each node."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ class _Work:
     run_s: float = 0.0
 
     def add_done(self, outcomes: ColumnBatch[Outcome]) -> None:
-        """Add attempts that went well."""
+        """Add successful attempts."""
         self.succeeded += len(outcomes)
         self.items += sum(outcomes.column("total"))
         self.items_succeeded += sum(outcomes.column("succeeded"))
         self._add_times(outcomes)
 
     def add_failed(self, outcome: Outcome) -> None:
-        """Add an attempt that did not; its items count when it is tried again."""
+        """Add a failed attempt; its items count when it is tried again."""
         self.failed += 1
         self._add_times(ColumnBatch([outcome]))
 
@@ -72,14 +72,14 @@ class _Work:
         self.run_s += sum(outcomes.column("run_s"))
 
     def cells(self) -> tuple[Any, ...]:
-        """Return what stands under `WORK_COLUMNS`."""
+        """Return the cells of `WORK_COLUMNS`."""
         seconds = (f"{s:.6f}" for s in (self.elapsed_s, self.cpu_s, self.run_s))
         return (self.succeeded, self.failed, self.items, self.items_succeeded, *seconds)
 
 
 @dataclass(slots=True)
 class _Process:
-    """One agent process, or what was charged without one."""
+    """Totals of one agent process, or of the attempts charged without a process."""
 
     place: Place
     work: _Work = field(default_factory=_Work)
@@ -87,7 +87,7 @@ class _Process:
     exited: AgentExited | None = None
 
     def cells(self) -> tuple[Any, ...]:
-        """Return what stands under `PROCESS_COLUMNS`."""
+        """Return the cells of `PROCESS_COLUMNS`."""
         place, exited = self.place, self.exited
         end = ("", "") if exited is None else (exited.returncode, exited.reason.partition("\n")[0])
         init = "" if self.init_s is None else f"{self.init_s:.6f}"
@@ -96,7 +96,7 @@ class _Process:
 
 
 class Summaries:
-    """Adds up what happened in each process, and writes it at the end."""
+    """Sums the attempts of each process, and writes the sums at the end."""
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder

@@ -19,7 +19,7 @@ AGAIN_AFTER_S = 0.2
 BAR_WIDTH = 24
 NARROWEST_BAR = 8
 SHARE = " 100 % "
-"""As wide as the percentage beside the bar."""
+"""A text as wide as the percentage beside the bar."""
 
 
 class LiveLine:
@@ -32,7 +32,7 @@ class LiveLine:
         self._again_s = 0.0
 
     def show(self, view: View) -> None:
-        """Draw the line again, unless that was just done."""
+        """Redraw the line, unless it was just drawn."""
         if view.stood.elapsed_s < self._again_s:
             return
         self._again_s = view.stood.elapsed_s + AGAIN_AFTER_S
@@ -52,7 +52,7 @@ class LiveLine:
         self._console.print(text, markup=False, soft_wrap=True)
 
     def end(self, view: View | None) -> None:
-        """Take the live line away, and leave its last state as an ordinary one."""
+        """Replace the live line by an ordinary line with its last state."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -60,9 +60,9 @@ class LiveLine:
             self._console.print(self._drawn(view))
 
     def _drawn(self, view: View) -> _Line:
-        """Return the view as a line that fits: an exported COLUMNS may be that of another window.
+        """Return the view as a line that fits; an exported COLUMNS may belong to another window.
 
-        What is too long would wrap, and no longer be one line to be drawn over.
+        A longer line would wrap, and could not be redrawn in place.
         """
         try:
             columns = os.get_terminal_size(self._stream.fileno()).columns

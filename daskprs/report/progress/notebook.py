@@ -15,14 +15,14 @@ SAID_KEPT = 20
 
 
 def in_notebook() -> bool:
-    """Say whether this is the kernel of a notebook; IPython is not imported for it."""
+    """Return whether this process is a notebook kernel, without importing IPython."""
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
 
 
 class NotebookDisplay:
-    """One output of the running cell, as HTML, and as text where there is no HTML."""
+    """One output of the running cell, as HTML, with text where HTML cannot be shown."""
 
     def __init__(self) -> None:
         display: Any = importlib.import_module("IPython.display")
@@ -32,14 +32,14 @@ class NotebookDisplay:
         self._view: View | None = None
 
     def show(self, view: View) -> None:
-        """Draw it again, not more than once a second."""
+        """Redraw the output, at most once a second."""
         self._view = view
         if view.stood.elapsed_s >= self._again_s:
             self._again_s = view.stood.elapsed_s + AGAIN_AFTER_S
             self._draw()
 
     def say(self, text: str) -> None:
-        """Add a line that stays, above the moving one."""
+        """Add a permanent line above the live one."""
         self._said.append(text)
         self._draw()
 

@@ -9,11 +9,11 @@ from daskprs.report.progress.text import View, progress_text
 FIRST_LINE_S = 10.0
 SLOWEST_LINE_S = 300.0
 SLOWER = 1.5
-"""Each pause is so many times the one before."""
+"""Factor by which each pause is longer than the one before."""
 
 
 class PlainLines:
-    """Writes a line after ten seconds, then more and more seldom, and at the end."""
+    """Writes a line after ten seconds, then after ever longer pauses, and at the end."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

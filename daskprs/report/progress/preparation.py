@@ -1,4 +1,4 @@
-"""What is told while the input is prepared: nothing else happens then, for minutes perhaps."""
+"""Reports during the preparation of the input, which may take minutes without other events."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 FIRST_AFTER_S = 3.0
 LONGEST_S = 60.0
-"""Each notice comes after twice the time of the one before, but not less often than this."""
+"""Maximum seconds between two notices; up to this, each pause is twice the one before."""
 
 
 @contextmanager
 def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iterator[None]:
-    """Tell from time to time that the input is being prepared, and how far that is.
+    """Report the progress of the input's preparation from time to time.
 
     Parameters
     ----------
     listeners
-        Told from a thread; nobody else tells them anything meanwhile.
+        The listeners; during the preparation only this function's thread sends them events.
     how_far
-        Says more, in a few words or none.
+        Returns the progress in a few words, or none.
 
     """
     over = threading.Event()

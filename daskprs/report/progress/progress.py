@@ -1,4 +1,4 @@
-"""Progress: what a person sees of a job while it runs."""
+"""The progress of a running job, as a person sees it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
 
 FIRST_DRAWN_S = 0.5
-"""A job that is shorter is not worth the time that it takes to import what draws."""
+"""Seconds after which the live line is imported and drawn; a shorter job does without."""
 MESSAGE_CHARS = 300
 SAID_ALOUD = ("notice", "warning", "error")
 
@@ -36,22 +36,22 @@ class Display(Protocol):
     """A place where progress is shown."""
 
     def show(self, view: View) -> None:
-        """Show how far the job is; it comes often, and need not be drawn each time."""
+        """Show the progress of the job; called often, so that not each call must draw."""
         ...
 
     def say(self, text: str) -> None:
-        """Say something that stays."""
+        """Show a permanent line."""
         ...
 
     def end(self, view: View | None) -> None:
-        """Leave the last state, and nothing else, behind."""
+        """Show only the last state, permanently."""
         ...
 
 
 class ProgressBar:
-    """Listens to a job and shows how it goes.
+    """Listens to a job and shows its progress.
 
-    The first error of the script is told at once: it is what most people want to know.
+    It shows the first error of the script at once, since most people wait for that.
     """
 
     def __init__(self, display: Display, folder: JobFolder) -> None:
@@ -64,7 +64,7 @@ class ProgressBar:
         self._told_error = False
 
     def tell(self, event: Event) -> None:
-        """Show an event, if it is one to be shown."""
+        """Show an event, if people should see it."""
         match event:
             case AttemptFailed():
                 if event.outcome.failure is not None:
@@ -108,7 +108,7 @@ class ProgressBar:
 
 
 class Terminal:
-    """A terminal, whose live line is made when the job has lasted for long enough to see it."""
+    """A terminal; its live line appears once the job has run for `FIRST_DRAWN_S`."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream

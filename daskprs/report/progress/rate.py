@@ -1,4 +1,4 @@
-"""How fast a job goes, and how long it will take."""
+"""The speed of a job, and its remaining time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ AT_WORK = frozenset({"loading", "running", "returning"})
 
 
 class Pace(NamedTuple):
-    """Speed and time left; None while nobody can say."""
+    """Speed and time left; None while unknown."""
 
     per_s: float | None = None
     """Mini-batches of this run per second."""
@@ -19,10 +19,10 @@ class Pace(NamedTuple):
 
 
 class RateMeter:
-    """Watches a job, and tells its pace: the mean since its agents began to work.
+    """Measures the pace of a job: the mean since its agents began to work.
 
-    What was spent on starting them, on `init` above all, says nothing about the rest. It is a mean,
-    not the speed of the last seconds: leases come back together, a second's worth at a time.
+    The time to start agents, `init` above all, does not count. The pace is a mean rather than the
+    speed of the last seconds, since leases return together, a second's worth at a time.
     """
 
     def __init__(self) -> None:
@@ -45,10 +45,10 @@ class RateMeter:
 
 
 def total_of(standing: Progress) -> int | None:
-    """Return how many mini-batches there will be, where that is known."""
+    """Return the number of mini-batches of the plan; None where it is unknown."""
     return standing.mini_batches.total if standing.plan_complete else standing.expected
 
 
 def settled(standing: Progress) -> int:
-    """Return how many mini-batches are done or given up."""
+    """Return the number of mini-batches that are done or given up."""
     return standing.mini_batches.succeeded + standing.mini_batches.failed

@@ -1,4 +1,4 @@
-"""Why nothing moves, when nothing moves."""
+"""The reason of a stall, for the progress line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from daskprs.core.events import ProgressReported, SlotState
 
 QUIET_S = 5.0
-"""A job that settled something in this time needs no explanation."""
+"""Seconds since the last settled mini-batch after which the line gives a reason."""
 FIRST_S = 1.0
-"""The same as long as nothing has been settled: everybody waits for the first one."""
+"""The same, in seconds, until the first mini-batch is settled."""
 PHASES = {
     "running": "run() running",
     "loading": "loading",
@@ -23,18 +23,18 @@ PHASES = {
     "shutdown": "shutdown() running",
     "idle": "agents idle",
 }
-"""What is said of each, the most telling first: one that runs is why the others are idle."""
+"""Words for each phase, the most important first: a running slot explains idle ones."""
 
 
 def why_waiting(stood: ProgressReported, slots: int) -> str:
-    """Return one clause that says what the slots are doing; empty while the job moves.
+    """Return one clause about the activity of the slots; empty while the job moves.
 
     Parameters
     ----------
     stood
-        How far the job is.
+        The progress of the job.
     slots
-        How many the cluster offers: none until workers have told of themselves.
+        Number of slots that the cluster offers: 0 until workers have reported theirs.
 
     """
     standing = stood.standing
@@ -51,7 +51,7 @@ def why_waiting(stood: ProgressReported, slots: int) -> str:
 
 
 def _doing(slots: tuple[SlotState, ...]) -> str:
-    """Say what keeps the slots: the longest that does the most telling thing, and how many."""
+    """Return the most important phase, the slot longest in it, and the number of such slots."""
     order = list(PHASES)
     phase = min((slot.phase for slot in slots), key=order.index)
     same = [slot for slot in slots if slot.phase == phase]

@@ -1,4 +1,4 @@
-"""How far a job is, in one line of plain text."""
+"""The progress of a job in one line of plain text."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """What there is to show of a job."""
+    """The values that a progress display shows."""
 
     stood: ProgressReported
     pace: Pace = Pace()
     retried: int = 0
-    """Attempts that failed and were followed by another."""
+    """Number of failed attempts that are followed by another one."""
     slots: int = 0
-    """How many the cluster offers."""
+    """Number of slots that the cluster offers."""
     ended: bool = False
 
 
 class _Part(NamedTuple):
-    """A piece of the line; the one with the highest number goes first where it is too long."""
+    """A piece of the line; if the line is too long, the highest number is left out first."""
 
     dispensable: int
     text: str
 
 
 def fraction_done(view: View) -> float | None:
-    """Return the share of mini-batches that are settled; None while nobody knows how many."""
+    """Return the share of settled mini-batches; None while their total is unknown."""
     standing = view.stood.standing
     total = total_of(standing)
     return min(1.0, settled(standing) / total) if total else None
 
 
 def progress_text(view: View, width: int | None = None) -> str:
-    """Return done and total, rate, failures, remaining time, and why nothing moves.
+    """Return done and total, rate, failures, remaining time, and the reason of a stall.
 
     Parameters
     ----------
     view
-        What to show.
+        The values to show.
     width
-        Characters that there is room for: what matters least is left out, and the rest cut.
+        Maximum number of characters: the least important parts are left out, and the rest is cut.
 
     """
     parts = [part for part in _parts(view) if part.text]

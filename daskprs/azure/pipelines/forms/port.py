@@ -96,7 +96,7 @@ def known_mode(given: str | None) -> str | None:
     Raises
     ------
     ValueError
-        When there is no such mode.
+        When the mode is unknown.
 
     """
     if given is not None and given not in MODES:
@@ -106,7 +106,7 @@ def known_mode(given: str | None) -> str | None:
 
 
 def _kind(given: Any) -> str:
-    """Say which of two forms is meant, so that only the mistakes of that one are told."""
+    """Return the kind of form, so that only the mistakes of that form are reported."""
     return "more" if isinstance(given, dict | Form) else "value"
 
 

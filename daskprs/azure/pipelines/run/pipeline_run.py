@@ -1,4 +1,4 @@
-"""A run of a pipeline: its steps in order, those that need nothing of each other side by side."""
+"""A run of a pipeline: its steps in order, independent steps in parallel."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ LOOK_EVERY_S = 0.05
 
 
 class PipelineRun:
-    """One run.
+    """One run of a pipeline.
 
     Parameters
     ----------
     pipeline
-        What is run.
+        The pipeline.
     folder
-        Where.
+        The folder of the run.
     show
-        Is told lines: what steps write, and what becomes of them.
+        Receives lines: the output of steps, and their outcomes.
     resume
-        Go on with the run in the folder: steps that are Completed are kept.
+        Resume the run in the folder: steps that are Completed are kept.
     again
-        More options of the jobs that go on.
+        More options for the resumed jobs.
     surface
-        Where it was asked for: how to go on is said as it is done there.
+        The surface that the caller uses: messages explain how to resume there.
 
     """
 
@@ -80,7 +80,7 @@ class PipelineRun:
         self._status = dict.fromkeys(pipeline.steps, NOT_STARTED)
         self._took: dict[str, float] = {}
         self._anew: set[str] = set()
-        """Steps that were run, not kept: what needs them is run as well."""
+        """Steps that were run, not kept: the steps that need them run as well."""
         self._reuse = StepReuse(folder)
         self._running: dict[str, StepProcess] = {}
         self._failures: list[str] = []
@@ -88,16 +88,16 @@ class PipelineRun:
         self._before: dict[str, Any] = {}
 
     def run(self) -> PipelineResult:
-        """Run it to its end.
+        """Run the pipeline to its end.
 
         Raises
         ------
         JobFolderError
-            When the folder holds a run already, and this is no resume.
+            When the folder already holds a run and this call does not resume it.
         PipelineFailed
             When a step failed; carries the result.
         ParallelRunCanceled
-            When Ctrl-C ended it.
+            When Ctrl-C ended the run.
 
         """
         self._folder.path.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ class PipelineRun:
                 time.sleep(LOOK_EVERY_S)
 
     def _may_start(self, step: Step) -> bool:
-        """Say whether all that it needs is there."""
+        """Say whether all that the step needs is done."""
         if any(self._status[name] != COMPLETED for name in step.needs):
             return False
         for name, bound in step.inputs.items():
@@ -154,7 +154,7 @@ class PipelineRun:
         return True
 
     def _is_done(self, step: Step) -> bool:
-        """Say whether this run, or an earlier one, has done the step already."""
+        """Say whether this run or an earlier run has completed the step."""
         if self._keep(step):
             return True
         there = self._reuse.taken(step)
@@ -166,7 +166,7 @@ class PipelineRun:
         return True
 
     def _keep(self, step: Step) -> bool:
-        """Keep what an earlier run has done."""
+        """Keep the result of an earlier run."""
         before = self._before.get(step.name, {})
         same = before.get("definition") == _definition(step) and not step.needs & self._anew
         if same and before.get("status") == COMPLETED:
@@ -189,14 +189,14 @@ class PipelineRun:
         self._keep_record()
 
     def _as_resumed(self, step: Step) -> Step:
-        """Return a step so that its job, if one has begun in its folder, goes on."""
+        """Return a step that resumes its job if one has begun in its folder."""
         if isinstance(step.work, Command) or not has_begun(JobFolder(self._folder.step(step.name))):
             return step
         options = {**step.work.options, **self._again, "resume": True}
         return replace(step, work=replace(step.work, options=options))
 
     def _ended(self) -> list[str]:
-        """Return the steps that have ended, and say what became of them."""
+        """Return the steps that have ended, and report their outcomes."""
         ended = []
         for name, process in list(self._running.items()):
             code = process.poll()
@@ -223,7 +223,7 @@ class PipelineRun:
         folder = JobFolder(self._folder.step(step.name))
         try:
             tell_parent(folder, step.name, self._folder, step.others)
-        except OSError as error:  # what it has done is no less done
+        except OSError as error:  # the step's work is done all the same
             self._show(f"{step.name}: its logs cannot be copied: {error}")
 
     def _fail(self, name: str, told: str) -> None:
@@ -232,7 +232,7 @@ class PipelineRun:
         self._show(f"{name}: Failed")
 
     def _end_all(self, why: str) -> None:
-        """End the steps that run."""
+        """End the running steps."""
         for process in self._running.values():
             process.end(why)
         while self._running:
@@ -243,7 +243,7 @@ class PipelineRun:
                     self._show(f"{name}: Canceled, since {why}")
             time.sleep(LOOK_EVERY_S)
 
-    # ---- what is kept and told ----
+    # ---- records and reports ----
 
     def _read_record(self) -> dict[str, Any]:
         found = read_record(self._folder)
@@ -283,7 +283,7 @@ class PipelineRun:
 
 
 def _definition(step: Step) -> str:
-    """Return what a step is known by: one that was changed is run again."""
+    """Return the definition of a step; a step whose definition changed runs again."""
     work = step.work
     record = work.record() if isinstance(work, Command) else json.loads(written(work))
     if not isinstance(work, Command):

@@ -1,4 +1,4 @@
-"""What a pipeline came to."""
+"""The result of a pipeline."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ COMPLETED, FAILED, CANCELED, NOT_STARTED = "Completed", "Failed", "Canceled", "N
 
 
 class StepResult(NamedTuple):
-    """What a step came to."""
+    """The result of a step."""
 
     status: str
     """``"Completed"``, ``"Failed"``, ``"Canceled"`` or ``"NotStarted"``."""
     folder: Path
-    """Of a parallel step the job folder."""
+    """The folder of the step; for a parallel step, the job folder."""
     log: Path
-    """What it wrote to its terminal."""
+    """The file with the output of the step's process."""
     outputs: dict[str, Path]
     elapsed_s: float = 0.0
 
 
 @dataclass(frozen=True, repr=False)
 class PipelineResult:
-    """What a pipeline did, and where everything is.
+    """The result of a pipeline, with the places of its files.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class PipelineResult:
         return "\n".join([*lines, f"  {'folder':<{width}}  {self.folder}"])
 
     def _own_outputs(self, step: StepResult) -> Iterator[tuple[str, Path]]:
-        """Yield what a step has written that is no output of the pipeline."""
+        """Yield the outputs of a step that are not outputs of the pipeline."""
         for port, path in step.outputs.items():
             if path not in self.outputs.values() and path.exists():
                 yield port, path

@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 DRIVER = "daskprs.cli.step_driver"
 """The module that runs a task from a file."""
 COMMAND_GRACE_S, JOB_GRACE_S = 10.0, 120.0
-"""What was told to end may take so long."""
+"""Seconds that a process may take to end before it is killed."""
 LAST_LINES = 20
 
 
 class StepProcess:
-    """One that runs.
+    """A running process of a step.
 
     Parameters
     ----------
     step
-        What it does.
+        The step that the process runs.
     folder
-        Of the pipeline's run.
+        The folder of the pipeline's run.
 
     """
 
@@ -48,7 +48,7 @@ class StepProcess:
         self.step = step
         self.began_s = time.monotonic()
         self.why = ""
-        """Why it was told to end, if it was."""
+        """The reason why the process was ended; empty if it was not."""
         self._log = folder.log(step.name)
         self._log.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(step.work, Command):
@@ -65,15 +65,15 @@ class StepProcess:
                 arguments(program),
                 cwd=place,
                 env=environment,
-                # The end of a pipe tells a command's keeper that we are gone.
+                # The pipe closes when this process ends, which the command's keeper notices.
                 stdin=subprocess.PIPE if self._is_command else subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C reaches it by us, and once
+                start_new_session=True,  # so that only this process passes Ctrl-C on
             )
 
     def poll(self) -> int | None:
-        """Return its exit code, or None while it runs; one that takes too long is ended."""
+        """Return the exit code, or None while the process runs; end it after its timeout."""
         now = time.monotonic()
         if self._timeout_s is not None and now > self.began_s + self._timeout_s and not self.why:
             self.end(f"it took longer than its limits.timeout of {self._timeout_s:g} s")
@@ -85,18 +85,18 @@ class StepProcess:
         return code
 
     def end(self, why: str) -> None:
-        """Ask it to end; it is killed when it does not."""
+        """Ask the process to end; kill it if it does not."""
         self.why = self.why or why
         grace_s = COMMAND_GRACE_S if self._is_command else JOB_GRACE_S
         self._kill_at_s = self._kill_at_s or time.monotonic() + grace_s
         with suppress(ProcessLookupError):
             if self._is_command:
                 os.killpg(self._process.pid, signal.SIGTERM)
-            else:  # the driver ends its agents by itself
+            else:  # the driver ends its agents itself
                 os.kill(self._process.pid, signal.SIGTERM)
 
     def new_lines(self) -> Iterator[str]:
-        """Yield the lines that it has written since."""
+        """Yield the lines that the process wrote since the last call."""
         with self._log.open("rb") as log:
             log.seek(self._shown)
             new = log.read()
@@ -106,7 +106,7 @@ class StepProcess:
         yield from new.decode(errors="replace").splitlines()
 
     def last_lines(self) -> str:
-        """Return the end of its log."""
+        """Return the end of the process's log."""
         lines = self._log.read_text(errors="replace").rstrip().splitlines()
         return "\n".join(lines[-LAST_LINES:])
 

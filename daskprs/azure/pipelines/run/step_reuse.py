@@ -1,4 +1,4 @@
-"""Steps of pipelines that do what an earlier run has done: its outputs are copied."""
+"""Reuse for steps of pipelines: the outputs of an identical earlier run are copied."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def clear(step: Step, folder: PipelineFolder) -> None:
-    """Remove the outputs of a step from the folder of the run; a job that goes on needs its own.
+    """Remove a step's outputs from the folder of the run, unless its job is resumed.
 
-    What lies elsewhere is the user's, and may be more than an output; so may what is shared.
+    Paths elsewhere belong to the user, and may hold more than an output; so may shared places.
     """
     if has_begun(JobFolder(folder.step(step.name))):
         return
@@ -46,12 +46,12 @@ def _places(step: Step, folder: PipelineFolder) -> Iterator[Path]:
 
 
 class StepReuse:
-    """Knows what steps have done before, beside the folder of a run.
+    """Finds and keeps results of steps, beside the folder of a run.
 
     Parameters
     ----------
     folder
-        Of the run.
+        The folder of the run.
 
     """
 
@@ -72,7 +72,7 @@ class StepReuse:
         if found is None:
             return None
         places = {name: bound.path for name, bound in step.outputs.items()}
-        if places != found.outputs:  # else they are where this very run has left them
+        if places != found.outputs:  # otherwise this run itself left them there
             clear(step, self._folder)
             found.copy_to(places)
         there = Path(found.told["folder"])
@@ -82,7 +82,7 @@ class StepReuse:
         return there
 
     def done(self, step: Step) -> None:
-        """Keep what a step has done."""
+        """Keep the result of a step."""
         key = self._keys.pop(step.name, None)
         if key is not None:
             told = {"folder": str(self._folder.step(step.name))}
@@ -90,7 +90,7 @@ class StepReuse:
             self._results.keep(key, told, places)
 
     def _key(self, step: Step) -> str | None:
-        """Return what a step is known by now that its inputs are there; None: it cannot be."""
+        """Return the reuse key of a step, once its inputs exist; None if it has none."""
         moved = self._moved(step)
         if isinstance(step.work, Command):
             return self._key_of_command(step, step.work, moved)
@@ -100,10 +100,10 @@ class StepReuse:
             assets = json.loads(variables.get(ASSETS, "{}"))
             return key_of(call, moved, _made(step), assets)
         except DaskprsError:
-            return None  # its process will say so
+            return None  # the step's process will report the error
 
     def _moved(self, step: Step) -> dict[str, str]:
-        """Return what is called by this run, and names for it."""
+        """Return the paths and names that contain this run's name, with stand-ins for them."""
         run = self._folder.path.name
         moved = {str(self._folder): "{run}", f"{run}.{step.name}": f"{{run}}.{step.name}"}
         for kind, bounds in (("input", step.inputs), ("output", step.outputs)):
@@ -139,7 +139,7 @@ def _made(step: Step) -> set[str]:
 
 
 def _words(line: str) -> list[str]:
-    """Return the words of a command, as a shell would see them if they are nothing special."""
+    """Return the words of a command as a shell splits them, without expansion."""
     try:
         words = shlex.shlex(line, posix=True, punctuation_chars=True)
         words.whitespace_split = True

@@ -1,4 +1,4 @@
-"""Compute targets: names that mean nothing here, since everything runs where it is called."""
+"""Compute targets: names without effect, since everything runs where it is called."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 
 
 class ComputeTargetException(UsageError):  # noqa: N818 - the original's name
-    """What notebooks catch where a cluster may not be there; here one is, whatever its name."""
+    """The exception that notebooks catch for a missing cluster; here every name exists."""
 
 
 class AmlCompute:
     """A compute target by name.
 
-    Nothing is created or asked for: jobs run on this machine, or on the Dask cluster that
-    `ParallelRunStep.run` is given.
+    No cluster is created or queried: jobs run on this machine, or on the Dask cluster passed to
+    `ParallelRunStep.run`.
 
     Parameters
     ----------
     workspace : Workspace
-        Whose `compute_targets` have it from now on.
+        The workspace whose `compute_targets` will list this target.
     name : str
         Its name.
 
@@ -41,24 +41,24 @@ class AmlCompute:
 
     @staticmethod
     def provisioning_configuration(**sizes: Any) -> dict[str, Any]:
-        """Return what a cluster would be created with."""
+        """Return the given settings of a cluster."""
         return sizes
 
     def wait_for_completion(self, **_: Any) -> None:
         """Return at once: there is nothing to wait for."""
 
     def get_status(self) -> Any:
-        """Return an object whose `serialize` says where it is."""
+        """Return an object whose `serialize` gives the name and location of the target."""
         return SimpleNamespace(serialize=lambda: {"name": self.name, "location": "local"})
 
     def delete(self) -> None:
-        """Take it from its workspace."""
+        """Remove the target from its workspace."""
         if self.workspace is not None:
             self.workspace.compute_targets.pop(self.name, None)
 
 
 class ComputeTarget(AmlCompute):
-    """What notebooks create a cluster with."""
+    """The class by which notebooks create a cluster."""
 
     def __new__(cls, workspace: WorkspaceLike | None = None, name: str = "local") -> Any:
         """Return an `AmlCompute`, as the original does."""
@@ -74,5 +74,5 @@ class ComputeTarget(AmlCompute):
 
 
 def name_of_compute(compute: Any) -> str:
-    """Return the name of a compute target, or of one that is named."""
+    """Return the name of a compute target, given as an object or a name."""
     return compute if isinstance(compute, str) else str(getattr(compute, "name", compute))

@@ -30,32 +30,32 @@ SAME_NAMES = (
     *("logging_level", "run_invocation_timeout", "run_max_try", "partition_keys"),
     *("output_action", "append_row_file_name", "allowed_failed_percent"),
 )
-"""Of parameters that `daskprs.RunOptions` has, too; what is None there means its default."""
+"""Parameters that `daskprs.RunOptions` has, too; None means the default of the option."""
 
 
 class ParallelRunConfig:
-    """How an entry script is run: what it works on comes with `ParallelRunStep`.
+    """The settings of an entry script's run; `ParallelRunStep` gives its input.
 
-    Parameters, their order and their defaults are those of SDK v1. Those that may be a
-    `PipelineParameter` are all but the environment, the script, the folder and the compute.
+    Parameters, their order and their defaults are those of SDK v1. All but the environment, the
+    script, the folder and the compute may be a `PipelineParameter`.
 
     Parameters
     ----------
     environment : Environment or str
-        Its `environment_variables` are set in the agents, as far as the config sets no others.
-        Packages are those of the Python that runs; nothing is installed.
+        Its `environment_variables` are set in the agents, unless the config sets others. Packages
+        are those of the running Python; nothing is installed.
     entry_script : str
         The script, relative to `source_directory` where that is given.
     error_threshold : int
         The job fails when more items than this have failed; -1: never for that.
     output_action : {'append_row', 'summary_only'}
-        What becomes of what `run` returns.
+        What to do with the return values of `run`.
     compute_target : AmlCompute or str
         Without effect: it runs here, or on the cluster of `client` of `ParallelRunStep.run`.
     node_count : int
-        As many nodes at most.
+        Upper bound for the number of nodes.
     process_count_per_node : int, optional
-        Agent processes on each node. Default: as many as there are usable cores; on a GPU node 1.
+        Agent processes on each node. Default: the number of usable cores; on a GPU node 1.
     mini_batch_size : str or int, optional
         Files, or bytes of a table, as in ``"1MB"``. Default: 10 files, 1 MB.
     source_directory : str, optional
@@ -63,7 +63,7 @@ class ParallelRunConfig:
     description : str, optional
         For people.
     logging_level : str
-        Of the root logger in the agents.
+        The level of the root logger in the agents.
     run_invocation_timeout : int
         Seconds for one call of ``run``.
     run_max_try : int
@@ -132,7 +132,7 @@ class ParallelRunConfig:
     ) -> ParallelRunConfig:
         """Return what a file holds below ``parallel_run_config``.
 
-        Its paths mean what they would mean in Python: they are relative to the working directory.
+        Paths in the file are relative to the working directory, as they are in Python.
 
         Parameters
         ----------
@@ -151,26 +151,26 @@ class ParallelRunConfig:
         return cls(**from_yaml(path))
 
     def save_to_yaml(self, path: str | PathLike[str]) -> None:
-        """Write a file that `load_yaml` reads, and people.
+        """Write a file that people and `load_yaml` can read.
 
-        Of pipeline parameters it has their defaults, of an environment the name and the variables.
+        The file holds the defaults of pipeline parameters, and an environment's name and variables.
         """
         to_yaml(self.checked({}), path)
 
     def parameters(self) -> Iterator[PipelineParameter]:
-        """Yield the pipeline parameters that it has."""
+        """Yield the pipeline parameters of this config."""
         for name in NAMES:
             value = getattr(self, name)
             if isinstance(value, PipelineParameter):
                 yield value
 
     def checked(self, parameters: Mapping[str, Any], **unknown: Any) -> ConfigForm:
-        """Return all values as they are with the parameters of a submission.
+        """Return all values, with the pipeline parameters of a submission filled in.
 
         Raises
         ------
         OptionError
-            With a line for each that cannot be used.
+            With a line for each value that cannot be used.
 
         """
         given = {name: settled(getattr(self, name), parameters) for name in NAMES}
@@ -192,19 +192,19 @@ class ParallelRunConfig:
     def as_parallel_job(
         self, data: str, *, data_type: str = "uri_folder", output: str = "outputs"
     ) -> dict[str, Any]:
-        """Return it as a parallel job of a v2 pipeline, as YAML values.
+        """Return the config as a parallel job of a v2 pipeline, as YAML values.
 
-        It stands below its name in ``jobs`` of a ``pipeline.yml``. Pipeline parameters are at
-        their defaults, and what a dataset says of its paths and columns goes into an MLTable file.
+        The job goes below its name in ``jobs`` of a ``pipeline.yml``. Pipeline parameters have
+        their defaults. A dataset's description of paths and columns goes into an MLTable file.
 
         Parameters
         ----------
         data
-            The path of its input, as the file has it.
+            The path of the input, as written in the file.
         data_type
             ``"uri_folder"`` for lists of files, ``"mltable"``.
         output
-            The folder of its output, as the file has it.
+            The folder of the output, as written in the file.
 
         """
         return parallel_job(self.checked({}), data, data_type, output)

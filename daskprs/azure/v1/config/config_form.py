@@ -34,7 +34,7 @@ NUMBERS = (
 
 
 class ConfigForm(Form):
-    """What a `ParallelRunConfig` consists of."""
+    """The parameters of a `ParallelRunConfig`."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -84,14 +84,14 @@ class ConfigForm(Form):
     @field_validator("append_row_file_name", "partition_keys", "environment_variables")
     @classmethod
     def _if_given(cls, value: Any, info: Any) -> Any:
-        """Check what is None by default."""
+        """Check a value whose default is None, if it is given."""
         if value is None:
             return None
         checked = _checked(info.field_name, value)
         return list(checked) if isinstance(checked, tuple) else checked
 
     def all_variables(self) -> dict[str, str] | None:
-        """Return the variables of the agents: its own, and those of the environment below."""
+        """Return the agents' variables: those of the environment, overridden by the config's."""
         below = getattr(self.environment, "environment_variables", {})
         return {**below, **(self.environment_variables or {})} or None
 
@@ -108,7 +108,7 @@ class ConfigForm(Form):
 
 
 def _number(text: str) -> Any:
-    """Return the number that a text is; a text that is none stays."""
+    """Return the number in a text, or the text itself when it is not a number."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -118,7 +118,7 @@ def _number(text: str) -> Any:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Return a value that keeps the rule of its option."""
+    """Return a value after checking it by the rule of its option."""
     rule = OPTIONS.get(name) or TABLE[name].rule
     try:
         return rule(name, value)

@@ -63,7 +63,7 @@ class ConfigFileForm(ConfigForm):
         return self
 
     def any_environment(self) -> Environment | str:
-        """Return what the file says of the environment.
+        """Return the environment that the file names.
 
         Raises
         ------
@@ -112,7 +112,7 @@ def from_yaml(path: str | PathLike[str]) -> dict[str, Any]:
 
 
 def to_yaml(form: ConfigForm, path: str | PathLike[str]) -> None:
-    """Write all parameters but those that are not given."""
+    """Write all parameters that are given."""
     values = {name: getattr(form, name) for name in ConfigForm.model_fields}
     values["environment"] = _written(form.environment)
     values["compute_target"] = name_of_compute(form.compute_target)

@@ -1,4 +1,4 @@
-"""`Environment` and what notebooks build one from: names of packages that nothing installs here."""
+"""`Environment` and its parts: names of packages, which are not installed here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubun
 
 
 class CondaDependencies:
-    """Names of packages; those of the Python that runs are used, whatever stands here."""
+    """Names of packages, without effect: scripts use those of the running Python."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class CondaDependencies:
         python_version: str | None = None,
         pin_sdk_version: bool = True,  # noqa: FBT001, FBT002 - the original's signature
     ) -> CondaDependencies:
-        """Return the packages that are named."""
+        """Return dependencies with these package names."""
         del pip_indexurl, python_version, pin_sdk_version
         return cls(packages=[*(conda_packages or ()), *(pip_packages or ())])
 
@@ -48,17 +48,17 @@ class CondaDependencies:
         self.packages.append(conda_package)
 
     def add_channel(self, channel: str) -> None:
-        """Take where packages would come from."""
+        """Accept a channel, without effect."""
 
     def set_python_version(self, version: str) -> None:
-        """Take which Python would be installed."""
+        """Accept a Python version, without effect."""
 
 
 class Environment:
     """A name, and environment variables.
 
-    Images, Docker, conda and Spark may be set, and mean nothing here: scripts run on the Python
-    that runs, and what it lacks of a script's imports is told before the start.
+    Images, Docker, conda and Spark may be set, without effect. Scripts use the running Python;
+    imports that it lacks are reported before the start.
 
     Parameters
     ----------
@@ -92,32 +92,32 @@ class Environment:
 
     @classmethod
     def get(cls, workspace: WorkspaceLike, name: str, version: str | None = None) -> Environment:
-        """Return an environment of that name: a curated one is what is installed here."""
+        """Return an environment of that name, which uses the packages installed here."""
         del workspace
         return cls(name, version=version)
 
     @staticmethod
     def list(workspace: WorkspaceLike) -> dict[str, Environment]:
-        """Return those that were registered: none, and each may be had by `get`."""
+        """Return no environments: none is registered, and `get` returns any name."""
         del workspace
         return {}
 
     @classmethod
     def from_conda_specification(cls, name: str, *_: Any, **__: Any) -> Environment:
-        """Return an environment of that name: files and images are not looked at."""
+        """Return an environment of that name; files and images are ignored."""
         return cls(name)
 
     from_pip_requirements = from_existing_conda_environment = from_conda_specification
     from_docker_image = from_dockerfile = from_conda_specification
 
     def register(self, workspace: WorkspaceLike) -> Environment:
-        """Return it: there is nowhere to register it, and nothing asks for it by name."""
+        """Return this environment, without effect: environments are not registered here."""
         del workspace
         return self
 
 
 class DockerConfiguration:
-    """Whether a script is run in Docker: it is not."""
+    """A setting without effect: scripts do not run in Docker here."""
 
     def __init__(self, use_docker: bool = False, **_: Any) -> None:  # noqa: FBT001, FBT002 - the same
         self.use_docker = use_docker

@@ -22,9 +22,9 @@ class PipelineParameter:
     Parameters
     ----------
     name : str
-        By which ``pipeline_parameters`` of a submission give another value.
+        The name by which ``pipeline_parameters`` of a submission change the value.
     default_value
-        What it is otherwise.
+        The value when a submission does not change it.
 
     """
 
@@ -33,7 +33,7 @@ class PipelineParameter:
 
 
 def settled(value: Any, parameters: Mapping[str, Any]) -> Any:
-    """Return what a value is, with the parameters of a submission."""
+    """Return a value, with the pipeline parameters of a submission filled in."""
     if isinstance(value, PipelineParameter):
         return parameters.get(value.name, value.default_value)
     return value
@@ -45,7 +45,7 @@ def refuse_unknown(parameters: Mapping[str, Any], used: Iterable[PipelineParamet
     Raises
     ------
     OptionError
-        Naming the nearest that there is.
+        With the nearest known name.
 
     """
     known = sorted({one.name for one in used})

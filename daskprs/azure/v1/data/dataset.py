@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def places_of(path: Any) -> list[str]:
-    """Return where data lies that is named as in SDK v1.
+    """Return the places of data that is named as in SDK v1.
 
     A path, a `DataPath`, a datastore with a path on it, or a list of these.
     """
@@ -53,16 +53,16 @@ def places_of(path: Any) -> list[str]:
 
 
 class AbstractDataset:
-    """Paths, and how they are read: what both kinds of datasets have.
+    """Paths and reading options, for both kinds of datasets.
 
     Parameters
     ----------
     data
-        As that of `daskprs.parallel_run`.
+        The input, as `data` of `daskprs.parallel_run`.
     reading
-        Options of `daskprs.parallel_run` that say how it is read.
+        Options of `daskprs.parallel_run` for reading the data.
     partition_keys
-        Names of what it is partitioned by.
+        Names of the partition keys.
 
     """
 
@@ -83,14 +83,14 @@ class AbstractDataset:
     def register(
         self, workspace: WorkspaceLike, name: str, description: str | None = None, **_: Any
     ) -> Self:
-        """Give it a name in a workspace; one of a frame in memory has it while that lives."""
+        """Register the dataset by name; a frame in memory only while the workspace object lives."""
         del description
         self.name = name
         workspace.keep_dataset(name, self)
         return self
 
     def record(self) -> dict[str, Any] | None:
-        """Return it as JSON values, for `dataset_of_record`; None of a frame in memory."""
+        """Return the JSON values for `dataset_of_record`; None for a frame in memory."""
         if not isinstance(self.data, list):
             return None
         data = [one if is_url(one) else os.path.abspath(one) for one in self.data]  # noqa: PTH100
@@ -104,7 +104,7 @@ class AbstractDataset:
     def get_partition_key_values(
         self, partition_keys: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Return the combinations of values that there are, each as a dict."""
+        """Return the existing combinations of values, each as a dict."""
         keys = tuple(partition_keys or self.partition_keys)
         with _opened(self, partition_keys=keys) as source:
             return [dict(one.partition_key) for one in source.mini_batches()]
@@ -128,7 +128,7 @@ class FileDataset(AbstractDataset):
         return self.as_named_input(self.name or "input").as_hdfs()
 
     def to_path(self) -> list[str]:
-        """Return the paths of its files, below what was named, each with a slash before it."""
+        """Return the paths of the files below the named paths, each with a leading slash."""
         return [f"/{relative or Path(path).name}" for path, relative in self._files()]
 
     def download(
@@ -150,12 +150,12 @@ class FileDataset(AbstractDataset):
         return copied
 
     def root(self) -> str:
-        """Return the one path by which a script finds them all.
+        """Return the single path by which a script finds all files.
 
         Raises
         ------
         InputError
-            When several were named.
+            When the dataset names several paths.
 
         """
         if len(self.data) != 1:
@@ -229,7 +229,7 @@ class TabularDataset(AbstractDataset):
         show_progress: bool = True,  # noqa: FBT001, FBT002 - the original's signature
         partition_as_file_dataset: bool = False,  # noqa: FBT001, FBT002 - the same
     ) -> TabularDataset:
-        """Return it as one that is partitioned by columns, and registered by its name.
+        """Return this table partitioned by columns, and register it by name.
 
         The keys are the last columns, in their order, as if the parts lay in folders of these
         names. Nothing is written to the target: rows of a key are brought together when a step
@@ -239,8 +239,8 @@ class TabularDataset(AbstractDataset):
         Raises
         ------
         UsageError
-            With `partition_as_file_dataset`, since there are no files of the parts; for a key that
-            is no column.
+            With `partition_as_file_dataset`, since the parts have no files; for a key that is not a
+            column.
 
         """
         del show_progress
@@ -276,7 +276,7 @@ def dataset_of_record(record: Any) -> Any:
 
 @contextmanager
 def _opened(dataset: AbstractDataset, **more: Any) -> Iterator[Source]:
-    """Open a dataset for a block, with what it writes in a temporary folder."""
+    """Open a dataset for a block, with a temporary folder for its files."""
     reading = RunOptions.from_names(**dataset.reading, **more).reading()
     source = open_source(dataset.data, reading)
     with tempfile.TemporaryDirectory(prefix="daskprs-dataset-") as folder:

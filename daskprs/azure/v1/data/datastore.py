@@ -23,7 +23,7 @@ class DataPath(NamedTuple):
 
     @property
     def place(self) -> str:
-        """Where it is here; it may be a glob."""
+        """The local path, which may be a glob."""
         return self.datastore.place(self.path_on_datastore)
 
     def as_mount(self) -> DataPath:
@@ -41,14 +41,14 @@ class Datastore:
     Parameters
     ----------
     workspace : Workspace
-        Which knows the folder.
+        The workspace that knows the folder.
     name : str, optional
-        Which; None: the default one.
+        The name of the datastore; None: the default datastore.
 
     Raises
     ------
     UsageError
-        When it has no folder here.
+        When the datastore has no folder here.
 
     """
 
@@ -86,7 +86,7 @@ class Datastore:
     def register_azure_blob_container(
         cls, workspace: WorkspaceLike, datastore_name: str, container_name: str = "", **_: Any
     ) -> Datastore:
-        """Return the datastore of this name: a container is not reached from here.
+        """Return the local datastore of this name, without access to a container.
 
         Raises
         ------
@@ -100,16 +100,16 @@ class Datastore:
     register_azure_file_share = register_azure_data_lake_gen2 = register_azure_blob_container
 
     def path(self, path: str | None = None) -> DataPath:
-        """Return a path on it."""
+        """Return a path on this datastore."""
         return DataPath(self, path or "")
 
     def place(self, path: str) -> str:
-        """Return where a path on it is here.
+        """Return the local path for a path on this datastore.
 
         Raises
         ------
         UsageError
-            When it climbs out of the folder.
+            When the path climbs out of the folder.
 
         """
         parts = path.strip("/").split("/")
@@ -125,7 +125,7 @@ class Datastore:
         overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
         show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
     ) -> DataPath:
-        """Copy a folder into it; files that are there stay unless `overwrite` says otherwise."""
+        """Copy a folder into the datastore; existing files stay unless `overwrite`."""
         del show_progress
         source = Path(src_dir)
         files = [one for one in sorted(source.rglob("*")) if one.is_file()]
@@ -139,7 +139,7 @@ class Datastore:
         overwrite: bool = False,  # noqa: FBT001, FBT002 - the same
         show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
     ) -> DataPath:
-        """Copy files into it, by their paths below a root (None: by their names)."""
+        """Copy files into the datastore, by their paths below a root (None: by their names)."""
         del show_progress
         root = None if relative_root is None else Path(relative_root).absolute()
         given = [Path(one).absolute() for one in files]
@@ -152,7 +152,7 @@ class Datastore:
         overwrite: bool = False,  # noqa: FBT001, FBT002 - the same
         show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
     ) -> int:
-        """Copy what lies below a prefix into a folder, and return how many files these were."""
+        """Copy the files below a prefix into a folder, and return their number."""
         del show_progress
         source = Path(self.place(prefix or ""))
         files = [source] if source.is_file() else [*source.rglob("*")]

@@ -1,4 +1,4 @@
-"""What a step is given: datasets, outputs of other steps, and arguments that name them."""
+"""The inputs of a step: datasets, outputs of other steps, and arguments that name them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def name_of(given: Any, number: int) -> str:
 
 
 def source_of(given: Any, parameters: Mapping[str, Any]) -> Any:
-    """Return the dataset or output that an input stands for; None where it is no input."""
+    """Return the dataset or output behind an input; None when the value is not an input."""
     while True:
         match given:
             case DatasetConsumptionConfig() | DataReference():
@@ -62,9 +62,9 @@ def dataset_of(given: Any, parameters: Mapping[str, Any]) -> AbstractDataset:
     Raises
     ------
     OptionError
-        When it stands for none.
+        When the input does not stand for a dataset.
     UsageError
-        When no step has written it.
+        When no step has written the dataset.
 
     """
     found = source_of(given, parameters)
@@ -78,7 +78,7 @@ def dataset_of(given: Any, parameters: Mapping[str, Any]) -> AbstractDataset:
 
 
 def is_table(given: Any, parameters: Mapping[str, Any]) -> bool:
-    """Say whether an input is a table, before it is there."""
+    """Say whether an input is a table, which need not exist yet."""
     found = source_of(given, parameters)
     if isinstance(found, OutputDataset):
         return found.reading is not None
@@ -148,7 +148,7 @@ def root_of(given: Any, parameters: Mapping[str, Any]) -> str:
 def words_of(
     arguments: Sequence[Any], parameters: Mapping[str, Any], *, with_tables: bool = False
 ) -> list[str]:
-    """Return arguments as text, with the paths of what is named in them; of tables, their names.
+    """Return arguments as text, with the paths of data in them (for tables, the names).
 
     Raises
     ------

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def mounted(places: Mapping[str, str]) -> Iterator[None]:
-    """Have links at the given paths to where data lies, for a block.
+    """Create links at the given paths to the data, for a block.
 
     Raises
     ------

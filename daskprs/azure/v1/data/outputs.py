@@ -1,4 +1,4 @@
-"""`OutputFileDatasetConfig` and `PipelineData`: what one step writes, and others read."""
+"""`OutputFileDatasetConfig` and `PipelineData`: outputs of a step that others read."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class OutputDataset:
-    """What a step will have written, as a dataset of a later one.
+    """A step's future output, as a dataset of a later step.
 
     Parameters
     ----------
     output
         The output.
     reading
-        By which it is a table; None: files.
+        Options for reading the output as a table; None: as files.
     pattern
-        What its files match, below the folder of the output; nothing: all of them.
+        The glob of files below the output's folder; empty: all files.
 
     """
 
@@ -42,16 +42,16 @@ class OutputDataset:
 
     @property
     def name(self) -> str:
-        """That of the output."""
+        """The name of the output."""
         return self.output.name
 
     def located(self) -> AbstractDataset:
-        """Return it as the dataset that it is, now that it is there.
+        """Return the dataset, after the step has written it.
 
         Raises
         ------
         UsageError
-            When no step has written it.
+            When no step has written the output.
 
         """
         if self.output.place is None:
@@ -121,7 +121,7 @@ class OutputDataset:
 
 
 def _pattern(file_extension: str | None) -> str:
-    """Return what files with an extension match."""
+    """Return the glob of files with an extension."""
     return f"**/*{file_extension}" if file_extension else ""
 
 
@@ -156,31 +156,31 @@ class Output:
         self.path = path
         self.reading = reading
         self.pattern = ""
-        """What files match that later steps read; nothing: all of them."""
+        """The glob of files that later steps read; empty: all files."""
         self.partition_format: str | None = None
         self.overwrite = False
         self.registered_as: str | None = None
-        """The name of a dataset that it becomes when it was written."""
+        """The dataset name under which the finished output is registered."""
         self.producer: Any = None
-        """The step that writes it."""
+        """The step that writes the output."""
         self.place: Path | None = None
-        """Where it lies since a step has run, or begun."""
+        """The output's folder, known once the step has begun."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
     def path_on_datastore(self, run_id: str) -> str:
-        """Return its path for one run."""
+        """Return the output's path on the datastore for one run."""
         return self.path.replace("{run-id}", run_id).replace("{output-name}", self.name)
 
     def place_of(self, run_id: str) -> Path | None:
-        """Return where it lies for one run; None: in the job folder."""
+        """Return the output's folder for one run; None: in the job folder."""
         if self.datastore is None:
             return None
         return Path(self.datastore.place(self.path_on_datastore(run_id)))
 
     def register_in(self, workspace: WorkspaceLike | None) -> None:
-        """Make it a dataset of a workspace, if it is to be one."""
+        """Register the output as a dataset of a workspace, if requested."""
         if self.registered_as is not None and workspace is not None:
             self.as_dataset().located().register(workspace, self.registered_as)
 
@@ -203,7 +203,7 @@ class Output:
         overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
         source_globs: Any = None,
     ) -> Self:
-        """Return it; with `overwrite` an output file that is there is replaced."""
+        """Return this output; with `overwrite`, the step replaces an existing output file."""
         if source_globs is not None:
             msg = "source_globs: an output is written in place, so that all of it is there."
             raise UsageError(msg)

@@ -32,9 +32,9 @@ class Experiment:
     Parameters
     ----------
     workspace : Workspace, optional
-        Whose models scripts find.
+        The workspace whose models scripts find.
     name : str
-        Its runs are named after it.
+        The name of the experiment, which its runs bear.
 
     """
 
@@ -63,7 +63,7 @@ class Experiment:
         progress: bool | None = None,
         **_: Any,
     ) -> PipelineRun | StepRun:
-        """Run the steps of a pipeline one after the other, and return what became of them.
+        """Run the steps of a pipeline one after the other, and return the finished run.
 
         Parameters
         ----------
@@ -107,7 +107,7 @@ class Experiment:
 
 
 def _folder_of(name: str, parent: PipelineFolder, runs: list[StepRun]) -> Path:
-    """Return a folder for a step that no other has; scripts give its path to shells as it is."""
+    """Return a unique folder for a step; its name needs no quotes in a shell."""
     plain = re.sub(r"[^\w.-]+", "-", name)
     taken = {one.folder.name for one in runs}
     names = (plain if at == 0 else f"{plain}-{at}" for at in count())
@@ -115,6 +115,6 @@ def _folder_of(name: str, parent: PipelineFolder, runs: list[StepRun]) -> Path:
 
 
 def _keep_record(folder: PipelineFolder, name: str, runs: list[StepRun]) -> None:
-    """Write what has become of the steps so far, by which the folder is known as that of a run."""
+    """Write the record of the steps so far, which marks the folder as that of a run."""
     folder.path.mkdir(parents=True, exist_ok=True)
     write_record(folder, name, {one.folder.name: {"status": "Completed"} for one in runs})

@@ -57,14 +57,14 @@ class ParallelRunStep(PipelineStep):
         Datasets, all of files or all tables; outputs of other steps too. A path is one of files, a
         pandas DataFrame a table.
     output : OutputFileDatasetConfig, PipelineData or path, optional
-        Where what it writes belongs. Default: in the job folder.
+        The place of the step's output. Default: in the job folder.
     side_inputs : list, optional
-        Datasets of files that the script reads besides: it is told where by `arguments`, or by
+        More datasets of files for the script, which finds their paths in `arguments` or
         ``EntryScript().side_inputs``.
     arguments : list, optional
         Words for the script; inputs and outputs among them become their paths.
     allow_reuse : bool
-        Give the result of an earlier run that did the same.
+        Reuse the result of an identical earlier run.
     models : list, optional
         Without effect: scripts find all models of the workspace.
 
@@ -103,13 +103,13 @@ class ParallelRunStep(PipelineStep):
 
     @property
     def needed(self) -> list[Output]:
-        """What other steps have to have written before."""
+        """Outputs that other steps must write before this step."""
         given = [*self.inputs, *self.side_inputs, *self.arguments]
         return [one for one in outputs_in(given) if one is not self.output]
 
     @property
     def outputs(self) -> list[Output]:
-        """What it writes."""
+        """The outputs of the step."""
         return [] if self.output is None else [self.output]
 
     def parameters(self) -> Iterator[PipelineParameter]:
@@ -143,7 +143,7 @@ class ParallelRunStep(PipelineStep):
         Returns
         -------
         ParallelRunResult
-            Of an earlier run, where that did the same and `allow_reuse` says so.
+            The result; with `allow_reuse`, that of an identical earlier run.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class ParallelRunStep(PipelineStep):
     ) -> StepOutcome:
         """Run the step in a folder, or find its result among others, and place its output.
 
-        Its parent is the run of a pipeline, which may be told of it.
+        The parent is the run of a pipeline, which may receive the step's logs and metrics.
         """
         run_id = (folder if parent is None else parent.path).name
         task = self.task(folder, parameters, workspace, client, run_id)
@@ -213,7 +213,7 @@ class ParallelRunStep(PipelineStep):
         client: Client | str | None,
         run_id: str,
     ) -> Task:
-        """Return what it does, in the words of `daskprs.parallel_run`."""
+        """Return the step's task, in the words of `daskprs.parallel_run`."""
         place = None if self.output is None else self.output.place_of(run_id)
         if self.output is not None:
             self.output.place = place or folder / "output"
@@ -262,7 +262,7 @@ class ParallelRunStep(PipelineStep):
         return flags
 
     def _moved(self, task: Task, run_id: str) -> dict[str, str]:
-        """Return paths that are others in each run, and names for them."""
+        """Return the paths that differ between runs, with names for them."""
         moved = {str(task.job_dir): "{job}"}
         if task.output_dir is not None and run_id in str(task.output_dir):
             moved[str(task.output_dir)] = "{output}"

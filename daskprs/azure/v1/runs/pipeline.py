@@ -26,7 +26,7 @@ class Pipeline:
     workspace : Workspace, optional
         Whose models scripts find.
     steps : list
-        Steps; those whose outputs they need come by themselves.
+        Steps; the steps whose outputs they need are added automatically.
     **rest
         Without effect.
 
@@ -59,7 +59,7 @@ class Pipeline:
         return f"Pipeline({', '.join(step.name for step in self.steps)})"
 
     def validate(self) -> list[str]:
-        """Return what is wrong: nothing, since what is wrong was refused when it was made."""
+        """Return an empty list: the constructor already refuses mistakes."""
         return []
 
     def parameters(self) -> Iterator[PipelineParameter]:
@@ -72,12 +72,12 @@ class Pipeline:
         return Experiment(self.workspace, experiment_name).submit(self, **given)
 
     def publish(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: there is no endpoint that would run it.
+        """Refuse: no endpoint here can run the pipeline.
 
         Raises
         ------
         UsageError
-            Saying what to write instead.
+            With what to write instead.
 
         """
         refuse_publishing()
@@ -100,7 +100,7 @@ def _refuse_one_place(steps: Iterable[Any]) -> None:
 
 
 def _in_order(steps: Iterable[Any]) -> list[Any]:
-    """Return steps and those that they need, these first."""
+    """Return steps and the steps that they need, each after its needs."""
     graph: dict[Any, list[Any]] = {}
     waiting = list(steps)
     while waiting:

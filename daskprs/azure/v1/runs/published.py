@@ -1,4 +1,4 @@
-"""What would need a service that runs pipelines: it says what to do instead."""
+"""Stand-ins for a pipeline service: they explain what to do instead."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def refuse_publishing() -> NoReturn:
     Raises
     ------
     UsageError
-        Saying what to write instead.
+        With what to write instead.
 
     """
     msg = (
@@ -32,7 +32,7 @@ class PublishedPipeline:
 
     @staticmethod
     def list(*_: Any, **__: Any) -> list[PublishedPipeline]:
-        """Return those of a workspace: none."""
+        """Return an empty list: a workspace has none."""
         return []
 
     @staticmethod
@@ -61,13 +61,13 @@ class ScheduleRecurrence:
 
 
 class InteractiveLoginAuthentication:
-    """Who is asking: nobody is asked here."""
+    """A login without effect: nothing here needs authentication."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         """Take it."""
 
     def get_authentication_header(self) -> NoReturn:
-        """Refuse: there is no service that would look at it."""
+        """Refuse: no service here needs the header."""
         refuse_publishing()
 
 

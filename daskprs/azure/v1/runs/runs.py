@@ -1,4 +1,4 @@
-"""What an experiment gives: runs of pipelines and of their steps, which are over."""
+"""The results of an experiment: finished runs of pipelines and of their steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class OutputData:
     Attributes
     ----------
     name : str
-        Of the output.
+        The name of the output.
     path_on_datastore : str
         Below what `download` is given, the folder of the output.
 
@@ -64,15 +64,15 @@ class StepRun:
     Attributes
     ----------
     name : str
-        Of the step.
+        The name of the step.
     id : str
-        What ``{run-id}`` stands for in the paths of its outputs.
+        The value of ``{run-id}`` in the paths of the step's outputs.
     folder : Path
         Where its logs are.
     result : ParallelRunResult or None
-        Of a parallel step.
+        The result of a parallel step; None for a script step.
     is_reused : bool
-        Whether an earlier run had done the same, and its result was taken.
+        Whether the result of an identical earlier run was reused.
 
     """
 
@@ -109,7 +109,7 @@ class StepRun:
         return {"runId": self.id, "status": COMPLETED, "outputDatasets": datasets}
 
     def get_metrics(self, **_: Any) -> dict[str, Any]:
-        """Return what its script has logged; of a result that was taken, when that was made."""
+        """Return the script's metrics; for a reused result, those of the run that made it."""
         return metrics_in(self.folder if self.result is None else Path(self.result.job_dir))
 
     def get_status(self) -> str:
@@ -163,7 +163,7 @@ class PipelineRun:
         return COMPLETED
 
     def get_metrics(self, **_: Any) -> dict[str, Any]:
-        """Return what scripts have logged by the parent of their runs."""
+        """Return the metrics that scripts logged to the parent of their runs."""
         return metrics_in(self.folder)
 
     def get_portal_url(self) -> str:
@@ -176,7 +176,7 @@ class PipelineRun:
 
 
 class RunDetails:
-    """What notebooks show a run by."""
+    """The widget by which notebooks show a run."""
 
     def __init__(self, run_instance: PipelineRun | StepRun) -> None:
         self.run = run_instance

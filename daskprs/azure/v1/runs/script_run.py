@@ -128,7 +128,7 @@ class Run:
         folder = None if self._folder is None else ScriptFolder(self._folder).child(name)
         return Run(folder, self._workspace, experiment_name=self._name())
 
-    # ---- what a script tells ----
+    # ---- metrics and artifacts ----
 
     def log(self, name: str, value: Any, description: str = "", **_: Any) -> None:
         """Keep a value of a metric."""
@@ -213,11 +213,11 @@ class Run:
         self._status = COMPLETED
 
     def fail(self, *_: Any, **__: Any) -> None:
-        """Say that it has failed: its script goes on."""
+        """Mark the run as failed; its script continues."""
         self._status = FAILED
 
     def get_status(self) -> str:
-        """Return whether it goes on."""
+        """Return the status of the run."""
         return self._status
 
     def get_details(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class Run:
         return self._experiment_name or self.id
 
     def _artifact(self, name: str) -> Path:
-        """Return where an artifact goes, in a folder that is there."""
+        """Return the path for an artifact, and make its folder."""
         if self._folder is None or ".." in Path(name).parts:
             msg = f"{name!r} is no name of an artifact of {self!r}."
             raise UsageError(msg)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.workspace_like import WorkspaceLike
 
 SHOWN_LINES = 20
-"""Of what a script that failed has written."""
+"""Lines of a failed script's output that an error shows."""
 
 
 class PythonScriptStep(PipelineStep):
@@ -106,7 +106,7 @@ class PythonScriptStep(PipelineStep):
 
     @property
     def needed(self) -> list[Output]:
-        """What other steps have to have written before."""
+        """Outputs that other steps must write before this step."""
         given = outputs_in([*self.inputs, *self.arguments])
         return [one for one in given if one not in self.outputs]
 
@@ -127,7 +127,7 @@ class PythonScriptStep(PipelineStep):
         OptionError
             When it is not there, or an input is a table in memory.
         DaskprsError
-            When it ended with another code than 0; with the last of what it wrote.
+            When the script's exit code is not 0; with the end of its output.
 
         """
         parameters = pipeline_parameters or {}
@@ -144,7 +144,7 @@ class PythonScriptStep(PipelineStep):
         parent: PipelineFolder | None = None,
         **_: Any,
     ) -> None:
-        """Run the script in a folder, whose log has what it writes."""
+        """Run the script in a folder, with its output in the folder's log."""
         script = self.source_directory / self.script_name
         if not script.is_file():
             msg = f"script_name: there is no file {str(script)!r}.{nearest(script, '.py')}"
@@ -173,7 +173,7 @@ class PythonScriptStep(PipelineStep):
             one.register_in(workspace)
 
     def _records(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what its named inputs are: a dataset, or the path of files that are mounted."""
+        """Return the named inputs: datasets, or paths of mounted files."""
         named = [one for one in self.arguments if isinstance(one, DatasetConsumptionConfig)]
         records = {}
         for number, one in enumerate([*self.inputs, *named]):

@@ -1,4 +1,4 @@
-"""What steps of both kinds have: an order besides that of their data."""
+"""The base of both kinds of steps: an order besides that of their data."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class PipelineStep:
     """One step of a pipeline."""
 
     after: tuple[PipelineStep, ...] = ()
-    """Steps that come before it, though it reads nothing of theirs."""
+    """Steps that run before this step, though it reads none of their outputs."""
 
     def run_after(self, step: PipelineStep) -> None:
-        """Have it run when another step is over."""
+        """Run this step after another step has ended."""
         self.after = (*self.after, step)
 
 

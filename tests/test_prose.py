@@ -14,11 +14,11 @@ PATTERNS = {
     "an 'Of' in front of its sentence": r"(?m)(^|[.:;] |\"\"\")\s*Of (a|all|each|the|those|what)\b",
 }
 LEFT = {
-    "a number or a time as in 'so many'": 64,
-    "'is no x', where the thing is 'not an x'": 162,
-    "a person who is nobody": 83,
-    "'told' for logged, reported, received": 76,
-    "an 'Of' in front of its sentence": 53,
+    "a number or a time as in 'so many'": 2,
+    "'is no x', where the thing is 'not an x'": 97,
+    "a person who is nobody": 25,
+    "'told' for logged, reported, received": 20,
+    "an 'Of' in front of its sentence": 7,
 }
 """Places that are still to be rewritten. This number only falls: new prose has none of them."""
 

@@ -17,7 +17,7 @@ LEFT = {
     "a number or a time as in 'so many'": 2,
     "'is no x', where the thing is 'not an x'": 97,
     "a person who is nobody": 25,
-    "'told' for logged, reported, received": 20,
+    "'told' for logged, reported, received": 19,
     "an 'Of' in front of its sentence": 7,
 }
 """Places that are still to be rewritten. This number only falls: new prose has none of them."""

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError, Option, OptionError
 from daskprs.inputs.files.file_list import FileList
-from daskprs.inputs.files.file_versions import refuse_changed_after_error, refuse_changed_at
+from daskprs.inputs.files.file_versions import (
+    is_as_planned,
+    refuse_changed_after_error,
+    refuse_changed_at,
+)
 from daskprs.inputs.files.partition_format import PartitionFormat, Values, check_keys
 from daskprs.inputs.source.input_file import InputFile, files_fingerprint, is_url
 
@@ -180,7 +184,7 @@ class FilesReader:
 
         """
         for path, size, version in zip(*mini_batch.piece, strict=True):
-            if not is_url(path):
+            if not (is_as_planned(path, size, version) or is_url(path)):
                 refuse_changed_at(InputFile(path, size, version, ""))
 
     def close(self) -> None:

@@ -242,8 +242,8 @@ class Dispatcher:
                 if final:
                     self._settled_s = time.monotonic()
                 self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))
-            case Remark(message):
-                self._listeners.tell(MessageLogged("warning", message))
+            case Remark(level, message):
+                self._listeners.tell(MessageLogged(level, message))
             case Abort(reason, failure):
                 self._ending = Ending(JobStatus.FAILED, reason, failure, self._ledger.errors)
             case Finish():

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from daskprs.core.actions import SlotId, SlotResources
 from daskprs.core.agent_allocation import AgentAllocator
+from daskprs.core.ledger_state import LedgerState
+from daskprs.core.limits import Limits
 from daskprs.report.humanize import counted
 
 if TYPE_CHECKING:
@@ -157,18 +159,19 @@ def without_device(
     offered: Mapping[SlotId, SlotResources], gpus_per_process: float
 ) -> dict[int, str]:
     """Return a sentence for each GPU node with more processes than its devices serve."""
-    allocator = AgentAllocator(gpus_per_process, lambda _: 0)
-    devices: defaultdict[int, set[str]] = defaultdict(set)
-    for slot, slot_resources in offered.items():
-        devices[slot.node].update(slot_resources.devices)
     if gpus_per_process == 0:
         return {}
-    on_gpu_nodes = [slot for slot in offered if devices[slot.node]]
+    state = LedgerState("", Limits(gpus_per_process=gpus_per_process))
+    allocator = AgentAllocator(state)
+    devices: defaultdict[int, set[str]] = defaultdict(set)
     seeing: defaultdict[int, list[bool]] = defaultdict(list)
-    for slot in on_gpu_nodes:
-        allocator.slot_added(slot, offered[slot])
-        allocator.assignment(slot)
-        seeing[slot.node].append(bool(allocator.devices(slot)))
+    for slot, resources in offered.items():
+        state.add_slot(slot, resources)
+        devices[slot.node].update(resources.devices)
+    for record in state.slots.values():
+        if devices[record.id.node]:
+            allocator.assignment(record)
+            seeing[record.id.node].append(bool(allocator.devices(record)))
     return {
         node: _without(node, len(sees), sees.count(False), len(devices[node]), gpus_per_process)
         for node, sees in seeing.items()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.slot_allocator import SlotAllocator
     from daskprs.cluster.worker_events import WorkerEvent
-    from daskprs.core.actions import Event, SlotId, SlotResources
+    from daskprs.core.actions import LedgerEvent, SlotId, SlotResources
     from daskprs.core.events import SlotState
     from daskprs.core.lease import Lease
     from daskprs.core.limits import Limits
@@ -75,7 +75,7 @@ class SlotManager:
         limits: Limits,
         nodes: SlotAllocator,
         listeners: Listeners,
-        tell: Callable[[Event], None],
+        tell: Callable[[LedgerEvent], None],
         wake: Callable[[tuple[int, Future] | None], None],
     ) -> None:
         self._client = client

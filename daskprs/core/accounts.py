@@ -1,4 +1,4 @@
-"""Accounts of attempts: counts, failure budgets, and the resulting actions."""
+"""What a job counts: mini-batches and items, failures against budgets, errors."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from daskprs.core.actions import Abort, Action, Commit, FailAttempt, Finish
-from daskprs.core.ending import INPUT_HAS_CHANGED, Errors, Kinds
+from daskprs.core.ending import Errors, Kinds
 from daskprs.core.events import Counts, Progress
-from daskprs.core.outcomes import Failure, Outcome, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from daskprs.core.actions import SlotId
-    from daskprs.core.entry import Entry
     from daskprs.core.limits import Limits
-    from daskprs.core.stall_timer import StallTimer
+    from daskprs.core.outcomes import Failure
 
 
 IGNORED = -1
@@ -88,15 +84,15 @@ class Tally:
         self.drawn += 1
         self.planned += 1
 
-    def commit(self, total: int, succeeded: int, failed: int, *, empty: bool) -> None:
-        """Count a successful attempt, and the items in it that did not succeed."""
+    def commit(self, total: int, succeeded: int, *, empty: bool) -> int:
+        """Count a successful attempt, and return the number of items that did not succeed."""
         if empty:
             self.planned -= 1
-            return
-        self.succeeded += 1
-        self.items += total
-        self.items_succeeded += succeeded
+            return 0
+        self.commit_all(1, total, succeeded)
+        failed = max(0, total - succeeded)
         self.items_failed += failed
+        return failed
 
     def commit_all(self, mini_batches: int, total: int, succeeded: int) -> None:
         """Count successful attempts in which every item succeeded."""
@@ -120,16 +116,14 @@ class Tally:
         self.items += items
         self.items_failed += items
 
-    def recover(self, total: int, succeeded: int, failed: int, *, empty: bool) -> None:
-        """Count a mini-batch that an earlier run has committed."""
-        self.drawn += 1
-        if not empty:
-            self.planned += 1
-            self.recovered += 1
-            self.succeeded += 1
-            self.items += total
-            self.items_succeeded += succeeded
-            self.items_failed += failed
+    def recover(self, total: int, succeeded: int, *, empty: bool) -> int:
+        """Count a mini-batch that an earlier run has committed; return its failed items."""
+        if empty:
+            self.drawn += 1
+            return 0
+        self.plan()
+        self.recovered += 1
+        return self.commit(total, succeeded, empty=False)
 
     def carry_failure(self, items: int) -> None:
         """Count a mini-batch that an earlier run has given up."""
@@ -149,220 +143,51 @@ class Tally:
         )
 
 
-TIMEOUTS = (Status.RUN_TIMEOUT, Status.LOAD_TIMEOUT)
 BRIEF_CHARS = 300
+"""Maximum length of an error message kept for a mini-batch that waits for a retry."""
 
 
-class Accounts:
-    """Settles each mini-batch once, and ends the job on the first failure beyond a limit."""
+class ErrorLog:
+    """The errors of a job, by what became of the mini-batches that had them."""
 
-    def __init__(self, limits: Limits, patience: StallTimer) -> None:
-        self.over = False
-        self.actions: list[Action] = []
-        """Actions of the current event; empty once the job is over."""
-        self.tally = Tally()
-        self._limits = limits
-        self._patience = patience
-        self._budgets = Budgets(limits)
-        self._final, self._mended, self._starts = Kinds(), Kinds(), Kinds()
+    def __init__(self) -> None:
+        self.final, self.mended, self.starts = Kinds(), Kinds(), Kinds()
         self._pending: dict[int, Failure] = {}
         """The first error of each mini-batch to be retried, shortened, by its index."""
-        self._tried = False
+        self.any_attempt = False
         """Whether any attempt has ended, which proves that a process was up."""
-
-    # ---- errors ----
-
-    @property
-    def errors(self) -> Errors:
-        """The errors so far."""
-        pending = Kinds()
-        for failure in self._pending.values():
-            pending.add(failure)
-        return Errors(self._final, self._mended, pending, self._starts)
 
     @property
     def headline(self) -> Failure | None:
         """The first error of a mini-batch that was given up, or of a start if all starts failed."""
-        return self._final.first or (None if self._tried else self._starts.first)
+        return self.final.first or (None if self.any_attempt else self.starts.first)
 
-    def not_started(self, failure: Failure | None) -> None:
-        """Count a process that did not start."""
-        self._starts.add(failure)
+    @property
+    def counts(self) -> Errors:
+        """The errors so far."""
+        pending = Kinds()
+        for failure in self._pending.values():
+            pending.add(failure)
+        return Errors(self.final, self.mended, pending, self.starts)
 
-    def has_failed(self, indexes: Iterable[int]) -> bool:
-        """Say whether any of these mini-batches had an error and is not settled."""
+    def has_pending(self, indexes: Iterable[int]) -> bool:
+        """Return whether any of these mini-batches had an error and is not settled."""
         return bool(self._pending) and not self._pending.keys().isdisjoint(indexes)
 
-    def _retry(self, entry: Entry, outcome: Outcome) -> None:
+    def retry(self, index: int, failure: Failure | None) -> None:
         """Remember the first error of a mini-batch until it is settled."""
-        self._tried = True
-        if outcome.failure is not None:
-            brief = outcome.failure.message.partition("\n")[0][:BRIEF_CHARS]
-            failure = outcome.failure._replace(message=brief, traceback="")
-            self._pending.setdefault(entry.mini_batch.index, failure)
+        self.any_attempt = True
+        if failure is not None:
+            brief = failure.message.partition("\n")[0][:BRIEF_CHARS]
+            self._pending.setdefault(index, failure._replace(message=brief, traceback=""))
 
-    # ---- attempts: a returned entry is to be retried ----
+    def mend(self, index: int) -> None:
+        """Count the first error of a mini-batch that succeeded, if it had one."""
+        self.any_attempt = True
+        self.mended.add(self._pending.pop(index, None))
 
-    def commit(
-        self,
-        entry: Entry,
-        to: Commit,
-        position: int,
-        total: int,
-        succeeded: int,
-        empty: bool,  # noqa: FBT001 - columns
-    ) -> None:
-        """Settle a mini-batch by a successful attempt, at a position of the results of a commit."""
-        if not to.positions:
-            self._patience.progress()
-            self.actions.append(to)
-        to.mini_batches.append(entry.mini_batch)
-        to.positions.append(position)
-        failed = max(0, total - succeeded)
-        self._tried = True
-        self._mended.add(self._pending.pop(entry.mini_batch.index, None))
-        self.tally.commit(total, succeeded, failed, empty=empty)
-        if failed:
-            self.abort_if(self._budgets.fail_items(failed))
-
-    def commit_all(self, done: Commit, totals: Sequence[int], succeeded: Sequence[int]) -> None:
-        """Settle mini-batches that never failed, by attempts in which every item succeeded."""
-        self._tried = True
-        if done.positions:
-            self._patience.progress()
-            self.actions.append(done)
-            self.tally.commit_all(len(totals), sum(totals), sum(succeeded))
-
-    def take_back(self, actions: Iterable[Action]) -> None:
-        """Undo the counts of commits that could not be written; the job ends then."""
-        for commit in actions:
-            if isinstance(commit, Commit):
-                outcomes = commit.made.outcomes
-                for total, succeeded, empty in outcomes.columns("total", "succeeded", "empty"):
-                    self.tally.take_back(total, succeeded, empty=empty)
-
-    def recover(self, total: int, succeeded: int, *, empty: bool) -> None:
-        """Settle a mini-batch that an earlier run has committed."""
-        failed = max(0, total - succeeded)
-        self.tally.recover(total, succeeded, failed, empty=empty)
-        self.abort_if(self._budgets.fail_items(failed))
-
-    def carry_failure(self, items: int) -> None:
-        """Settle a mini-batch that an earlier run gave up and this run does not retry."""
-        self.tally.carry_failure(items)
-        self.abort_if(self._budgets.fail_mini_batch(items))
-
-    def charge(
-        self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool = False
-    ) -> Entry | None:
-        """Charge a failed attempt; give the mini-batch up when its tries are spent."""
-        failure = outcome.failure
-        again = entry.charged(slot, alone=alone, timed_out=outcome.status in TIMEOUTS)
-        retryable = failure is None or failure.retryable
-        if retryable and again.tries < self._limits.run_max_try:
-            self._retry(entry, outcome)
-            self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=True))
-            return again
-        self._give_up(entry, outcome, charged=True)
-        if self._limits.fail_on_timeout and again.timeouts == again.tries:
-            index, tries = entry.mini_batch.index, again.tries
-            told = f"all its {tries} attempts" if tries > 1 else "its attempt"
-            self.abort_if(f"mini-batch {index} ran out of time in {told} (fail_on_timeout)")
-        return None
-
-    def record_suspect(self, entry: Entry, outcome: Outcome, suspects: int) -> Entry:
-        """Record the failed attempt of one of several suspects, without a charge."""
-        self._retry(entry, outcome)
-        self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
-        return entry.suspected(suspects)
-
-    def record_uncharged(self, entry: Entry, outcome: Outcome, slot: SlotId) -> Entry:
-        """Record a failed attempt in a place where everything fails, without a charge."""
-        self._retry(entry, outcome)
-        self.actions.append(FailAttempt(entry.mini_batch, outcome, final=False, charged=False))
-        return entry.forgiven(slot)
-
-    def lose(self, entry: Entry, slot: SlotId) -> Entry | None:
-        """Count the loss of a worker against the mini-batch that was alone in its lease there."""
-        again = entry.lost(slot)
-        outcome = _lost(entry, slot, again.losses)
-        if again.losses < self._limits.max_node_losses:
-            self._retry(entry, outcome)
-            self.actions.append(
-                FailAttempt(
-                    entry.mini_batch, outcome, final=False, charged=False, lost_node=slot.node
-                )
-            )
-            return again
-        self._give_up(entry, outcome, charged=False, lost_node=slot.node)
-        return None
-
-    def refuse_input(self, entry: Entry, outcome: Outcome) -> None:
-        """Give up a mini-batch whose files have changed, and end the job."""
-        self._settle_failed(entry, outcome, charged=True)
-        self.abort(INPUT_HAS_CHANGED, outcome.failure)
-
-    def _give_up(
-        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
-    ) -> None:
-        items = self._settle_failed(entry, outcome, charged=charged, lost_node=lost_node)
-        self.abort_if(self._budgets.fail_mini_batch(items))
-
-    def _settle_failed(
-        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
-    ) -> int:
-        """Settle a mini-batch as failed, and return the number of its failed items."""
-        self._patience.progress()
-        self._tried = True
-        self._pending.pop(entry.mini_batch.index, None)
-        self._final.add(outcome.failure)
-        items = outcome.total or entry.mini_batch.items or 1
-        outcome = outcome._replace(total=items)
-        self.tally.give_up(items)
-        self.actions.append(
-            FailAttempt(entry.mini_batch, outcome, final=True, charged=charged, lost_node=lost_node)
-        )
-        return items
-
-    # ---- the job ----
-
-    def judge_percent(self) -> None:
-        """Judge the share of failed mini-batches, once all have been in a lease."""
-        self.abort_if(self._budgets.judge_percent(self.tally.planned))
-
-    def abort_if(self, why: str | None) -> None:
-        """End the job as failed with the present headline, if there is a reason."""
-        if why is not None:
-            self.abort(why, self.headline)
-
-    def abort(self, why: str, failure: Failure | None) -> None:
-        """End the job as failed."""
-        self._end(Abort(why, failure))
-
-    def finish(self) -> None:
-        """End the job as done."""
-        self._end(Finish())
-
-    def _end(self, action: Action) -> None:
-        if not self.over:
-            self.over = True
-            self.actions.append(action)
-
-
-def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:
-    message = (
-        f"the worker {slot.worker} was lost while this was at work on it; that was loss {losses}. "
-        "The mini-batch may be what ends them. max_node_losses says how many it may have."
-    )
-    return Outcome(
-        index=entry.mini_batch.index,
-        attempt=entry.attempt,
-        status=Status.NODE_LOST,
-        total=entry.mini_batch.items or 0,
-        succeeded=0,
-        started=0.0,
-        elapsed_s=0.0,
-        run_s=0.0,
-        cpu_s=0.0,
-        failure=Failure("NODE_LOST", message),
-    )
+    def give_up(self, index: int, failure: Failure | None) -> None:
+        """Count the last error of a mini-batch that is given up."""
+        self.any_attempt = True
+        self._pending.pop(index, None)
+        self.final.add(failure)

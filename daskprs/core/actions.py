@@ -83,11 +83,6 @@ class Ticked(NamedTuple):
     """Time has gone by."""
 
 
-Event = (
-    SlotAdded | SlotsLost | LeaseFailed | ThreadsCounted | LeaseWithdrawn | LeaseKept | Ticked
-)  # and LeaseReturned
-
-
 # ---- actions ----
 
 
@@ -132,8 +127,10 @@ class FailAttempt(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """Show a message to people."""
+    """Log a message for people."""
 
+    level: str
+    """``debug`` or ``warning``."""
     message: str
 
 
@@ -151,4 +148,13 @@ class Finish(NamedTuple):
 Action = Submit | Withdraw | Commit | FailAttempt | Remark | Abort | Finish
 
 if TYPE_CHECKING:
-    LedgerEvent = Event | LeaseReturned
+    LedgerEvent = (
+        SlotAdded
+        | SlotsLost
+        | LeaseReturned
+        | LeaseFailed
+        | LeaseWithdrawn
+        | LeaseKept
+        | ThreadsCounted
+        | Ticked
+    )

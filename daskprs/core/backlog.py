@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from daskprs.core.entry import Entry
 
@@ -25,10 +25,10 @@ class Backlog:
 
     """
 
-    def __init__(self, fresh: Iterator[Entry]) -> None:
+    def __init__(self, fresh: Iterable[Entry] = ()) -> None:
         self.exhausted = False
         """Whether the plan has no further entries."""
-        self._fresh = fresh
+        self._fresh = iter(fresh)
         self._waiting: deque[Entry] = deque()
 
     def __len__(self) -> int:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.core.mini_batch import Assigned
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from daskprs.core.actions import SlotId
     from daskprs.core.mini_batch import MiniBatch
 
@@ -100,34 +97,3 @@ class Entry(NamedTuple):
     def alone(self) -> Entry:
         """Return the entry, not begun, to run in a lease of its own."""
         return self._replace(lease_at_most=1)
-
-
-class InFlightLease(NamedTuple):
-    """A lease that has not returned, as the ledger knows it."""
-
-    slot: SlotId
-    entries: dict[int, Entry]
-    """Entries that have not returned, by mini-batch index."""
-    continues: bool = False
-    """The agent of the slot has some of these mini-batches already."""
-
-    @property
-    def of_suspects(self) -> bool:
-        """Whether the lease carries suspects."""
-        return any(entry.lease_at_most is not None for entry in self.entries.values())
-
-    @property
-    def of_lost_worker(self) -> bool:
-        """Whether the entries were on a lost worker: either all of them were, or none."""
-        return any(entry.of_lost_worker for entry in islice(self.entries.values(), 1))
-
-    def take(self, index: int, attempt: int) -> Entry | None:
-        """Remove and return an entry; None for a late result of an earlier attempt."""
-        entry = self.entries.get(index)
-        if entry is None or entry.attempt != attempt:
-            return None
-        return self.entries.pop(index)
-
-    def keep(self, indexes: Iterable[int]) -> dict[int, Entry]:
-        """Remove and return the entries of these indexes, where they exist."""
-        return {index: self.entries.pop(index) for index in indexes if index in self.entries}

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Submit, Withdraw
 from daskprs.core.columnar import ColumnBatch
-from daskprs.core.entry import InFlightLease
 from daskprs.core.lease import Lease
 from daskprs.core.lease_sizes import UNKNOWN
-from daskprs.core.retry_placement import CHOICES, RetryPlacement
+from daskprs.core.ledger_state import InFlightLease
+from daskprs.core.placement import ROUNDS, RetryPlacement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.core.accounts import Accounts
-    from daskprs.core.actions import SlotId, ThreadsCounted
+    from daskprs.core.actions import ThreadsCounted
     from daskprs.core.agent_allocation import AgentAllocator
-    from daskprs.core.backlog import Backlog
     from daskprs.core.entry import Entry
     from daskprs.core.lease import LeaseReturned
-    from daskprs.core.lease_sizes import LeaseSizes
+    from daskprs.core.ledger_state import LedgerState, SlotRecord
     from daskprs.core.placement import Placement
     from daskprs.core.startup_failures import StartupFailures
 
@@ -34,106 +32,69 @@ LONGEST_REST_S = 60.0
 """Maximum of this pause in seconds."""
 
 
-class _Rest(NamedTuple):
-    until_s: float
-    pause_s: float
-
-
 class Leasing:
-    """Moves mini-batches from the backlog into flights.
-
-    Parameters
-    ----------
-    job_id
-        Stamped on leases.
-    expected
-        Number of mini-batches of the plan, where that is known beforehand.
-    accounts, backlog, sizes, usable, init, allocator
-        Parts of the ledger, shared with it.
-
-    """
+    """Moves mini-batches from the backlog into leases."""
 
     def __init__(
         self,
-        job_id: str,
-        expected: int | None,
-        *,
-        accounts: Accounts,
-        backlog: Backlog,
-        sizes: LeaseSizes,
-        usable: Placement,
-        init: StartupFailures,
+        state: LedgerState,
+        placement: Placement,
+        startup: StartupFailures,
         allocator: AgentAllocator,
     ) -> None:
-        self.slots: dict[SlotId, int | None] = {}
-        """Id of each slot's lease; None for a free slot."""
-        self.flights: dict[int, InFlightLease] = {}
-        """The leases that have not returned, by id."""
-        self._job_id = job_id
-        self._expected = expected
-        self._accounts = accounts
-        self._backlog = backlog
-        self._sizes = sizes
-        self._usable = usable
-        self._init = init
+        self._state = state
+        self._placement = placement
+        self._startup = startup
         self._allocator = allocator
-        self._leases = 0
+        self._number = 0
         self._busy: frozenset[str] = frozenset()
         """Workers without an idle Dask thread: a lease waits there."""
         self._waiting: set[int] = set()
         """Leases that have waited too long for a thread."""
         self._asked: set[int] = set()
         """Waiting leases that their workers were asked to give back."""
-        self._elsewhere = RetryPlacement((), {}, 0.0)
-        self._rests: dict[SlotId, _Rest] = {}
+        self._retries = RetryPlacement(state)
 
     @property
     def work_s(self) -> float:
         """Estimated seconds of work left."""
         left = self._left()
-        return self._sizes.work_s(UNKNOWN if left is None else left + len(self.flights))
+        count = UNKNOWN if left is None else left + len(self._state.leases)
+        return self._state.sizes.work_s(count)
 
-    def feed(self, now_s: float) -> None:
+    def feed(self) -> None:
         """Submit leases to the free slots.
 
-        A place under a probe gets one mini-batch first, whatever that prefers. Then all rounds of
-        `RetryPlacement` fill slots on workers with an idle thread, then slots on busy workers.
+        A location under a probe gets one mini-batch first, whatever that prefers. Then all rounds
+        of `RetryPlacement` fill slots on workers with an idle thread, then slots on busy workers.
         """
-        free = [
-            slot for slot, lease in self.slots.items() if lease is None and self._awake(slot, now_s)
-        ]
+        state = self._state
+        free = [slot for slot in state.slots.values() if self._is_free(slot)]
         if not free:
             return
-        usable = self._usable.of(self.slots)
-        self._elsewhere = elsewhere = RetryPlacement(usable, self.flights, now_s)
-        trial = self._usable.on_trial(free, now_s)
-        if trial is not None:
-            self._give(trial, 1, lambda _: False)
-        idle = [slot for slot in usable if slot.worker not in self._busy]
-        busy = [slot for slot in usable if slot.worker in self._busy]
-        for slots, choice in product((idle, busy), range(CHOICES)):
+        usable = self._placement.usable()
+        self._retries = retries = RetryPlacement(state, usable)
+        probe = self._placement.probe(free)
+        if probe is not None:
+            self._give(probe, 1, lambda _: False)
+        idle = [slot for slot in usable if slot.id.worker not in self._busy]
+        busy = [slot for slot in usable if slot.id.worker in self._busy]
+        for slots, round_ in product((idle, busy), range(ROUNDS)):
             for slot in slots:
-                if self._accounts.over or self._backlog.empty:
+                if state.over or state.backlog.empty:
                     return
-                if self.slots[slot] is None and self._awake(slot, now_s):
-                    size = self._sizes.next(len(usable), self._left())
-                    skips = partial(elsewhere.skips, slot=slot, choice=choice)
-                    self._give(slot, size, skips, self._sizes.to_the_end(size, len(usable)))
+                if self._is_free(slot):
+                    size = state.sizes.next(len(usable), self._left())
+                    skips = partial(retries.skips, slot=slot.id, round_=round_)
+                    self._give(slot, size, skips, state.sizes.to_the_end(size, len(usable)))
 
-    # ---- rests ----
+    def _is_free(self, slot: SlotRecord) -> bool:
+        return slot.lease_id is None and self._state.now_s >= slot.rests_until_s
 
-    def rest(self, slot: SlotId, now_s: float) -> None:
+    def rest(self, slot: SlotRecord) -> None:
         """Pause the leases of a slot after one failed by an error of daskprs."""
-        before = self._rests.get(slot)
-        pause_s = REST_S if before is None else min(LONGEST_REST_S, 2 * before.pause_s)
-        self._rests[slot] = _Rest(now_s + pause_s, pause_s)
-
-    def wake(self, slot: SlotId) -> None:
-        """Forget the rests of a slot: an agent works there, or the slot is gone."""
-        self._rests.pop(slot, None)
-
-    def _awake(self, slot: SlotId, now_s: float) -> bool:
-        return slot not in self._rests or now_s >= self._rests[slot].until_s
+        slot.rest_s = min(LONGEST_REST_S, 2 * slot.rest_s) or REST_S
+        slot.rests_until_s = self._state.now_s + slot.rest_s
 
     # ---- leases that wait for a thread ----
 
@@ -152,32 +113,31 @@ class Leasing:
 
         A lease that continues another one stays: its agent has some of its mini-batches.
         """
-        if not self._waiting or self._accounts.over:
+        leases = self._state.leases
+        if not self._waiting or self._state.over:
             return
-        self._waiting.intersection_update(self.flights)
-        self._asked.intersection_update(self.flights)
+        self._waiting.intersection_update(leases)
+        self._asked.intersection_update(leases)
         free = [
             slot
-            for slot in self._usable.of(self.slots)
-            if self.slots[slot] is None
-            and slot.worker not in self._busy
-            and slot not in self._rests
+            for slot in self._placement.usable()
+            if self._is_free(slot) and slot.id.worker not in self._busy
         ]
         for lease_id in sorted(self._waiting - self._asked):
             if len(self._asked) >= len(free):
                 return
-            flight = self.flights[lease_id]
+            flight = leases[lease_id]
             if not flight.continues and any(
                 self._would_take(slot, entry)
                 for slot in free
-                if slot.worker != flight.slot.worker
+                if slot.id.worker != flight.slot.id.worker
                 for entry in flight.entries.values()
             ):
                 self._asked.add(lease_id)
-                self._accounts.actions.append(Withdraw(lease_id))
+                self._state.actions.append(Withdraw(lease_id))
 
-    def _would_take(self, slot: SlotId, entry: Entry) -> bool:
-        return not self._elsewhere.skips(entry, slot, choice=CHOICES - 1)
+    def _would_take(self, slot: SlotRecord, entry: Entry) -> bool:
+        return not self._retries.skips(entry, slot.id, ROUNDS - 1)
 
     # ---- leases ----
 
@@ -186,54 +146,70 @@ class Leasing:
 
         An agent whose work was recalled behind a long mini-batch gets no more work yet.
         """
-        slot, suspects = flight.slot, flight.of_suspects
+        state, slot, suspects = self._state, flight.slot, flight.of_suspects
         running = flight.keep(returned.running)
         if not running:
             return
         more: list[Entry] = []
-        busy = suspects or returned.recalled or not self._allocator.process(slot)
-        if not busy and self._usable.is_good(slot):
-            size = self._sizes.next(self._elsewhere.slots, self._left())
-            rest = self._sizes.to_the_end(size, self._elsewhere.slots)
-            skips = partial(self._elsewhere.skips, slot=slot, choice=0)
-            more = self._backlog.take(max(0, size - len(running)), skips, rest, innocent=True)
+        is_busy = suspects or returned.recalled or slot.agent is None
+        if not is_busy and self._placement.is_good(slot):
+            size = state.sizes.next(self._retries.slots, self._left())
+            rest = state.sizes.to_the_end(size, self._retries.slots)
+            skips = partial(self._retries.skips, slot=slot.id, round_=0)
+            more = state.backlog.take(max(0, size - len(running)), skips, rest, innocent=True)
         self._submit(slot, running, more, after=returned.lease_id)
 
     def _give(
-        self, slot: SlotId, most: int, skips: Callable[[Entry], bool], to_the_end: int = 0
+        self, slot: SlotRecord, most: int, skips: Callable[[Entry], bool], to_the_end: int = 0
     ) -> None:
-        work = self._backlog.take(most, skips, to_the_end)
-        if work and not self._accounts.over:
+        work = self._state.backlog.take(most, skips, to_the_end)
+        if work and not self._state.over:
             self._submit(slot, {}, work)
 
     def _left(self) -> int | None:
         """Return the number of mini-batches still to be leased; None where it is unknown."""
-        if self._backlog.exhausted:
-            return len(self._backlog)
-        if self._expected is None:
+        state = self._state
+        if state.backlog.exhausted:
+            return len(state.backlog)
+        if state.expected is None:
             return None
-        return max(1, self._expected - self._accounts.tally.drawn + len(self._backlog))
+        return max(1, state.expected - state.tally.drawn + len(state.backlog))
 
     def _submit(
-        self, slot: SlotId, running: dict[int, Entry], work: list[Entry], after: int | None = None
+        self,
+        slot: SlotRecord,
+        running: dict[int, Entry],
+        work: list[Entry],
+        after: int | None = None,
     ) -> None:
-        self._leases += 1
-        assignment = self._usable.assignment(slot) if after is None else None
+        state = self._state
+        self._number += 1
+        assignment = self._placement.assignment(slot) if after is None else None
         entries = running | {entry.mini_batch.index: entry for entry in work}
         lease = Lease(
-            id=self._leases,
-            job_id=self._job_id,
+            id=self._number,
+            job_id=state.job_id,
             work=ColumnBatch(entry.assigned for entry in work),
             prefetch=next(iter(entries.values())).lease_at_most is None,
             continues=after,
-            node=slot.node,
-            slot=slot.number,
-            return_after_s=self._sizes.return_after_s(len(self.slots)),
+            node=slot.id.node,
+            slot=slot.id.number,
+            return_after_s=state.sizes.return_after_s(len(state.slots)),
             assignment=assignment,
-            return_when_ready=assignment is not None and self._init.has_failed,
+            return_when_ready=assignment is not None and self._startup.has_failed,
             gpus=self._allocator.gpus(slot),
         )
-        self._init.begin(slot)
-        self.slots[slot] = lease.id
-        self.flights[lease.id] = InFlightLease(slot, entries, continues=after is not None)
-        self._accounts.actions.append(Submit(lease, slot))
+        self._startup.begin(slot)
+        slot.lease_id = lease.id
+        state.leases[lease.id] = InFlightLease(slot, entries, continues=after is not None)
+        for entry in work:
+            if entry.failed_on:
+                state.remark("debug", self._placed(entry, slot))
+        state.actions.append(Submit(lease, slot.id))
+
+    def _placed(self, entry: Entry, slot: SlotRecord) -> str:
+        reason = self._retries.reason(entry, slot.id)
+        return (
+            f"mini-batch {entry.mini_batch.index}, attempt {entry.attempt}, goes to slot "
+            f"{slot.id.number} of {slot.id.worker} on node {slot.id.node}: {reason}."
+        )

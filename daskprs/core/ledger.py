@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, assert_never
 
-from daskprs.core.accounts import Accounts
 from daskprs.core.actions import (
+    Commit,
     LeaseFailed,
     LeaseKept,
     LeaseWithdrawn,
-    Remark,
     SlotAdded,
-    SlotId,
     SlotsLost,
     ThreadsCounted,
     Ticked,
@@ -24,18 +22,18 @@ from daskprs.core.actions import (
 from daskprs.core.agent_allocation import AgentAllocator
 from daskprs.core.backlog import Backlog
 from daskprs.core.lease import LeaseReturned
-from daskprs.core.lease_sizes import LeaseSizes
 from daskprs.core.leasing import Leasing
-from daskprs.core.outcome_handling import NOT_BEGUN, Settling
+from daskprs.core.ledger_state import LedgerState
 from daskprs.core.placement import Placement
 from daskprs.core.plan_entries import CarriedOverFailure, Recovered, plan_entries
+from daskprs.core.settling import NOT_BEGUN, Settling
 from daskprs.core.stall_timer import StallTimer
 from daskprs.core.startup_failures import StartupFailures
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from daskprs.core.actions import Action, LedgerEvent
+    from daskprs.core.actions import Action, LedgerEvent, SlotId
     from daskprs.core.ending import Errors
     from daskprs.core.events import Progress
     from daskprs.core.limits import Limits
@@ -74,37 +72,25 @@ class Ledger:
         expected: int | None = None,
         first_process: Callable[[int], int] = lambda _: 0,
     ) -> None:
-        self._expected = expected
-        self._init = StartupFailures(limits.init_timeout_s)
-        self._allocator = AgentAllocator(limits.gpus_per_process, first_process)
-        self._patience = StallTimer(limits)
-        self._accounts = Accounts(limits, self._patience)
-        self._backlog = Backlog(plan_entries(plan, recovered, self._accounts, self._patience))
-        self._usable = Placement(self._init, self._allocator)
-        sizes = LeaseSizes()
-        self._leasing = Leasing(
-            job_id,
-            expected,
-            accounts=self._accounts,
-            backlog=self._backlog,
-            sizes=sizes,
-            usable=self._usable,
-            init=self._init,
-            allocator=self._allocator,
-        )
-        self._slots, self._flights = self._leasing.slots, self._leasing.flights
-        self._settling = Settling(self._accounts, self._backlog, sizes, self._usable, self._slots)
-        self._now_s = 0.0
+        self._state = state = LedgerState(job_id, limits, expected)
+        self._timer = StallTimer(state)
+        self._startup = StartupFailures(state)
+        self._allocator = AgentAllocator(state, first_process)
+        self._placement = Placement(state, self._startup, self._allocator)
+        self._settling = Settling(state, self._placement, self._timer)
+        self._leasing = Leasing(state, self._placement, self._startup, self._allocator)
+        entries = plan_entries(plan, recovered, state, self._settling, self._timer)
+        state.backlog = Backlog(entries)
 
     @property
     def headline(self) -> Failure | None:
         """The first error of a mini-batch that was given up, or of a start if all starts failed."""
-        return self._accounts.headline
+        return self._state.errors.headline
 
     @property
     def errors(self) -> Errors:
         """The errors of the job, by what became of the mini-batches that had them."""
-        return self._accounts.errors
+        return self._state.errors.counts
 
     @property
     def work_s(self) -> float:
@@ -124,18 +110,18 @@ class Ledger:
             Seconds on a clock that never goes back.
 
         """
-        if self._accounts.over:
+        state = self._state
+        if state.over:
             return []
-        self._accounts.actions = []
-        self._now_s = now_s
-        self._patience.pass_time(now_s, with_slots=bool(self._slots))
+        state.actions = []
+        self._timer.pass_time(now_s)
         match event:
             case LeaseReturned():
                 self._lease_returned(event)
-            case LeaseFailed():
-                self._lease_failed(event)
-            case SlotAdded():
-                self._slot_added(event)
+            case LeaseFailed(lease_id, failure):
+                self._lease_failed(lease_id, failure)
+            case SlotAdded(slot, resources):
+                state.add_slot(slot, resources)
             case SlotsLost(slots, expected):
                 self._slots_lost(slots, expected=expected)
             case ThreadsCounted():
@@ -145,80 +131,71 @@ class Ledger:
             case LeaseKept(lease_id):
                 self._leasing.keep(lease_id)
             case Ticked():
-                self._accounts.abort_if(self._patience.verdict())
+                state.abort_if(self._timer.verdict())
             case _:
                 assert_never(event)
         self._go_on()
-        return [*map(Remark, self._usable.bad.taken_out()), *self._accounts.actions]
+        return state.actions
 
     def take_back(self, actions: Iterable[Action]) -> None:
         """Undo the counts of commits that could not be written (a full disk)."""
-        self._accounts.take_back(actions)
+        self._settling.take_back(action for action in actions if isinstance(action, Commit))
 
     def standing(self) -> Progress:
         """Return the progress of the job."""
-        return self._accounts.tally.standing(
-            expected=self._expected,
-            running=sum(len(flight.entries) for flight in self._flights.values()),
-            waiting=len(self._backlog),
-        )._replace(left_out=tuple(map(str, self._usable.bad.ever)))
+        state = self._state
+        return state.tally.standing(
+            expected=state.expected,
+            running=sum(len(flight.entries) for flight in state.leases.values()),
+            waiting=len(state.backlog),
+        )._replace(left_out=tuple(map(str, self._placement.quarantine.ever)))
 
     # ---- events ----
 
     def _lease_returned(self, returned: LeaseReturned) -> None:
         """Settle the results of a returned lease; a withdrawn lease has none."""
+        state = self._state
         if returned.withdrawn:
             self._lease_withdrawn(returned.lease_id)
             return
-        flight = self._flights.pop(returned.lease_id, None)
+        flight = state.end_lease(returned.lease_id)
         if flight is None:
             return
-        carried, self._slots[flight.slot] = len(flight.entries), None
-        self._leasing.wake(flight.slot)
-        places = self._usable.places(flight.slot, returned.process)
-        init_failure = self._init.hear(returned, flight.slot)
-        self._allocator.hear(returned, flight.slot)
-        self._accounts.not_started(init_failure)
-        self._settling.settle(returned, flight, places, self._now_s)
-        if returned.death is not None and not self._accounts.over:
-            self._settling.handle_death(returned.death, flight, places, self._now_s)
-        self._usable.dismiss(self._settling.bad, self._slots)
-        self._settling.bad.clear()
-        self._usable.hear(returned, flight.slot)
-        if self._accounts.over:
+        slot, carried = flight.slot, len(flight.entries)
+        slot.rest_s = slot.rests_until_s = 0.0
+        locations = self._placement.locations(slot, returned.process)
+        init_failure = self._startup.record_events(returned, slot)
+        self._allocator.record_events(returned, slot)
+        state.errors.starts.add(init_failure)
+        self._settling.settle(returned, flight, locations)
+        if returned.death is not None and not state.over:
+            self._settling.handle_death(returned.death, flight, locations)
+        self._placement.forget_agents(returned, slot)
+        if state.over:
             return
         self._leasing.go_on(returned, flight)
         if returned.vacant:
-            self._allocator.dismiss(flight.slot)
+            slot.agent = None
         elif len(flight.entries) == carried > 0 and init_failure is None:
-            self._settling.refuse(flight, NOT_BEGUN, len(self._slots))
+            self._settling.refuse(flight, NOT_BEGUN)
             return
-        self._backlog.put_back(flight.entries.values())
+        state.backlog.put_back(flight.entries.values())
 
-    def _lease_failed(self, event: LeaseFailed) -> None:
+    def _lease_failed(self, lease_id: int, failure: Failure) -> None:
         """Handle a lease that failed by an error of daskprs itself: none of its work ran."""
-        flight = self._flights.pop(event.lease_id, None)
+        flight = self._state.end_lease(lease_id)
         if flight is not None:
-            self._slots[flight.slot] = None
-            self._init.fail(flight.slot, event.failure)
-            self._leasing.rest(flight.slot, self._now_s)
-            self._settling.refuse(flight, event.failure, len(self._slots))
+            self._startup.fail(flight.slot, failure)
+            self._leasing.rest(flight.slot)
+            self._settling.refuse(flight, failure)
 
     def _lease_withdrawn(self, lease_id: int) -> None:
         """Take back a lease that has not begun: its mini-batches come next, without a charge."""
-        flight = self._flights.pop(lease_id, None)
+        flight = self._state.end_lease(lease_id)
         if flight is not None:
-            self._slots[flight.slot] = None
             self._allocator.withdraw(flight.slot)
-            self._init.withdraw(flight.slot)
-            self._backlog.put_back(flight.entries.values())
-
-    def _slot_added(self, added: SlotAdded) -> None:
-        slot = added.slot
-        if slot not in self._slots:
-            self._slots[slot] = None
-            self._init.slot_added(slot)
-            self._allocator.slot_added(slot, added.slot_resources)
+            self._startup.withdraw(flight.slot)
+            self._state.backlog.put_back(flight.entries.values())
 
     def _slots_lost(self, slots: Iterable[SlotId], *, expected: bool) -> None:
         """Take back the mini-batches of lost slots; this never counts as a try.
@@ -227,35 +204,33 @@ class Ledger:
         only that one is charged with a loss. A larger lease makes suspects. When the loss was
         expected, the mini-batches go back as if they had never begun.
         """
+        state = self._state
         for slot in slots:
-            if slot not in self._slots or self._accounts.over:
+            if slot not in state.slots or state.over:
                 continue
-            lease_id = self._slots.pop(slot)
-            self._leasing.wake(slot)
-            self._init.slot_lost(slot)
-            self._allocator.slot_lost(slot)
-            entries = [] if lease_id is None else [*self._flights.pop(lease_id).entries.values()]
+            lease_id = state.remove_slot(slot).lease_id
+            if slot.node not in state.node_slots:
+                self._startup.forget_node(slot.node)
+            entries = [] if lease_id is None else [*state.leases.pop(lease_id).entries.values()]
             if expected:
-                self._backlog.put_back(entry.again() for entry in entries)
+                state.backlog.put_back(entry.again() for entry in entries)
             elif len(entries) == 1:
-                self._settling.lose(entries[0], slot, self._now_s)
+                self._settling.lose(entries[0], slot)
             else:
                 for entry in entries:
-                    self._backlog.again(entry.suspected(len(entries), of_lost_worker=True))
+                    state.backlog.again(entry.suspected(len(entries), of_lost_worker=True))
 
     # ---- going on ----
 
     def _go_on(self) -> None:
         """Give work to free slots, and end the job when no work is left."""
-        accounts, init = self._accounts, self._init
-        hopeless = init.verdict(self._patience.elapsed_s)
-        if hopeless is not None:
-            accounts.abort(hopeless, accounts.errors.final.first or init.last)
-        self._leasing.feed(self._now_s)
+        state = self._state
+        self._startup.judge()
+        self._leasing.feed()
         self._leasing.withdraw()
-        if not self._flights and not accounts.over:
-            self._backlog.look_ahead()
-        if self._backlog.exhausted and not accounts.over:
-            accounts.judge_percent()
-            if self._backlog.empty and not self._flights:
-                accounts.finish()
+        if not state.leases and not state.over:
+            state.backlog.look_ahead()
+        if state.backlog.exhausted and not state.over:
+            state.abort_if(state.budgets.judge_percent(state.tally.planned))
+            if state.backlog.empty and not state.leases:
+                state.finish()

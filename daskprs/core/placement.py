@@ -1,78 +1,152 @@
-"""The slots that get work: none on a node without agents, or where everything fails."""
+"""The slots that get work, and the mini-batches that a slot leaves to others."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from daskprs.core.lease import AgentExited
-from daskprs.core.quarantine import Device, Node, Process, Quarantine
+from daskprs.core.quarantine import Device, Location, Node, Process, Quarantine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from daskprs.core.actions import SlotId
     from daskprs.core.agent_allocation import AgentAllocator
+    from daskprs.core.entry import Entry
     from daskprs.core.lease import AgentAssignment, LeaseReturned
-    from daskprs.core.quarantine import Place
+    from daskprs.core.ledger_state import LedgerState, SlotRecord
     from daskprs.core.startup_failures import StartupFailures
+
+ELSEWHERE_S = 30.0
+"""Seconds after a failure in which a retry avoids nodes where it has failed. Then any free slot
+will do: the other nodes may be busy for hours."""
+ROUNDS = 3
+"""Rounds in which free slots are filled. Each round skips fewer mini-batches than the last."""
 
 
 class Placement:
-    """Knows which slots may get work, from the history of their agents."""
+    """Knows which slots may get work: none on a node without agents, or where everything fails."""
 
-    def __init__(self, init: StartupFailures, allocator: AgentAllocator) -> None:
-        self.bad = Quarantine()
-        self._init = init
+    def __init__(
+        self, state: LedgerState, startup: StartupFailures, allocator: AgentAllocator
+    ) -> None:
+        self.quarantine = Quarantine(state)
+        self._state = state
+        self._startup = startup
         self._allocator = allocator
 
-    def places(self, slot: SlotId, process: str) -> tuple[Place, ...]:
-        """Return the places of an agent: itself, its devices, its node."""
-        devices = (Device(slot.node, device) for device in self._allocator.devices(slot))
-        return Process(slot.node, process), *devices, Node(slot.node)
+    def locations(self, slot: SlotRecord, process: str) -> tuple[Location, ...]:
+        """Return the locations of an agent: its process, its devices, its node."""
+        node = slot.id.node
+        devices = (Device(node, device) for device in self._allocator.devices(slot))
+        return Process(node, process), *devices, Node(node)
 
-    def of(self, slots: Iterable[SlotId]) -> list[SlotId]:
+    def usable(self) -> list[SlotRecord]:
         """Return the slots that may get work; all with agents, if quarantine would leave none."""
-        staffed = [slot for slot in slots if not self._init.is_out(slot)]
-        if not self.bad.any:
+        slots = self._state.slots.values()
+        staffed = [slot for slot in slots if not self._startup.excludes(slot)]
+        if not self.quarantine.any:
             return staffed
         return [slot for slot in staffed if self.is_good(slot)] or staffed
 
-    def is_good(self, slot: SlotId) -> bool:
+    def is_good(self, slot: SlotRecord) -> bool:
         """Return whether a slot's node may have agents, and no quarantine affects the slot."""
-        out, node = self.bad, slot.node
-        if self._init.is_out(slot):
+        if self._startup.excludes(slot):
             return False
-        return not (out.is_out([Node(node)]) or self._allocator.lacks(slot, out.devices(node)))
+        node, quarantine = slot.id.node, self.quarantine
+        bad_devices = quarantine.devices(node)
+        return not (quarantine.holds([Node(node)]) or self._allocator.lacks(slot, bad_devices))
 
-    def assignment(self, slot: SlotId) -> AgentAssignment | None:
+    def any_good(self) -> bool:
+        """Return whether any slot is good."""
+        return any(map(self.is_good, self._state.slots.values()))
+
+    def assignment(self, slot: SlotRecord) -> AgentAssignment | None:
         """Return the assignment of a new agent, if the slot needs one, without bad devices."""
-        out = self.bad.devices(slot.node) if self.is_good(slot) else ()
-        return self._allocator.assignment(slot, out)
+        bad_devices = self.quarantine.devices(slot.id.node) if self.is_good(slot) else ()
+        return self._allocator.assignment(slot, bad_devices)
 
-    def on_trial(self, free: Iterable[SlotId], now_s: float) -> SlotId | None:
-        """Return a free slot on a place whose next trial is due; None without one."""
-        for place in self.bad.to_try(now_s):
+    def probe(self, free: Iterable[SlotRecord]) -> SlotRecord | None:
+        """Return a free slot at a location whose next probe is due, and begin the probe."""
+        for location in self.quarantine.due():
             for slot in free:
-                if slot.node == place.node and not self._init.is_out(slot):
-                    trial = isinstance(place, Node) or self._lacks_just(slot, place)
-                    if trial:
-                        self.bad.tried(place, now_s)
-                        return slot
+                if (
+                    slot.id.node == location.node
+                    and not self._startup.excludes(slot)
+                    and (isinstance(location, Node) or self._lacks_just(slot, location))
+                ):
+                    self.quarantine.begin_probe(location)
+                    return slot
         return None
 
-    def _lacks_just(self, slot: SlotId, place: Place) -> bool:
-        return isinstance(place, Device) and self._allocator.lacks(slot, {place.device})
+    def _lacks_just(self, slot: SlotRecord, location: Location) -> bool:
+        return isinstance(location, Device) and self._allocator.lacks(slot, {location.device})
 
-    def hear(self, returned: LeaseReturned, slot: SlotId) -> None:
+    def forget_agents(self, returned: LeaseReturned, slot: SlotRecord) -> None:
         """Forget the failures of agents that have ended."""
         for event in returned.agent_events:
             if isinstance(event, AgentExited):
-                self.bad.forget(Process(slot.node, event.process))
+                self.quarantine.forget(Process(slot.id.node, event.process))
 
-    def dismiss(self, bad: Iterable[Place], slots: Iterable[SlotId]) -> None:
-        """Replace the agents that are bad or use a bad device."""
-        gone = set(bad)
-        for slot in slots if gone else ():
-            process = self._allocator.process(slot)
-            if process and not gone.isdisjoint(self.places(slot, process)[:-1]):
-                self._allocator.dismiss(slot)
+    def replace_agents(self, bad: Collection[Location]) -> None:
+        """Replace the agents that are bad or use a bad device with the next lease of their slot."""
+        for slot in self._state.slots.values() if bad else ():
+            if slot.agent and not set(bad).isdisjoint(self.locations(slot, slot.process)[:-1]):
+                slot.agent = None
+
+
+class RetryPlacement:
+    """Decides which mini-batches a free slot skips, so that a better slot runs them.
+
+    A slot skips a mini-batch of a lost worker in every round, while another one of a lost worker
+    runs beside it. It skips a mini-batch that failed on its node in the first round, and for
+    `ELSEWHERE_S` in the others. It skips one that failed in the slot itself, except in the last.
+
+    Parameters
+    ----------
+    state
+        The state of the job.
+    usable
+        The slots that may get work.
+
+    """
+
+    def __init__(self, state: LedgerState, usable: Collection[SlotRecord] = ()) -> None:
+        self.slots = len(usable)
+        """Number of slots that may get work."""
+        self._state = state
+        self._nodes = {slot.id.node for slot in usable}
+
+    def skips(self, entry: Entry, slot: SlotId, round_: int) -> bool:
+        """Return whether a slot skips an entry in a round, counted from 0."""
+        if entry.of_lost_worker and self._beside_another(slot):
+            return True
+        if not entry.failed_on:
+            return False
+        waits = self._state.now_s < entry.elsewhere_until_s
+        if self._has_other_node(entry, slot) and (round_ == 0 or waits):
+            return True
+        return round_ < ROUNDS - 1 and self.slots > 1 and entry.failed_on[-1] == slot
+
+    def reason(self, entry: Entry, slot: SlotId) -> str:
+        """Return why a retry goes to a slot, for the log."""
+        nodes = sorted({failed.node for failed in entry.failed_on})
+        failed = f"it has failed on {'node' if len(nodes) == 1 else 'nodes'} "
+        failed += ", ".join(map(str, nodes))
+        if slot.node not in nodes:
+            return f"{failed}, and not on this one"
+        if self._has_other_node(entry, slot):
+            return f"{failed}, and no slot of another node was free for {ELSEWHERE_S:.0f} s"
+        return f"{failed}, and no other node has a usable slot"
+
+    def _beside_another(self, slot: SlotId) -> bool:
+        """Return whether a mini-batch of a lost worker runs on the same worker now."""
+        return any(
+            flight.slot.id.worker == slot.worker and flight.of_lost_worker
+            for flight in self._state.leases.values()
+        )
+
+    def _has_other_node(self, entry: Entry, slot: SlotId) -> bool:
+        """Return whether it has failed on this node, and there is one where it has not."""
+        nodes = {failed.node for failed in entry.failed_on}
+        return slot.node in nodes and not self._nodes <= nodes

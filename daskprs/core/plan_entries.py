@@ -14,8 +14,9 @@ from daskprs.errors import DaskprsError, InputChanged
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from daskprs.core.accounts import Accounts
+    from daskprs.core.ledger_state import LedgerState
     from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.settling import Settling
     from daskprs.core.stall_timer import StallTimer
 
 
@@ -47,8 +48,9 @@ class CarriedOverFailure(NamedTuple):
 def plan_entries(
     plan: Iterator[MiniBatch],
     recovered: Callable[[MiniBatch], Recovered | CarriedOverFailure | None],
-    accounts: Accounts,
-    patience: StallTimer,
+    state: LedgerState,
+    settling: Settling,
+    timer: StallTimer,
 ) -> Iterator[Entry]:
     """Yield an entry for each mini-batch that has to be run.
 
@@ -59,34 +61,34 @@ def plan_entries(
         try:
             mini_batch = next(plan, None)
         except Exception as error:  # noqa: BLE001 - whatever readers and file systems raise
-            _abort(accounts, error)
+            state.abort(*_reason(error))
             return
         if mini_batch is None:
-            accounts.tally.plan_complete = True
+            state.tally.plan_complete = True
             return
-        patience.move_plan()
+        timer.move_plan()
         done = recovered(mini_batch)
         if done is None:
-            accounts.tally.plan()
+            state.tally.plan()
             yield Entry(mini_batch)
+            continue
+        if isinstance(done, CarriedOverFailure):
+            settling.carry_failure(done.items)
         else:
-            if isinstance(done, CarriedOverFailure):
-                accounts.carry_failure(done.items)
-            else:
-                accounts.recover(done.total, done.succeeded, empty=done.empty)
-            if accounts.over:
-                return
+            settling.recover(done.total, done.succeeded, empty=done.empty)
+        if state.over:
+            return
 
 
-def _abort(accounts: Accounts, error: Exception) -> None:
+def _reason(error: Exception) -> tuple[str, Failure | None]:
+    """Return why a job ends whose plan raised an error, and the failure to show."""
     if isinstance(error, InputChanged):
-        accounts.abort(INPUT_HAS_CHANGED, input_changed(error))
-    elif isinstance(error, DaskprsError):
-        accounts.abort(str(error), None)  # it names file, line and value, and is meant for people
-    else:
-        text = "".join(traceback.format_exception(error))
-        failure = Failure(type(error).__name__, str(error), text)
-        accounts.abort("the next mini-batch could not be made", failure)
+        return INPUT_HAS_CHANGED, input_changed(error)
+    if isinstance(error, DaskprsError):
+        return str(error), None  # it names file, line and value, and is meant for people
+    text = "".join(traceback.format_exception(error))
+    failure = Failure(type(error).__name__, str(error), text)
+    return "the next mini-batch could not be made", failure
 
 
 def with_first_item_deadline(plan: Iterator[MiniBatch], timeout_s: float) -> Iterator[MiniBatch]:

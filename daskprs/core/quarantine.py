@@ -1,8 +1,8 @@
-"""Quarantine of places where everything fails: they get no work, and are tried again later.
+"""Quarantine of locations where everything fails: they get no work until a probe works there.
 
-A place is an agent process, a device or a node. A mini-batch that fails there and works elsewhere
-counts against the place; one that also fails elsewhere does not. Any success there clears the
-place.
+A location is an agent process, a device or a node. A mini-batch that fails there and works
+elsewhere counts against the location; one that also fails elsewhere does not. Any success there
+clears the location.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from daskprs.core.actions import SlotId
+    from daskprs.core.ledger_state import LedgerState
 
 FAILURES = 3
-"""Number of mini-batches that must fail in a place, and work elsewhere, to quarantine it."""
+"""Number of mini-batches that must fail in a location, and work elsewhere, to quarantine it."""
 PROCESSES = 2
-"""Number of processes in which they must have failed, if the place is a device or a node."""
-TRY_AGAIN_S = 60.0
-"""Seconds until a place gets one mini-batch as a trial; each further wait is twice as long."""
+"""Number of processes in which they must have failed, if the location is a device or a node."""
+PROBE_AFTER_S = 60.0
+"""Seconds until a location gets one mini-batch as a probe; each further wait is twice as long."""
 LONGEST_S = 3600.0
 
 
@@ -56,12 +57,12 @@ class Node(NamedTuple):
         return f"node {self.node}"
 
 
-Place = Process | Device | Node
+Location = Process | Device | Node
 
 
 @dataclass(slots=True)
 class _Record:
-    """The failures in a place since the last success there."""
+    """The failures in a location since the last success there."""
 
     works: int
     """Number of successes anywhere when the record began."""
@@ -73,132 +74,132 @@ class _Record:
 
 
 @dataclass(slots=True)
-class _Out:
-    """The time of the next trial of a place in quarantine."""
+class _Probe:
+    """The time of the next probe of a location in quarantine."""
 
     at_s: float
-    pause_s: float = TRY_AGAIN_S
+    pause_s: float = PROBE_AFTER_S
 
 
 class Quarantine:
-    """Records failures and successes by place, and quarantines bad places."""
+    """Records failures and successes by location, and quarantines bad locations."""
 
-    def __init__(self) -> None:
-        self._told: list[str] = []
-        self.ever: dict[Place, None] = {}
-        """All places that were in quarantine at any time."""
-        self._records: dict[Place, _Record] = {}
-        self._out: dict[Place, _Out] = {}
+    def __init__(self, state: LedgerState) -> None:
+        self.ever: dict[Location, None] = {}
+        """All locations that were in quarantine at any time."""
+        self._state = state
+        self._records: dict[Location, _Record] = {}
+        self._probes: dict[Location, _Probe] = {}
+        """The locations in quarantine. A process is never in it: it is replaced at once."""
         self._works = 0
 
     # ---- what happens ----
 
-    def work(self, places: Iterable[Place]) -> None:
-        """Record a success in these places, which clears them."""
+    def work(self, locations: Iterable[Location]) -> None:
+        """Record a success in these locations, which clears them."""
         self._works += 1
-        if not self._records and not self._out:
+        if not self._records and not self._probes:
             return
-        for place in places:
-            self._records.pop(place, None)
-            if self._out.pop(place, None) is not None:
-                self._told.append(f"{place} works again: it is used as before.")
+        for location in locations:
+            self._records.pop(location, None)
+            if self._probes.pop(location, None) is not None:
+                self._state.remark("warning", f"{location} works again: it is used as before.")
 
-    def fail(self, index: int, places: Iterable[Place], process: str) -> None:
-        """Record a failed attempt at a mini-batch in these places."""
-        for place in places:
-            record = self._records.setdefault(place, _Record(self._works))
-            record.failed[index] = process
+    def fail(self, index: int, locations: Iterable[Location]) -> None:
+        """Record a failed attempt at a mini-batch: in a process, on its devices, on its node."""
+        process, *_ = locations
+        for location in locations:
+            record = self._records.setdefault(location, _Record(self._works))
+            record.failed[index] = str(process)
 
-    def worked(self, index: int, places: Iterable[Place], now_s: float) -> list[Place]:
-        """Record the success of a mini-batch after failures; return the places now left out."""
-        here = set(places)
-        return self._settle(index, now_s, lambda place, _: place not in here)
+    def worked(self, index: int, locations: Iterable[Location]) -> list[Location]:
+        """Record the success of a mini-batch after failures; return the locations now bad."""
+        here = set(locations)
+        return self._settle(index, lambda location, _: location not in here)
 
-    def given_up(self, index: int, where: Collection[SlotId], now_s: float) -> list[Place]:
-        """Record that a mini-batch is given up; return the places now left out.
+    def given_up(self, index: int, where: Collection[SlotId]) -> list[Location]:
+        """Record that a mini-batch is given up; return the locations now bad.
 
-        A mini-batch that failed in several places is itself to blame. If all its attempts were in
-        one place, they count against the place if others have worked elsewhere meanwhile.
+        A mini-batch that failed in several locations is itself to blame. If all its attempts were
+        in one location, they count against it if others have worked elsewhere meanwhile.
         """
         return self._settle(
             index,
-            now_s,
-            lambda place, record: _only(place, where) and record.works < self._works,
+            lambda location, record: _only(location, where) and record.works < self._works,
         )
 
-    def forget(self, place: Place) -> None:
-        """Forget a place that will never return."""
-        self._records.pop(place, None)
+    def forget(self, location: Location) -> None:
+        """Forget a location that will never return."""
+        self._records.pop(location, None)
 
     def _settle(
-        self, index: int, now_s: float, speaks: Callable[[Place, _Record], bool]
-    ) -> list[Place]:
+        self, index: int, is_against: Callable[[Location, _Record], bool]
+    ) -> list[Location]:
         bad = []
-        for place, record in list(self._records.items()):
+        for location, record in list(self._records.items()):
             process = record.failed.pop(index, None)
-            if process is not None and speaks(place, record):
+            if process is not None and is_against(location, record):
                 record.against[index] = process
-                if _is_bad(place, record):
-                    del self._records[place]
-                    self._leave_out(place, record, now_s)
-                    bad.append(place)
+                if _is_bad(location, record):
+                    del self._records[location]
+                    self._leave_out(location, record)
+                    bad.append(location)
         return bad
 
-    def _leave_out(self, place: Place, record: _Record, now_s: float) -> None:
-        self.ever[place] = None
+    def _leave_out(self, location: Location, record: _Record) -> None:
+        self.ever[location] = None
         one, *_ = record.against
         because = (
             f"{len(record.against)} mini-batches failed on it, one after the other, that worked "
             f"elsewhere or while others did, such as number {one}"
         )
-        if isinstance(place, Process):
-            self._told.append(f"{place} is replaced: {because}.")
+        if isinstance(location, Process):
+            self._state.remark("warning", f"{location} is replaced: {because}.")
         else:
-            self._out[place] = _Out(now_s + TRY_AGAIN_S)
-            self._told.append(
-                f"{place} is left out: {because}. It is tried again in {TRY_AGAIN_S:.0f} s."
+            self._probes[location] = _Probe(self._state.now_s + PROBE_AFTER_S)
+            self._state.remark(
+                "warning",
+                f"{location} is left out: {because}. It is tried again in {PROBE_AFTER_S:.0f} s.",
             )
 
     # ---- what follows ----
 
-    def taken_out(self) -> list[str]:
-        """Return the messages for the user, and clear them."""
-        told, self._told = self._told, []
-        return told
-
     @property
     def any(self) -> bool:
-        """Whether any place is left out now."""
-        return bool(self._out)
+        """Whether any location is in quarantine now."""
+        return bool(self._probes)
 
-    def is_out(self, places: Iterable[Place]) -> bool:
-        """Say whether one of these places is left out."""
-        return bool(self._out) and any(place in self._out for place in places)
+    def holds(self, locations: Iterable[Location]) -> bool:
+        """Return whether one of these locations is in quarantine."""
+        return bool(self._probes) and any(location in self._probes for location in locations)
 
     def devices(self, node: int) -> set[str]:
-        """Return the devices of a node that are left out."""
+        """Return the devices of a node that are in quarantine."""
         return {
-            place.device for place in self._out if isinstance(place, Device) and place.node == node
+            location.device
+            for location in self._probes
+            if isinstance(location, Device) and location.node == node
         }
 
-    def to_try(self, now_s: float) -> list[Place]:
-        """Return the places whose next trial is due."""
-        return [place for place, out in self._out.items() if out.at_s <= now_s]
+    def due(self) -> list[Location]:
+        """Return the locations whose next probe is due."""
+        now_s = self._state.now_s
+        return [location for location, probe in self._probes.items() if probe.at_s <= now_s]
 
-    def tried(self, place: Place, now_s: float) -> None:
-        """Record a trial of a place; the wait for the next trial is twice as long."""
-        out = self._out[place]
-        out.pause_s = min(2 * out.pause_s, LONGEST_S)
-        out.at_s = now_s + out.pause_s
+    def begin_probe(self, location: Location) -> None:
+        """Record a probe of a location; the wait for the next probe is twice as long."""
+        probe = self._probes[location]
+        probe.pause_s = min(2 * probe.pause_s, LONGEST_S)
+        probe.at_s = self._state.now_s + probe.pause_s
 
 
-def _only(place: Place, where: Collection[SlotId]) -> bool:
-    """Return whether a mini-batch that failed in these slots failed in one such place only."""
-    if isinstance(place, Node):
+def _only(location: Location, where: Collection[SlotId]) -> bool:
+    """Return whether a mini-batch that failed in these slots failed in one such location only."""
+    if isinstance(location, Node):
         return len({slot.node for slot in where}) == 1
     return len(set(where)) == 1
 
 
-def _is_bad(place: Place, record: _Record) -> bool:
-    processes = 1 if isinstance(place, Process) else PROCESSES
+def _is_bad(location: Location, record: _Record) -> bool:
+    processes = 1 if isinstance(location, Process) else PROCESSES
     return len(record.against) >= FAILURES and len(set(record.against.values())) >= processes

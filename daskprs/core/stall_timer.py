@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from daskprs.core.limits import Limits
+    from daskprs.core.ledger_state import LedgerState
 
 TICK_AT_MOST_S = 60.0
 """Maximum seconds counted between two turns of the driver's loop, which turns several times a
@@ -15,21 +15,21 @@ second. A longer gap (the driver was stopped, or its machine slept) says nothing
 class StallTimer:
     """Counts seconds without a worker, and seconds with workers in which nothing was settled."""
 
-    def __init__(self, limits: Limits) -> None:
-        self.elapsed_s = 0.0
-        """Seconds since the first event."""
-        self._limits = limits
-        self._now_s: float | None = None
+    def __init__(self, state: LedgerState) -> None:
+        self._state = state
+        self._began_s: float | None = None
         self._stalled_s = 0.0
         self._deserted_s = 0.0
         self._plan_moved = False
 
-    def pass_time(self, now_s: float, *, with_slots: bool) -> None:
-        """Count the seconds since the last event, with slots or without."""
-        passed_s = 0.0 if self._now_s is None else now_s - self._now_s
-        self._now_s = now_s
-        self.elapsed_s += passed_s
-        if not with_slots:
+    def pass_time(self, now_s: float) -> None:
+        """Set the clock to the time of an event, and count the seconds since the last one."""
+        state = self._state
+        if self._began_s is None:
+            self._began_s = state.now_s = now_s
+        passed_s = now_s - state.now_s
+        state.now_s, state.elapsed_s = now_s, now_s - self._began_s
+        if not state.slots:
             self._deserted_s += passed_s
             return
         self._deserted_s = 0.0
@@ -50,7 +50,7 @@ class StallTimer:
 
     def verdict(self) -> str | None:
         """Return the exceeded timeout as a message; None if there is none."""
-        limits = self._limits
+        limits = self._state.limits
         deserted_s, stalled_s = limits.no_workers_timeout_s, limits.progress_update_timeout_s
         if deserted_s is not None and self._deserted_s > deserted_s:
             return f"there was no worker for more than no_workers_timeout={deserted_s:g} s"

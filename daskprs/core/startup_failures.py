@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from daskprs.core.lease import AgentExited, AgentReady, InitFailed
+from daskprs.core.ledger_state import StartupError
 
 if TYPE_CHECKING:
-    from daskprs.core.actions import SlotId
     from daskprs.core.lease import LeaseReturned
+    from daskprs.core.ledger_state import LedgerState, SlotRecord
     from daskprs.core.outcomes import Failure
 
 PER_SLOT_ON_NODE = 3
@@ -24,55 +25,27 @@ BEFORE = "its start, the import of the script, or init()"
 _LINE = re.compile(r'^ *File "([^"\n]*)", line (\d+)', re.MULTILINE)
 
 
-class _Error(NamedTuple):
-    """The identity of an exception: two failures of `init` are the same if theirs are equal."""
-
-    kind: str
-    message: str
-    line: tuple[str, str] | None
-    """File and line number of the raising line, where the traceback has one."""
-
-
-def _error_of(failure: Failure) -> _Error | None:
+def _error_of(failure: Failure) -> StartupError | None:
     """Return the identity of a failure; None for a retryable one."""
     if failure.retryable:
         return None
     lines = _LINE.findall(failure.traceback)
-    return _Error(failure.kind, failure.message, lines[-1] if lines else None)
+    return StartupError(failure.kind, failure.message, lines[-1] if lines else None)
 
 
 class StartupFailures:
-    """Counts failed starts of agents; knows the slots of each node.
+    """Counts failed starts of agents, and says which nodes get no more agents."""
 
-    Parameters
-    ----------
-    timeout_s
-        Timeout of `init`. When all agents have exceeded it, the job fails (rule 3).
-
-    """
-
-    def __init__(self, timeout_s: float) -> None:
-        self.last: Failure | None = None
-        self._timeout_s = timeout_s
-        self._slots: Counter[int] = Counter()
+    def __init__(self, state: LedgerState) -> None:
+        self._state = state
+        self._last: Failure | None = None
         self._in_a_row: Counter[int] = Counter()
-        self._stuck: dict[SlotId, bool] = {}
-        """For each slot that was given work, whether `init` of its agent was too slow."""
+        """Number of failed starts on each node since the last success there."""
         self._failures = 0
         self._succeeded = False
-        self._up: set[SlotId] = set()
-        """Slots whose agent is up and has not ended."""
-        self._open: set[SlotId] = set()
-        """Those, and slots with a lease whose agent may be up for all that is known."""
-        self._untried: set[SlotId] = set()
-        """Slots that were given work, and of whose first agent nothing is known yet."""
-        self._begun_at: dict[SlotId, int] = {}
-        """The number of failures before the latest start in each slot."""
-        self._latest: dict[SlotId, _Error | None] = {}
-        """The latest error of each slot that was given work; None before its agent failed."""
-        self._first: dict[tuple[int, _Error], int] = {}
+        self._first: dict[tuple[int, StartupError], int] = {}
         """The number of failures at the first occurrence of an error on a node."""
-        self._again: set[tuple[int, _Error]] = set()
+        self._again: set[tuple[int, StartupError]] = set()
         """Nodes and errors that occurred there again, in a process started after the first one."""
 
     @property
@@ -80,78 +53,45 @@ class StartupFailures:
         """Whether any start has failed: from then on each new agent reports that it is up."""
         return self._failures > 0
 
-    def slot_added(self, slot: SlotId) -> None:
-        """Count a slot of a node."""
-        self._slots[slot.node] += 1
+    def forget_node(self, node: int) -> None:
+        """Forget a node without slots; it may return as a new one."""
+        del self._in_a_row[node]
+        self._first = {at: count for at, count in self._first.items() if at[0] != node}
+        self._again = {at for at in self._again if at[0] != node}
 
-    def slot_lost(self, slot: SlotId) -> None:
-        """Forget a slot; a node without slots is forgotten too, and may return as a new one."""
-        self._stuck.pop(slot, None)
-        self._untried.discard(slot)
-        self._begun_at.pop(slot, None)
-        self._latest.pop(slot, None)
-        self._ended(slot)
-        self._slots[slot.node] -= 1
-        if self._slots[slot.node] == 0:
-            del self._slots[slot.node], self._in_a_row[slot.node]
-            self._first = {at: n for at, n in self._first.items() if at[0] != slot.node}
-            self._again = {at for at in self._again if at[0] != slot.node}
+    def begin(self, slot: SlotRecord) -> None:
+        """Record that a slot was given work, and needs an agent for it."""
+        slot.had_work = True
+        slot.failures_before = self._failures
 
-    def begin(self, slot: SlotId) -> None:
-        """Note that a slot was given work, and needs an agent for it."""
-        if slot not in self._stuck:
-            self._untried.add(slot)
-        self._stuck.setdefault(slot, False)
-        self._latest.setdefault(slot, None)
-        self._begun_at[slot] = self._failures
-        self._open.add(slot)
+    def withdraw(self, slot: SlotRecord) -> None:
+        """Record that the work was taken from a slot before it had an agent for it."""
+        slot.had_work = slot.is_known
 
-    def withdraw(self, slot: SlotId) -> None:
-        """Note that the work was taken from a slot before it had an agent for it."""
-        if slot not in self._up:
-            self._open.discard(slot)
-        if slot in self._untried:
-            self._untried.discard(slot)
-            self._stuck.pop(slot, None)
-            self._latest.pop(slot, None)
-
-    def succeed(self, slot: SlotId) -> None:
-        """Note that an agent came up, or is at work."""
-        self._untried.discard(slot)
-        self._succeeded = True
-        self._in_a_row[slot.node] = 0
-        self._stuck[slot] = False
-        self._up.add(slot)
-        self._open.add(slot)
-        self._latest[slot] = None
+    def succeed(self, slot: SlotRecord) -> None:
+        """Record that an agent came up, or is at work."""
+        slot.is_known = slot.is_up = self._succeeded = True
+        slot.is_stuck = False
+        slot.latest_error = None
+        self._in_a_row[slot.id.node] = 0
         self._first.clear()
         self._again.clear()
 
-    def fail(self, slot: SlotId, failure: Failure, elapsed_s: float = 0.0) -> None:
-        """Note that an agent did not come up."""
-        self._untried.discard(slot)
-        self.last = failure
+    def fail(self, slot: SlotRecord, failure: Failure, elapsed_s: float = 0.0) -> None:
+        """Record that an agent did not come up, and whether its error has been there before."""
+        self._last = failure
         self._failures += 1
-        self._in_a_row[slot.node] += 1
-        self._stuck[slot] = elapsed_s >= self._timeout_s
-        self._ended(slot)
-        self._remember(slot, _error_of(failure))
+        self._in_a_row[slot.id.node] += 1
+        slot.is_known = True
+        slot.is_up = False
+        slot.is_stuck = elapsed_s >= self._state.limits.init_timeout_s
+        slot.latest_error = error = _error_of(failure)
+        if error is not None:
+            at = slot.id.node, error
+            if self._first.setdefault(at, self._failures) <= slot.failures_before:
+                self._again.add(at)
 
-    def _ended(self, slot: SlotId) -> None:
-        self._up.discard(slot)
-        self._open.discard(slot)
-
-    def _remember(self, slot: SlotId, error: _Error | None) -> None:
-        """Record an error, and whether a process that started after the first one repeated it."""
-        self._latest[slot] = error
-        if error is None:
-            return
-        at = slot.node, error
-        first = self._first.setdefault(at, self._failures)
-        if first <= self._begun_at.get(slot, 0):
-            self._again.add(at)
-
-    def hear(self, returned: LeaseReturned, slot: SlotId) -> Failure | None:
+    def record_events(self, returned: LeaseReturned, slot: SlotRecord) -> Failure | None:
         """Record the agents that are up and those that failed; return the first failure."""
         failures = []
         for event in returned.agent_events:
@@ -164,51 +104,57 @@ class StartupFailures:
         if returned.results:
             self.succeed(slot)
         last = returned.agent_events[-1] if returned.agent_events else None
-        if slot not in self._up or returned.vacant or isinstance(last, AgentExited):
-            self._ended(slot)
+        if returned.vacant or isinstance(last, AgentExited):
+            slot.is_up = False
         return failures[0] if failures else None
 
-    def is_out(self, slot: SlotId) -> bool:
+    def excludes(self, slot: SlotRecord) -> bool:
         """Return whether a slot has no agent, and its node gets no more agents."""
-        return slot not in self._up and self._gets_no_more(slot.node)
+        return not slot.is_up and self._gets_no_more(slot.id.node)
 
     def _gets_no_more(self, node: int) -> bool:
-        return 0 < PER_SLOT_ON_NODE * self._slots[node] <= self._in_a_row[node]
+        return 0 < PER_SLOT_ON_NODE * self._state.node_slots[node] <= self._in_a_row[node]
 
-    def verdict(self, elapsed_s: float) -> str | None:
+    def judge(self) -> None:
+        """End the job if it cannot go on."""
+        why = self._verdict() if self._failures else None
+        if why is not None:
+            self._state.abort(why, self._state.errors.final.first or self._last)
+
+    def _verdict(self) -> str | None:
         """Return the reason why the job cannot go on; None if it can."""
-        if self._failures == 0:
-            return None
-        if self._stuck and all(self._stuck.values()):
-            return f"init() took longer than init_timeout={self._timeout_s:g} s in every process"
-        if self._is_hopeless():
+        state = self._state
+        slots = state.slots.values()
+        with_work = [slot for slot in slots if slot.had_work]
+        if with_work and all(slot.is_stuck for slot in with_work):
+            timeout_s = state.limits.init_timeout_s
+            return f"init() took longer than init_timeout={timeout_s:g} s in every process"
+        got = "gets to run() any more" if self._succeeded else "got to run()"
+        if self._is_hopeless(with_work):
             return (
-                f"{self._nobody}: the import of the script, or init(), failed with the "
+                f"no process {got}: the import of the script, or init(), failed with the "
                 f"same error in {self._failures} processes, on every node, also in processes that "
                 "started after the first failure"
             )
-        if self._slots and not self._open and all(map(self._gets_no_more, self._slots)):
-            return f"{self._nobody}: {BEFORE} failed on every node, in {self._failures} tries"
-        enough = 0 < PER_SLOT * self._slots.total() <= self._failures
-        if elapsed_s > PATIENCE_S and enough and not self._succeeded:
+        any_open = any(slot.is_up or slot.lease_id is not None for slot in slots)
+        if slots and not any_open and all(map(self._gets_no_more, state.node_slots)):
+            return f"no process {got}: {BEFORE} failed on every node, in {self._failures} tries"
+        enough = 0 < PER_SLOT * len(slots) <= self._failures
+        if state.elapsed_s > PATIENCE_S and enough and not self._succeeded:
             return (
                 f"no process got to run(): {BEFORE} failed {self._failures} times, in "
-                f"{elapsed_s:.0f} s"
+                f"{state.elapsed_s:.0f} s"
             )
         return None
 
-    @property
-    def _nobody(self) -> str:
-        got = "gets to run() any more" if self._succeeded else "got to run()"
-        return f"no process {got}"
-
-    def _is_hopeless(self) -> bool:
+    def _is_hopeless(self, with_work: list[SlotRecord]) -> bool:
         """Return whether one error was repeated on every node, and every process ended with it.
 
         A process that has not failed yet may still come up: its device may work, say.
         """
-        errors = set(self._latest.values())
-        if self._up or len(errors) != 1:
+        errors = {slot.latest_error for slot in with_work}
+        if len(errors) != 1 or any(slot.is_up for slot in with_work):
             return False
         (error,) = errors
-        return error is not None and all((node, error) in self._again for node in self._slots)
+        nodes = self._state.node_slots
+        return error is not None and all((node, error) in self._again for node in nodes)

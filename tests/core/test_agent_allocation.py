@@ -9,6 +9,8 @@ import pytest
 from daskprs.core.actions import SlotId, SlotResources
 from daskprs.core.agent_allocation import AgentAllocator
 from daskprs.core.lease import AgentExited, AgentStarted, LeaseReturned
+from daskprs.core.ledger_state import LedgerState, SlotRecord
+from daskprs.core.limits import Limits
 
 DEVICES = ("0", "1")
 
@@ -19,31 +21,27 @@ class Office:
     def __init__(
         self, share: float = 1, *devices: tuple[str, ...], slots: int = 4, node: int = 0
     ) -> None:
-        self.allocator = AgentAllocator(share, lambda _: 0)
-        self.slots = [
-            SlotId(f"worker {worker}", number, node)
-            for worker in range(max(1, len(devices)))
-            for number in range(slots)
-        ]
-        for slot in self.slots:
-            worker = int(slot.worker.removeprefix("worker "))
-            has = devices[worker] if devices else DEVICES
-            self.allocator.slot_added(slot, SlotResources(has, 1))
+        self.state = LedgerState("job", Limits(gpus_per_process=share))
+        self.allocator = AgentAllocator(self.state)
+        for worker, has in enumerate(devices or (DEVICES,)):
+            for number in range(slots):
+                self.state.add_slot(SlotId(f"worker {worker}", number, node), SlotResources(has, 1))
+        self.slots = list(self.state.slots.values())
 
-    def start(self, slot: SlotId) -> tuple[str, str]:
+    def start(self, slot: SlotRecord) -> tuple[str, str]:
         """Start an agent; return its name and what it sees."""
         assignment = self.allocator.assignment(slot)
         assert assignment is not None
         self.tell(slot, AgentStarted(assignment.process, 1))
         return assignment.process, assignment.environment["CUDA_VISIBLE_DEVICES"]
 
-    def end(self, slot: SlotId, process: str) -> None:
+    def end(self, slot: SlotRecord, process: str) -> None:
         """Let an agent end."""
         self.tell(slot, AgentExited(process, 0, "stopped", expected=True))
 
-    def tell(self, slot: SlotId, *events: Any) -> None:
+    def tell(self, slot: SlotRecord, *events: Any) -> None:
         """Let a lease come back."""
-        self.allocator.hear(LeaseReturned(1, "", agent_events=events), slot)
+        self.allocator.record_events(LeaseReturned(1, "", agent_events=events), slot)
 
 
 def test_the_next_started_process_takes_the_device_that_one_has_left() -> None:
@@ -98,9 +96,10 @@ def test_names_of_devices_are_passed_on_as_they_are() -> None:
 
 def test_where_there_is_no_device_nothing_is_said_of_any() -> None:
     """A CPU node."""
-    allocator = AgentAllocator(1, lambda _: 0)
-    slot = SlotId("worker", 0, 0)
-    allocator.slot_added(slot, SlotResources((), 3))
+    state = LedgerState("job", Limits())
+    allocator = AgentAllocator(state)
+    state.add_slot(SlotId("worker", 0, 0), SlotResources((), 3))
+    (slot,) = state.slots.values()
     assignment = allocator.assignment(slot)
     assert assignment is not None
     assert assignment.environment == {}
@@ -120,10 +119,11 @@ def test_no_number_is_left_out_where_an_agent_could_not_be_had() -> None:
 
 def test_numbers_are_of_their_node_and_go_on_after_an_earlier_run() -> None:
     """Node 3 has had two processes before."""
-    allocator = AgentAllocator(1, {3: 2}.get)  # type: ignore[arg-type]
+    state = LedgerState("job", Limits())
+    allocator = AgentAllocator(state, {3: 2}.get)  # type: ignore[arg-type]
     for number in range(2):
-        slot = SlotId("worker", number, 3)
-        allocator.slot_added(slot, SlotResources())
+        state.add_slot(SlotId("worker", number, 3), SlotResources())
+    for number, slot in enumerate(state.slots.values()):
         assignment = allocator.assignment(slot)
         assert assignment is not None
         assert assignment.process == f"process{2 + number:03d}"
@@ -134,5 +134,5 @@ def test_the_device_of_a_lost_worker_is_free() -> None:
     office = Office(1, ("0",), ("0",), slots=1)
     first, second = office.slots
     assert office.start(first)[1] == "0"
-    office.allocator.slot_lost(first)
+    office.state.remove_slot(first.id)
     assert office.start(second)[1] == "0"

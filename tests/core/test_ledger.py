@@ -11,7 +11,7 @@ import pytest
 from daskprs.core.actions import Abort, SlotAdded, SlotId, Submit
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.outcomes import Failure, Status
-from daskprs.core.retry_placement import ELSEWHERE_S
+from daskprs.core.placement import ELSEWHERE_S
 from daskprs.errors import InputError
 from tests.support.returns import returned
 

@@ -9,8 +9,8 @@ import pytest
 from daskprs.core.actions import Remark, SlotAdded, SlotId, SlotResources
 from daskprs.core.lease import AgentExited, AgentStarted
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.core.quarantine import TRY_AGAIN_S
-from daskprs.core.retry_placement import ELSEWHERE_S
+from daskprs.core.placement import ELSEWHERE_S
+from daskprs.core.quarantine import PROBE_AFTER_S
 
 BOOM = Failure("ValueError", "boom", "Traceback …")
 
@@ -68,7 +68,11 @@ class Cluster:
     @property
     def remarks(self) -> list[str]:
         """What was said to people."""
-        return [one.message for one in self.it.said if isinstance(one, Remark)]
+        return [
+            one.message
+            for one in self.it.said
+            if isinstance(one, Remark) and one.level == "warning"
+        ]
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -167,16 +171,16 @@ def test_what_is_left_out_is_tried_again_with_one_mini_batch(
     charged = sum(failure.charged for failure in cluster.it.failures)
     if well_again:
         cluster.bad_slots.clear()
-    cluster.it.tick(TRY_AGAIN_S)
+    cluster.it.tick(PROBE_AFTER_S)
     (trial,) = set(bad) & set(cluster.it.leases)
     assert len(cluster.it.leases[trial].work) == 1
     cluster.do(trial)
     assert sum(failure.charged for failure in cluster.it.failures) == charged
-    cluster.it.tick(TRY_AGAIN_S)
+    cluster.it.tick(PROBE_AFTER_S)
     assert (set(bad) <= set(cluster.it.leases)) is well_again
     assert any("node 0 works again" in remark for remark in cluster.remarks) is well_again
     if not well_again:
-        cluster.it.tick(TRY_AGAIN_S)
+        cluster.it.tick(PROBE_AFTER_S)
         assert len(set(bad) & set(cluster.it.leases)) == 1
     assert good in cluster.it.leases
 
@@ -211,8 +215,29 @@ def test_a_retry_waits_for_another_node_and_not_for_ever(desk: Any) -> None:
     assert cluster.it.indexes(good) == [0]
 
 
+def test_the_log_has_the_reason_for_the_slot_of_a_retry(desk: Any) -> None:
+    """One goes to another node; one has waited for it in vain; one has no other node."""
+    cluster = Cluster(desk, 2, run_max_try=4)
+    bad, other = cluster.add(0, bad=True), cluster.add(1, bad=True)
+    cluster.do(bad)
+    cluster.it.tick(ELSEWHERE_S)
+    cluster.do(other)
+    cluster.it.lose(other)
+    cluster.do(bad)
+    cluster.do(bad)
+    reasons = [
+        one.message for one in cluster.it.said if isinstance(one, Remark) and one.level == "debug"
+    ]
+    assert [reason.partition(": ")[2] for reason in reasons] == [
+        "it has failed on node 0, and no slot of another node was free for 30 s.",
+        "it has failed on node 1, and not on this one.",
+        "it has failed on node 0, and no other node has a usable slot.",
+    ]
+    assert reasons[0].startswith("mini-batch 0, attempt 2, goes to slot 0 of tcp://host0 on node 0")
+
+
 def test_what_fails_where_there_is_nothing_else_is_given_up(desk: Any) -> None:
-    """A place that is left out is no record_suspect for ever."""
+    """A place that is left out is no excuse for ever."""
     cluster = Cluster(desk, 100, run_max_try=3)
     for number in range(2):
         cluster.add(0, number, bad=True)
@@ -240,7 +265,7 @@ def test_nothing_is_kept_of_agents_that_have_ended(desk: Any) -> None:
                 events = (AgentExited(process, -9, "killed", expected=False),)
             untouched = tuple(other for other, _ in others)
             it.give(slot, done, process=process, untouched=untouched, agent_events=events)
-            kept.add(len(it.ledger._usable.bad._records))
+            kept.add(len(it.ledger._placement.quarantine._records))
     assert it.finished
     assert sorted(it.committed) == list(range(200))
     assert max(kept) <= 3

@@ -1,0 +1,284 @@
+"""Settling: each mini-batch is committed or given up once; until then, its failures are charged."""
+
+from __future__ import annotations
+
+from operator import gt
+from typing import TYPE_CHECKING
+
+from daskprs.core.actions import Commit, FailAttempt
+from daskprs.core.ending import INPUT_HAS_CHANGED
+from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.placement import ELSEWHERE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daskprs.core.actions import SlotId
+    from daskprs.core.entry import Entry
+    from daskprs.core.lease import Death, LeaseReturned, Results
+    from daskprs.core.ledger_state import InFlightLease, LedgerState
+    from daskprs.core.placement import Placement
+    from daskprs.core.quarantine import Location
+    from daskprs.core.stall_timer import StallTimer
+
+REFUSALS_PER_SLOT = 5
+"""Fail the job after more than REFUSALS_PER_SLOT × slots refused leases of the same mini-batch."""
+NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
+SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
+"""The fields of an outcome that settle its mini-batch if nothing went wrong."""
+TIMEOUTS = (Status.RUN_TIMEOUT, Status.LOAD_TIMEOUT)
+
+
+class Settling:
+    """Takes mini-batches out of leases: it settles them, or returns them to the backlog."""
+
+    def __init__(self, state: LedgerState, placement: Placement, timer: StallTimer) -> None:
+        self._state = state
+        self._placement = placement
+        self._quarantine = placement.quarantine
+        self._timer = timer
+
+    # ---- what an earlier run has settled ----
+
+    def recover(self, total: int, succeeded: int, *, empty: bool) -> None:
+        """Settle a mini-batch that an earlier run has committed."""
+        state = self._state
+        failed = state.tally.recover(total, succeeded, empty=empty)
+        state.abort_if(state.budgets.fail_items(failed))
+
+    def carry_failure(self, items: int) -> None:
+        """Settle a mini-batch that an earlier run gave up and this run does not retry."""
+        state = self._state
+        state.tally.carry_failure(items)
+        state.abort_if(state.budgets.fail_mini_batch(items))
+
+    # ---- results of a lease ----
+
+    def settle(
+        self, returned: LeaseReturned, flight: InFlightLease, locations: tuple[Location, ...]
+    ) -> None:
+        """Commit the successful attempts in these locations, and charge the failed ones."""
+        state = self._state
+        count, seconds = 0, 0.0
+        for results in returned.results:
+            if self._commit_all(results, flight):
+                count += len(results.outcomes)
+                seconds += sum(results.outcomes.column("elapsed_s"))
+                continue
+            commit = Commit([], [], results)
+            outcomes = results.outcomes.columns(*SETTLING)
+            for position, (index, attempt, status, elapsed_s, *items) in enumerate(outcomes):
+                entry = flight.take(index, attempt)
+                if entry is None:
+                    continue
+                if status is Status.RUN_DONE:
+                    count, seconds = count + 1, seconds + elapsed_s
+                    self._commit(entry, commit, position, *items)
+                    if entry.failed_on:
+                        self._placement.replace_agents(self._quarantine.worked(index, locations))
+                elif status is Status.INPUT_CHANGED:
+                    outcome = results.outcomes[position]
+                    self._settle_failed(entry, outcome, charged=True)
+                    state.abort(INPUT_HAS_CHANGED, outcome.failure)
+                else:
+                    self._fail(entry, results.outcomes[position], flight, locations)
+                if state.over:
+                    return
+        state.sizes.learn(count, seconds)
+        if count:
+            self._quarantine.work(locations)
+
+    def _commit_all(self, results: Results, flight: InFlightLease) -> bool:
+        """Commit a group as a whole if nothing went wrong in it, as in most groups."""
+        state, outcomes, entries = self._state, results.outcomes, flight.entries
+        indexes, totals = outcomes.column("index"), outcomes.column("total")
+        succeeded = outcomes.column("succeeded")
+        known = [entries.get(index) for index in indexes]
+        if (
+            outcomes.column("status").count(Status.RUN_DONE) != len(known)
+            or [entry and entry.attempt for entry in known] != list(outcomes.column("attempt"))
+            or len(set(indexes)) != len(known)
+            or any(outcomes.column("empty"))
+            or any(map(gt, totals, succeeded))
+            or any(entry.failed_on for entry in known if entry)  # evidence for the quarantine
+            or state.errors.has_pending(indexes)
+        ):
+            return False
+        done = [entries.pop(index).mini_batch for index in indexes]
+        state.errors.any_attempt = True
+        if done:
+            self._timer.progress()
+            state.actions.append(Commit(done, [*range(len(done))], results))
+            state.tally.commit_all(len(done), sum(totals), sum(succeeded))
+        return True
+
+    def _commit(
+        self,
+        entry: Entry,
+        to: Commit,
+        position: int,
+        total: int,
+        succeeded: int,
+        empty: bool,  # noqa: FBT001 - columns
+    ) -> None:
+        """Commit a successful attempt, at a position of the results of a commit."""
+        state = self._state
+        if not to.positions:
+            self._timer.progress()
+            state.actions.append(to)
+        to.mini_batches.append(entry.mini_batch)
+        to.positions.append(position)
+        state.errors.mend(entry.mini_batch.index)
+        failed = state.tally.commit(total, succeeded, empty=empty)
+        if failed:
+            state.abort_if(state.budgets.fail_items(failed))
+
+    def take_back(self, commits: Iterable[Commit]) -> None:
+        """Undo the counts of commits that could not be written; the job ends then."""
+        for commit in commits:
+            outcomes = commit.made.outcomes
+            for total, succeeded, empty in outcomes.columns("total", "succeeded", "empty"):
+                self._state.tally.take_back(total, succeeded, empty=empty)
+
+    # ---- failed attempts ----
+
+    def _fail(
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        flight: InFlightLease,
+        locations: tuple[Location, ...],
+        *,
+        alone: bool = False,
+    ) -> None:
+        """Charge a failed attempt, unless its location is in quarantine and a good slot exists."""
+        slot = flight.slot.id
+        if self._quarantine.holds(locations) and self._placement.any_good():
+            self._record(entry, outcome)
+            self._state.backlog.again(entry.forgiven(slot))
+            return
+        if outcome.failure is None or outcome.failure.retryable:
+            self._quarantine.fail(entry.mini_batch.index, locations)
+        again = self._charge(entry, outcome, slot, alone=alone)
+        if again is None:
+            where = (*entry.failed_on, slot)
+            bad = self._quarantine.given_up(entry.mini_batch.index, where)
+            self._placement.replace_agents(bad)
+        else:
+            self._again_elsewhere(again)
+
+    def _charge(self, entry: Entry, outcome: Outcome, slot: SlotId, *, alone: bool) -> Entry | None:
+        """Charge a failed attempt; give the mini-batch up when its tries are spent."""
+        limits = self._state.limits
+        again = entry.charged(slot, alone=alone, timed_out=outcome.status in TIMEOUTS)
+        retryable = outcome.failure is None or outcome.failure.retryable
+        if retryable and again.tries < limits.run_max_try:
+            self._record(entry, outcome, charged=True)
+            return again
+        self._give_up(entry, outcome, charged=True)
+        if limits.fail_on_timeout and again.timeouts == again.tries:
+            index, tries = entry.mini_batch.index, again.tries
+            which = f"all its {tries} attempts" if tries > 1 else "its attempt"
+            why = f"mini-batch {index} ran out of time in {which} (fail_on_timeout)"
+            self._state.abort_if(why)
+        return None
+
+    def lose(self, entry: Entry, slot: SlotId) -> None:
+        """Count the loss of a worker against the mini-batch that was alone in its lease there."""
+        again = entry.lost(slot)
+        outcome = _lost(entry, slot, again.losses)
+        if again.losses < self._state.limits.max_node_losses:
+            self._record(entry, outcome, lost_node=slot.node)
+            self._again_elsewhere(again)  # the workers of a lost node go one after the other
+        else:
+            self._give_up(entry, outcome, charged=False, lost_node=slot.node)
+
+    def handle_death(
+        self, death: Death, flight: InFlightLease, locations: tuple[Location, ...]
+    ) -> None:
+        """Charge the only suspect of a death; retry several suspects uncharged, in small leases."""
+        known = [
+            (entry, outcome)
+            for outcome in death.suspects
+            if (entry := flight.take(outcome.index, outcome.attempt)) is not None
+        ]
+        if len(known) == 1:
+            self._fail(*known[0], flight, locations, alone=True)
+        else:
+            for entry, outcome in known:
+                self._record(entry, outcome)
+                self._state.backlog.again(entry.suspected(len(known)))
+        for index in death.alone:
+            if index in flight.entries:
+                flight.entries[index] = flight.entries[index].alone()
+
+    def refuse(self, flight: InFlightLease, failure: Failure) -> None:
+        """Take back entries that no agent began; too many refusals of one end the job."""
+        state, entries = self._state, flight.entries.values()
+        refused = [entry.refused(flight.slot.id, len(entries)) for entry in entries]
+        state.backlog.put_back(refused)
+        most = REFUSALS_PER_SLOT * max(1, len(state.slots))
+        if any(entry.refusals > most for entry in refused):
+            index = refused[0].mini_batch.index
+            state.abort(f"no process could be given mini-batch {index}", failure)
+
+    def _again_elsewhere(self, entry: Entry) -> None:
+        """Retry an entry, on another node if one is free soon."""
+        until_s = self._state.now_s + ELSEWHERE_S
+        self._state.backlog.again(entry._replace(elsewhere_until_s=until_s))
+
+    def _record(
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        *,
+        charged: bool = False,
+        lost_node: int | None = None,
+    ) -> None:
+        """Record a failed attempt of a mini-batch that is retried."""
+        self._state.errors.retry(entry.mini_batch.index, outcome.failure)
+        self._state.actions.append(
+            FailAttempt(
+                entry.mini_batch, outcome, final=False, charged=charged, lost_node=lost_node
+            )
+        )
+
+    def _give_up(
+        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
+    ) -> None:
+        items = self._settle_failed(entry, outcome, charged=charged, lost_node=lost_node)
+        self._state.abort_if(self._state.budgets.fail_mini_batch(items))
+
+    def _settle_failed(
+        self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
+    ) -> int:
+        """Settle a mini-batch as failed, and return the number of its failed items."""
+        state = self._state
+        self._timer.progress()
+        state.errors.give_up(entry.mini_batch.index, outcome.failure)
+        items = outcome.total or entry.mini_batch.items or 1
+        state.tally.give_up(items)
+        outcome = outcome._replace(total=items)
+        state.actions.append(
+            FailAttempt(entry.mini_batch, outcome, final=True, charged=charged, lost_node=lost_node)
+        )
+        return items
+
+
+def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:
+    message = (
+        f"the worker {slot.worker} was lost while this was at work on it; that was loss {losses}. "
+        "The mini-batch may be what ends them. max_node_losses says how many it may have."
+    )
+    return Outcome(
+        index=entry.mini_batch.index,
+        attempt=entry.attempt,
+        status=Status.NODE_LOST,
+        total=entry.mini_batch.items or 0,
+        succeeded=0,
+        started=0.0,
+        elapsed_s=0.0,
+        run_s=0.0,
+        cpu_s=0.0,
+        failure=Failure("NODE_LOST", message),
+    )

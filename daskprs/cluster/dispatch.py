@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from daskprs.cluster.worker_events import AgentsStopped
     from daskprs.core.actions import Action, LedgerEvent
     from daskprs.core.ledger import Ledger
-    from daskprs.core.limits import Limits
     from daskprs.core.outcomes import Failure
     from daskprs.output.store import ResultStore
     from daskprs.report.listeners import Listeners
@@ -110,17 +109,16 @@ class Dispatcher:
         listeners: Listeners,
         nodes: SlotAllocator,
         job: JobSpec,
-        limits: Limits,
     ) -> None:
         self._client = client
         self._ledger = ledger
         self._store = store
         self._listeners = listeners
         self._job_id = job.job_id
-        self._shutdown_timeout_s = limits.shutdown_timeout_s
+        self._shutdown_timeout_s = job.limits.shutdown_timeout_s
         self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
         self._slot_manager = SlotManager(
-            client, job, limits, nodes, listeners, tell=self._tell_ledger, wake=self._inbox.put
+            client, job, nodes, listeners, tell=self._tell_ledger, wake=self._inbox.put
         )
         self._ending: Ending | None = None
         self._lease_failures: set[tuple[str, str]] = set()

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.worker_events import WorkerEvent
     from daskprs.core.lease import Lease
-    from daskprs.core.limits import Limits
 
 LIVING = ("running", "connecting")
 """States of a client that has, or may regain, a connection."""
@@ -44,8 +43,8 @@ class Session:
     ----------
     client
         The cluster's client.
-    job, limits
-        The job and the limits of its agents.
+    job
+        The job, as its agents receive it.
     origin
         Data by which a worker recognizes the driver's process and job folder.
     heard
@@ -60,14 +59,12 @@ class Session:
         self,
         client: Client,
         job: JobSpec,
-        limits: Limits,
         origin: DriverInfo,
         heard: Callable[[WorkerEvent], None],
         number: int = 0,
     ) -> None:
         self._client = client
         self._job = job
-        self._limits = limits
         self._origin = origin
         self._heard = heard
         self.name = plugin_name(job.job_id) + (f"-{number}" if number else "")
@@ -99,7 +96,7 @@ class Session:
     def open(self) -> None:
         """Register the job with the cluster; workers send heartbeats once they are ready."""
         self._client.subscribe_topic(self._topic, partial(_hear, self._heard))
-        agents = AgentsPlugin(self.name, self._topic, self._job, self._limits, self._origin)
+        agents = AgentsPlugin(self.name, self._topic, self._job, self._origin)
         self._client.register_plugin(
             JobPlugin(self.name, self._topics, self._client.id, dumps(agents))
         )

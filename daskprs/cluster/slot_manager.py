@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from daskprs.core.actions import LedgerEvent, SlotId, SlotResources
     from daskprs.core.events import SlotState
     from daskprs.core.lease import Lease
-    from daskprs.core.limits import Limits
     from daskprs.report.listeners import Listeners
 
 REFUSED_FOR_S = 10.0
@@ -55,7 +54,7 @@ class SlotManager:
 
     Parameters
     ----------
-    client, job, limits
+    client, job
         For the session on the cluster.
     nodes
         Allocates slots to the workers.
@@ -72,7 +71,6 @@ class SlotManager:
         self,
         client: Client,
         job: JobSpec,
-        limits: Limits,
         nodes: SlotAllocator,
         listeners: Listeners,
         tell: Callable[[LedgerEvent], None],
@@ -80,12 +78,11 @@ class SlotManager:
     ) -> None:
         self._client = client
         self._job = job
-        self._limits = limits
         self._listeners = listeners
         self._tell = tell
         self._wake = wake
         self._news: SimpleQueue[WorkerEvent] = SimpleQueue()
-        self._worker_registry = WorkerRegistry(nodes, Watchdog(deadlines_s(limits)))
+        self._worker_registry = WorkerRegistry(nodes, Watchdog(deadlines_s(job.limits)))
         self._slots: dict[SlotId, None] = {}
         self._leases: dict[int, tuple[SlotId, Future]] = {}
         self._delivering = threading.Lock()
@@ -341,7 +338,7 @@ class SlotManager:
             self._listeners.tell(SlotsChanged(len(set(self.workers.values())), len(self._slots)))
         if self._worker_registry.is_complete and offered != self._remarked:
             self._remarked = offered
-            remarks = without_device(offered, self._limits.gpus_per_process)
+            remarks = without_device(offered, self._job.limits.gpus_per_process)
             for node, remark in remarks.items():
                 if self._without_device.get(node) != remark:
                     self._say("warning", remark)
@@ -353,7 +350,6 @@ class SlotManager:
         session = Session(
             self._client,
             self._job,
-            self._limits,
             self._far.origin,
             partial(self._heard, self._news),
             number=self._sessions,

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from daskprs.agent.node.site import DriverInfo
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.lease import AgentEvent
-    from daskprs.core.limits import Limits
 
 TELL_EVERY_MS = 500
 """Milliseconds between a worker's heartbeats."""
@@ -49,8 +48,8 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         The plugin's name, and the first part of all lease keys.
     topic
         The topic for this worker's events.
-    job, limits
-        The job and the limits of its agents.
+    job
+        The job, with the driver's paths.
     origin
         Data by which the worker recognizes the driver's process and job folder.
 
@@ -58,20 +57,17 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
 
     idempotent = True
 
-    def __init__(
-        self, name: str, topic: str, job: JobSpec, limits: Limits, origin: DriverInfo
-    ) -> None:
+    def __init__(self, name: str, topic: str, job: JobSpec, origin: DriverInfo) -> None:
         self.name = name
         self._topic = topic
         self._job = job
         self._origin = origin
-        self._limits = limits
 
     async def setup(self, worker: Worker) -> None:
         """Make the pool, and send the first heartbeat; the first leases start the agents."""
         self._worker = worker
         self._site = WorkerSite(self._job, self._origin, Path(worker.local_directory).parent)
-        self.pool = AgentPool(self._site.job, self._limits)
+        self.pool = AgentPool(self._site.job)
         self._serve = NodeService(self._site, self.pool, self._stopped).serve
         worker.handlers[plugin_name(self._job.job_id)] = self._serve
         self._life = secrets.token_hex(8)

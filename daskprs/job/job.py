@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 import traceback
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.node.environment import system_arguments
+from daskprs.agent.protocol.messages import JobSpec
 from daskprs.agent.script.side_inputs import side_inputs_of
 from daskprs.core.ending import INPUT_HAS_CHANGED, Ending, JobStatus
 from daskprs.core.events import Counts, JobEnded, JobStarted, MessageLogged, OutputPublished
@@ -18,7 +21,6 @@ from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.inputs.files.file_versions import refuse_changed_files
-from daskprs.job.agent_spec import agent_spec
 from daskprs.job.frontend import Python
 from daskprs.job.prestart import agent_count
 from daskprs.job.request import refuse_an_old_folder
@@ -31,13 +33,13 @@ from daskprs.report.listeners import Listeners
 from daskprs.report.listening import listeners_of
 from daskprs.report.logs.end_message import end_message
 from daskprs.report.progress.preparation import report_preparation
+from daskprs.system.file_lock import boot_id
 from daskprs.system.interrupts import LateInterrupts, held_back
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.job.frontend import Surface
     from daskprs.job.request import CheckedCall
 
@@ -149,15 +151,35 @@ class Job:
         )
 
     def _spec(self, epoch: int) -> JobSpec:
-        return agent_spec(
-            self._call.job_id,
-            self._script,
-            self._source,
-            self._options,
-            self._call.output,
-            self._folder,
-            epoch,
-            str(self._call.named_output_dir),
+        """Return what all agents receive, and copy the script's folder to the job folder."""
+        call, options = self._call, self._options
+        output_dir = str(call.named_output_dir)
+        return JobSpec(
+            job_id=call.job_id,
+            script=call.script.travel(self._folder.snapshot),
+            arguments=system_arguments(
+                options.arguments,
+                logging_level=options.logging_level,
+                output_dir=output_dir,
+                mini_batch_size=options.mini_batch_size,
+                error_threshold=options.error_threshold,
+                run_invocation_timeout=options.run_invocation_timeout,
+                run_max_try=options.run_max_try,
+                process_count_per_node=options.process_count_per_node,
+                partition_keys=options.partition_keys,
+            ),
+            environment=dict(options.environment_variables or {}),
+            reader=pickle.dumps(self._source.reader()),
+            unit=self._source.unit,
+            output=call.output,
+            job_dir=str(self._folder),
+            epoch=epoch,
+            boot_id=boot_id(),
+            output_dir=output_dir,
+            logging_level=options.logging_level,
+            start_method=options.start_method,
+            limits=options.limits(),
+            side_inputs=side_inputs_of(options.side_inputs),
         )
 
     # ---- the work ----
@@ -219,11 +241,10 @@ class Job:
             options.node_count, options.process_count_per_node, options.gpus_per_process
         )
         job = self._spec(store.epoch)
-        limits = self._options.limits()
         agents = agent_count(options, self._call.client)
         with connected(self._call.client, agents) as client:
             self._outside.enter_context(outside_pool())
-            return Dispatcher(client, ledger, store, listeners, nodes, job, limits).run()
+            return Dispatcher(client, ledger, store, listeners, nodes, job).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Publish the output, unless the input has changed or none of its items succeeded."""

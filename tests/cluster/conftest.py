@@ -9,6 +9,7 @@ import pytest
 
 from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
 from daskprs.cluster.worker_events import Heartbeat
+from daskprs.core.limits import Limits
 from daskprs.output.spec import OutputSpec
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def a_job() -> JobSpec:
         output_dir="/nowhere",
         logging_level="INFO",
         start_method="fork",
+        limits=Limits(),
     )
 
 

@@ -16,7 +16,6 @@ from daskprs.agent.supervision.pool import AgentPool
 from daskprs.cluster.connect import IN_PROCESS, outside_pool
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Lease
-from daskprs.core.limits import Limits
 from daskprs.core.mini_batch import Assigned, MiniBatch
 from daskprs.errors import AgentError
 from tests.support.by_hand import ByHand
@@ -179,7 +178,7 @@ def test_a_job_in_a_task_keeps_the_thread_if_the_worker_can_start_no_other() -> 
 
 def test_a_lease_that_was_given_back_does_not_begin_any_more(a_job: JobSpec) -> None:
     """Though its task gets a thread before the cluster knows that the lease was moved."""
-    pool = AgentPool(a_job, Limits())
+    pool = AgentPool(a_job)
     work = ColumnBatch([Assigned(MiniBatch(index, None, str(index), 1), 1) for index in (3, 4)])
     assert pool.withdraw(0, 7)
     returned = pool.run(Lease(7, a_job.job_id, work))
@@ -191,7 +190,7 @@ def test_a_lease_that_was_given_back_does_not_begin_any_more(a_job: JobSpec) -> 
 
 def test_a_lease_that_has_begun_is_not_given_back(a_job: JobSpec) -> None:
     """Nor is an earlier lease of its slot; a later one is."""
-    pool = AgentPool(a_job, Limits())
+    pool = AgentPool(a_job)
     assert pool.run(Lease(7, a_job.job_id, ColumnBatch([]))).vacant
     assert not pool.withdraw(0, 7)
     assert not pool.withdraw(0, 6)

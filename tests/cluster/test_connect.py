@@ -19,7 +19,6 @@ import daskprs
 from daskprs.agent.node.site import DriverInfo, ProbeFile
 from daskprs.cluster.connect import IN_PROCESS, QUIET, check_scheduler, connected
 from daskprs.cluster.session import Session
-from daskprs.core.limits import Limits
 from daskprs.errors import DaskprsError, OptionError
 from tests.support.by_hand import ByHand
 
@@ -33,7 +32,7 @@ def test_a_cluster_that_has_gone_is_told_in_plain_words(a_job: JobSpec) -> None:
     """Not by what some part of Dask says that was closed with it."""
     with connected(None, 1) as client:
         origin = DriverInfo("", ProbeFile("", ""), b"")
-        session = Session(client, a_job, Limits(), origin, lambda _: None)
+        session = Session(client, a_job, origin, lambda _: None)
         assert not session.lost
     with pytest.raises(DaskprsError, match="the cluster has gone"):
         _ = session.lost

@@ -21,7 +21,6 @@ from daskprs.cluster.scheduler_plugin import JobPlugin
 from daskprs.cluster.slot_allocator import SlotAllocator
 from daskprs.cluster.worker_events import AgentsStopped, WorkerLost, WorkersFound, unpacked
 from daskprs.core.actions import SlotAdded, SlotId
-from daskprs.core.limits import Limits
 from daskprs.folders.job_folder import JobFolder
 from daskprs.report.listeners import Listeners
 
@@ -125,7 +124,7 @@ def a_slot_manager(
     """Return one that has not come to its cluster yet."""
     listeners = Listeners((), JobFolder("/nowhere"))
     nodes = SlotAllocator(None, 1)
-    return slot_manager.SlotManager(client, job, Limits(), nodes, listeners, tell, wake)
+    return slot_manager.SlotManager(client, job, nodes, listeners, tell, wake)
 
 
 def test_what_was_told_in_a_session_that_was_lost_is_not_heard_in_the_next(

@@ -6,8 +6,8 @@ Pickled named tuples over a socket pair (`multiprocessing.connection.Connection`
 supervisor → agent
 `Start`                 once, first: the job and the process
 `RunLease`              work
-`ExtendLease`                  work to be done after that, as if it had come with it
-`TruncateLease`                  after a recall: go on up to this position, drop what is beyond
+`ExtendLease`           work to be done after that, as if it had come with it
+`TruncateLease`         after a recall: go on up to this position, drop what is beyond
 `Stop`                  call `shutdown` and exit with 0
 agent → supervisor
 `Started`               interpreter up, protocol understood, script not imported yet
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from daskprs.core.columnar import ColumnBatch
     from daskprs.core.lease import Results
+    from daskprs.core.limits import Limits
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure
     from daskprs.output.spec import OutputSpec, SpoolSpec
@@ -78,6 +79,7 @@ class JobSpec(NamedTuple):
     logging_level: str
     start_method: str
     """``fork`` (from a zygote with pandas imported) or ``spawn``."""
+    limits: Limits
     side_inputs: tuple[SideInput, ...] = ()
     far: bool = False
     """The driver does not see `job_dir`: logs and large results are fetched from there."""

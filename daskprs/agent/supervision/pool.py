@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from daskprs.agent.supervision.zygote import Zygote
     from daskprs.core.events import SlotState
     from daskprs.core.lease import AgentAssignment, AgentEvent, Lease
-    from daskprs.core.limits import Limits
 
 
 IN_MESSAGE_BYTES = 8 << 20
@@ -40,9 +39,8 @@ class AgentPool:
     Leases of different slots run at the same time, each in a thread of its own.
     """
 
-    def __init__(self, job: JobSpec, limits: Limits) -> None:
+    def __init__(self, job: JobSpec) -> None:
         self._job = job
-        self._limits = limits
         self._folder = JobFolder(job.job_dir)
         self._slots: dict[int, Slot] = {}
         self._lock = threading.Lock()
@@ -163,7 +161,7 @@ class AgentPool:
             },
             far=self._job.far,
         )
-        return Supervisor(zygote, self._job, spec, self._limits)
+        return Supervisor(zygote, self._job, spec)
 
 
 def _stop(slot: Slot, events: list[AgentEvent]) -> None:

@@ -67,18 +67,16 @@ class Supervisor:
     zygote
         The zygote that forks the agent.
     job, process
-        The specifications sent to the agent.
-    limits
-        The agent's timeouts and memory limit.
+        The specifications sent to the agent. The job's has timeouts and the memory limit.
 
     """
 
-    def __init__(self, zygote: Zygote, job: JobSpec, process: ProcessSpec, limits: Limits) -> None:
+    def __init__(self, zygote: Zygote, job: JobSpec, process: ProcessSpec) -> None:
         self.spec = process
         self.gone = False
         """Whether the agent has closed its socket or ended."""
-        self._limits = limits
-        self._deadlines = _deadlines(limits)
+        self._limits = job.limits
+        self._deadlines = _deadlines(job.limits)
         self._asked_s = self._logs_seen_s = time.monotonic()
         with _new_page() as (page_fd, self.page):
             self._process = zygote.start_agent(process, page_fd)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from daskprs.agent.supervision.pool import close_pools
 from daskprs.cluster.lease import failure_of_lease, fetched
-from daskprs.cluster.remote.results import Brought
+from daskprs.cluster.remote.transfer import Brought
 from daskprs.cluster.slot_manager import SlotManager
 from daskprs.core.actions import (
     Abort,

@@ -89,13 +89,3 @@ def lease_key(job: str, lease: Lease) -> tuple[str, int, int]:
     would defeat Dask's queuing.
     """
     return job, lease.id, lease.slot
-
-
-def plugin_name(job_id: str) -> str:
-    """Return the name of a job's plugins on the cluster."""
-    return f"daskprs-{job_id}"
-
-
-def logs_topic(job_id: str) -> str:
-    """Return the topic on which leaving workers publish the rest of their agents' logs."""
-    return f"{plugin_name(job_id)}-logs"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.protocol.pickle import dumps
 
-from daskprs.cluster.lease import lease_key, logs_topic, plugin_name, run_lease
+from daskprs.cluster.lease import lease_key, run_lease
 from daskprs.cluster.scaling_demand import ScalingDemand
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
-from daskprs.cluster.topics import forget
+from daskprs.cluster.topics import forget, logs_topic, plugin_name
 from daskprs.cluster.worker_events import unpacked
 from daskprs.cluster.worker_plugin import GPU, AgentsPlugin
 from daskprs.errors import DaskprsError

@@ -1,4 +1,4 @@
-"""Dask's topics, on which a job receives events of its workers."""
+"""The names under which a cluster knows a job, and its topics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,16 @@ if TYPE_CHECKING:
 
 FORGET_AFTER_S = 5.0
 """Seconds in which messages under way at the end of a job arrive."""
+
+
+def plugin_name(job_id: str) -> str:
+    """Return the name of a job's plugins on the cluster."""
+    return f"daskprs-{job_id}"
+
+
+def logs_topic(job_id: str) -> str:
+    """Return the topic on which leaving workers publish the rest of their agents' logs."""
+    return f"{plugin_name(job_id)}-logs"
 
 
 def forget(client: Client, topic: str) -> None:

@@ -17,9 +17,9 @@ from daskprs.agent.node.devices import visible_devices
 from daskprs.agent.node.environment import usable_cores
 from daskprs.agent.node.site import WorkerSite
 from daskprs.agent.supervision.pool import AgentPool
-from daskprs.cluster.lease import logs_topic, plugin_name
 from daskprs.cluster.remote.node_service import NodeService
 from daskprs.cluster.thread_pool import drop_threads_that_never_began
+from daskprs.cluster.topics import logs_topic, plugin_name
 from daskprs.cluster.worker_events import AgentsStopped, Heartbeat, WorkerLeaving, packed
 
 if TYPE_CHECKING:

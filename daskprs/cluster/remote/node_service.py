@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.protocol import to_serialize
 
-from daskprs.cluster.lease import plugin_name
+from daskprs.cluster.topics import plugin_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.node.site import THIS_PROCESS, DriverInfo, ProbeFile, snapshot_digest
 from daskprs.cluster.connect import DaskSettings
-from daskprs.cluster.lease import fetched, logs_topic
+from daskprs.cluster.lease import fetched
 from daskprs.cluster.remote.logs import FarLogs
 from daskprs.cluster.remote.node_service import NodeCalls, Unreachable
-from daskprs.cluster.remote.results import Brought, bring
-from daskprs.cluster.remote.transfer import send
-from daskprs.cluster.topics import forget
+from daskprs.cluster.remote.transfer import Brought, bring, send
+from daskprs.cluster.topics import forget, logs_topic
 from daskprs.core.columnar import ColumnBatch
 from daskprs.errors import DaskprsError, Option, OutputError
 from daskprs.folders.job_folder import JobFolder

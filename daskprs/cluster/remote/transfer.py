@@ -1,17 +1,23 @@
-"""Sending a folder or file to a node: it is packed on the fly, without a local copy."""
+"""Transfer of files: inputs are sent to a node, and results too large for a message fetched."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import tarfile
+import zlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskprs.cluster.remote.node_service import Unreachable
+from daskprs.folders.job_folder import JobFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from daskprs.agent.protocol.messages import JobSpec
     from daskprs.cluster.remote.node_service import NodeCalls
+    from daskprs.core.lease import LeaseReturned, Results
 
 PIECE_BYTES = 8 << 20
 UNPACK_S = 3600.0
@@ -67,3 +73,88 @@ class _Sink:
         self.sha256.update(piece)
         self._call(self._worker, "folder", "receive", self._key, self._offset, piece)
         self._offset += len(piece)
+
+
+class Damaged(Exception):  # noqa: N818 - what it is
+    """A result arrived damaged."""
+
+
+class Brought:
+    """An ended lease with all its results, in place of its future."""
+
+    def __init__(self, returned: LeaseReturned | None) -> None:
+        self.returned = returned
+        """The lease's result; None if its worker went before the result was fetched."""
+
+
+def bring(returned: LeaseReturned, call: NodeCalls, worker: str, job: JobSpec) -> Brought | None:
+    """Fetch the large results of a lease; None if its worker has gone meanwhile.
+
+    A damaged result counts as lost, so its mini-batch runs again.
+    """
+    fetch = _Fetch(call, worker, job)
+    try:
+        results = tuple(map(fetch.rows, returned.results))
+    except (Unreachable, Damaged):
+        return None
+    return Brought(replace(returned, results=results))
+
+
+class _Fetch:
+    """Copies regions of a node's spools to the same places in local spools of the same names."""
+
+    def __init__(self, call: NodeCalls, worker: str, job: JobSpec) -> None:
+        self._call = call
+        self._worker = worker
+        self._folder = JobFolder(job.job_dir)
+        epoch = job.epoch
+        self._spools = {
+            "text": self._folder.spools(epoch),
+            "typed": self._folder.typed_spools(epoch),
+        }
+
+    def rows(self, results: Results) -> Results:
+        """Fetch the rows of some outcomes; return the results, with an error of the local disk."""
+        if not results.spool:
+            return results
+        try:
+            for form, folder in self._spools.items():
+                parts = (f"{form}.{part}" for part in ("offset", "length", "checksum"))
+                for offset, length, checksum in results.outcomes.columns(*parts):
+                    if length:
+                        self._region(folder / results.spool, offset, length, checksum)
+        except OSError as error:
+            return results._replace(unwritten=str(error))
+        return results
+
+    def _region(self, here: Path, offset: int, length: int, checksum: int) -> None:
+        """Copy a region, piece by piece."""
+        there = os.fspath(here.relative_to(self._folder.path))
+        copied = crc = 0
+        with open(here, "r+b", opener=_made) as file:
+            file.seek(offset)
+            while copied < length:
+                wanted = min(PIECE_BYTES, length - copied)
+                piece = self._piece(there, offset + copied, wanted)
+                if not piece:
+                    break
+                file.write(piece)
+                crc, copied = zlib.crc32(piece, crc), copied + len(piece)
+        if (copied, crc) != (length, checksum):
+            msg = (
+                f"a result of {length} bytes with the checksum {checksum:08x} came from "
+                f"{self._worker} as {copied} bytes with {crc:08x}"
+            )
+            raise Damaged(msg)
+        self._call(self._worker, "folder", "forget", there, offset, length)
+
+    def _piece(self, spool: str, offset: int, length: int) -> bytes:
+        try:
+            piece: bytes = self._call(self._worker, "folder", "read", spool, offset, length)
+        except OSError as error:  # of the node's disk, which is not the one that is written to
+            raise Damaged(str(error)) from error
+        return piece
+
+
+def _made(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT, 0o644)

@@ -13,8 +13,7 @@ from daskprs.cli.help import AFTER_RESULT, AFTER_RESUME, AFTER_RETRY, AFTER_STAT
 from daskprs.cli.options import CONTEXT, OF_A_RUN, given, options
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import PipelineFolder
-from daskprs.folders.pipeline_record import read_record
+from daskprs.folders.pipeline_folder import PipelineFolder, read_record
 from daskprs.options.run_options import TABLE
 from daskprs.system.regular_files import open_regular
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError
+from daskprs.folders.below import Below
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -40,6 +41,54 @@ class JobFolder:
 
     """
 
+    output = Below("output")
+    """The default output folder of the job."""
+    lock = Below("lock")
+    """The lock file, held by the driver that is at work."""
+    upload = Below("upload.json")
+    """The record of uploaded parts of an output that goes to a URL."""
+    snapshot = Below("snapshot")
+    """The folder of snapshots of the source directory."""
+    model = Below("model")
+    """The folder that contains the model of a deployment, and nothing else."""
+    scratch = Below("scratch")
+    """The folder of inputs that were written for the agents."""
+    call = Below("job.json")
+    """The saved call of the job, for a resume by its folder."""
+    detached = Below("detached.json")
+    """The record of a detached job: the cluster of its driver, and the driver's options."""
+    cancel = Below("cancel")
+    """The request to cancel a detached job; it exists until the next submission."""
+    failed = Below("failed.parquet")
+    """The mini-batches that failed in the end, with every attempt."""
+
+    logs = Below("logs")
+    """The log folder."""
+    readme = Below("logs/readme.txt")
+    """The overview of the log folder."""
+    job_result = Below("logs/job_result.txt")
+    """The result; on failure the cause and the first log to read."""
+    job_error = Below("logs/job_error.txt")
+    """Summary of the script's errors."""
+    master_log = Below("logs/sys/master_role.txt")
+    """The log of the driver."""
+    azure_driver_log = Below("azureml-logs/70_driver_log.txt")
+    """The log of a step's driver, at the path that Azure uses."""
+    driver_output = Below("logs/sys/driver.txt")
+    """The terminal output of a detached job's driver."""
+    own_errors = Below("logs/sys/error")
+    """The folder of errors of daskprs itself."""
+    attempts = Below("logs/sys/job_report/processed_mini-batches.csv")
+    """One row for each attempt."""
+    process_summary = Below("logs/sys/job_report/process_summary.csv")
+    """One row for each agent process of the last run."""
+    node_summary = Below("logs/sys/job_report/node_summary.csv")
+    """One row for each node of the last run."""
+    progress_table = Below("logs/sys/metrics/progress.csv")
+    """The counts over time, for programs."""
+    tracebacks_of_all = Below("logs/user/error")
+    """The folder of full tracebacks."""
+
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path).absolute()
 
@@ -62,23 +111,6 @@ class JobFolder:
         except OSError as error:
             msg = f"job_dir: {self} cannot be made: {error}. Use another job_dir."
             raise JobFolderError(msg) from error
-
-    # ---- the job ----
-
-    @property
-    def output(self) -> Path:
-        """The default output folder of the job."""
-        return self.path / "output"
-
-    @property
-    def lock(self) -> Path:
-        """The lock file, held by the driver that is at work."""
-        return self.path / "lock"
-
-    @property
-    def upload(self) -> Path:
-        """The record of uploaded parts of an output that goes to a URL."""
-        return self.path / "upload.json"
 
     def epoch(self, number: int) -> Path:
         """Return the file that claims an epoch: one driver's time in the folder."""
@@ -104,21 +136,6 @@ class JobFolder:
         """Return the folder of the row labels that hold from an epoch on."""
         return self.path / f"labels.{epoch}"
 
-    @property
-    def snapshot(self) -> Path:
-        """The folder of snapshots of the source directory."""
-        return self.path / "snapshot"
-
-    @property
-    def model(self) -> Path:
-        """The folder that contains the model of a deployment, and nothing else."""
-        return self.path / "model"
-
-    @property
-    def scratch(self) -> Path:
-        """The folder of inputs that were written for the agents."""
-        return self.path / "scratch"
-
     def times_seen(self, epoch: int, host: str) -> Path:
         """Return the table of the times that files of the input have on another host."""
         return self.scratch / f"times.{epoch}.{host}"
@@ -131,95 +148,13 @@ class JobFolder:
         """Return the private working directory of an agent."""
         return self.path / "work" / str(node) / process
 
-    @property
-    def call(self) -> Path:
-        """The saved call of the job, for a resume by its folder."""
-        return self.path / "job.json"
-
-    @property
-    def detached(self) -> Path:
-        """The record of a detached job: the cluster of its driver, and the driver's options."""
-        return self.path / "detached.json"
-
-    @property
-    def cancel(self) -> Path:
-        """The request to cancel a detached job; it exists until the next submission."""
-        return self.path / "cancel"
-
-    @property
-    def failed(self) -> Path:
-        """The mini-batches that failed in the end, with every attempt."""
-        return self.path / "failed.parquet"
-
-    # ---- logs ----
-
-    @property
-    def logs(self) -> Path:
-        """The log folder."""
-        return self.path / "logs"
-
-    @property
-    def readme(self) -> Path:
-        """The overview of the log folder."""
-        return self.logs / "readme.txt"
-
-    @property
-    def job_result(self) -> Path:
-        """The result; on failure the cause and the first log to read."""
-        return self.logs / "job_result.txt"
-
-    @property
-    def job_error(self) -> Path:
-        """Summary of the script's errors."""
-        return self.logs / "job_error.txt"
-
     def progress_overview(self, timestamp: str) -> Path:
         """Return the counts over time, of one day."""
         return self.logs / f"job_progress_overview.{timestamp}.txt"
 
-    @property
-    def master_log(self) -> Path:
-        """The log of the driver."""
-        return self.logs / "sys" / "master_role.txt"
-
-    @property
-    def azure_driver_log(self) -> Path:
-        """The log of a step's driver, at the path that Azure uses."""
-        return self.path / "azureml-logs" / "70_driver_log.txt"
-
-    @property
-    def driver_output(self) -> Path:
-        """The terminal output of a detached job's driver."""
-        return self.logs / "sys" / "driver.txt"
-
-    @property
-    def own_errors(self) -> Path:
-        """The folder of errors of daskprs itself."""
-        return self.logs / "sys" / "error"
-
     def own_error(self, part: str) -> Path:
         """Return the file of the errors of one part of daskprs."""
         return self.own_errors / f"{part}.txt"
-
-    @property
-    def attempts(self) -> Path:
-        """One row for each attempt."""
-        return self.logs / "sys" / "job_report" / "processed_mini-batches.csv"
-
-    @property
-    def process_summary(self) -> Path:
-        """One row for each agent process of the last run."""
-        return self.attempts.with_name("process_summary.csv")
-
-    @property
-    def node_summary(self) -> Path:
-        """One row for each node of the last run."""
-        return self.attempts.with_name("node_summary.csv")
-
-    @property
-    def progress_table(self) -> Path:
-        """The counts over time, for programs."""
-        return self.logs / "sys" / "metrics" / "progress.csv"
 
     def node_log(self, node: int) -> Path:
         """Return the log of a node: starts, and exits with return codes."""
@@ -240,11 +175,6 @@ class JobFolder:
     def entry_script_log(self, node: int, process: str) -> Path:
         """Return what a script wrote by `EntryScript().logger`."""
         return self.logs / "user" / "entry_script_log" / str(node) / f"{process}.log.txt"
-
-    @property
-    def tracebacks_of_all(self) -> Path:
-        """The folder of full tracebacks."""
-        return self.logs / "user" / "error"
 
     def tracebacks(self, node: int, process: str) -> Path:
         """Return the full tracebacks of a script."""

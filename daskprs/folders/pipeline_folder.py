@@ -1,17 +1,26 @@
-"""The folder of a pipeline's run: every path in it."""
+"""The folder of a pipeline's run: every path in it, and the record of each step's status."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from daskprs.errors import JobFolderError
+from daskprs.folders.below import Below
+from daskprs.system.atomic_file import whole_file
+from daskprs.system.regular_files import read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from os import PathLike
 
 RESULTS = "daskprs-results"
 """The folder of results that later runs may reuse."""
 RECORD = "pipeline.json"
 """Like all names of ours it has a dot, which no step's name has."""
+Steps = dict[str, dict[str, Any]]
+"""By name: a ``status``, and a ``definition`` where a resume needs to know what was changed."""
 
 
 class PipelineFolder:
@@ -23,6 +32,19 @@ class PipelineFolder:
         The folder itself. It need not exist.
 
     """
+
+    record = Below(RECORD)
+    """The record of each step's status."""
+    lock = Below("pipeline.lock")
+    """Held while the pipeline runs."""
+    outputs = Below("pipeline.outputs")
+    """The folder of pipeline outputs without a path of their own."""
+    bin = Below("pipeline.bin")
+    """Where ``python`` is this Python, if it has another name."""
+    stand_ins = Below("pipeline.stand-ins")
+    """Modules that commands import and that are not installed."""
+    metrics = Below("pipeline.logs/metrics.csv")
+    """The counts of the steps that are set to write them."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path).absolute()
@@ -37,31 +59,6 @@ class PipelineFolder:
         return any(part == run or part.startswith(f"{run}.") for part in path.parts)
 
     @property
-    def record(self) -> Path:
-        """The record of each step's status."""
-        return self.path / RECORD
-
-    @property
-    def lock(self) -> Path:
-        """Held while the pipeline runs."""
-        return self.path / "pipeline.lock"
-
-    @property
-    def outputs(self) -> Path:
-        """The folder of pipeline outputs without a path of their own."""
-        return self.path / "pipeline.outputs"
-
-    @property
-    def bin(self) -> Path:
-        """Where ``python`` is this Python, if it has another name."""
-        return self.path / "pipeline.bin"
-
-    @property
-    def stand_ins(self) -> Path:
-        """Modules that commands import and that are not installed."""
-        return self.path / "pipeline.stand-ins"
-
-    @property
     def results(self) -> Path:
         """Where results of earlier runs are looked for: beside the folders of the runs."""
         return self.path.parent / RESULTS
@@ -69,11 +66,6 @@ class PipelineFolder:
     def logs(self, step: str) -> Path:
         """Return the copy of a step's logs, where the step is set to make one."""
         return self.path / "pipeline.logs" / step
-
-    @property
-    def metrics(self) -> Path:
-        """The counts of the steps that are set to write them."""
-        return self.path / "pipeline.logs" / "metrics.csv"
 
     def datastore(self, name: str) -> Path:
         """Return where outputs in a datastore without a root go."""
@@ -101,31 +93,57 @@ class PipelineFolder:
 
 
 class ScriptFolder:
-    """Knows where a script's own words about its run are: in the folder of a step, or of a run."""
+    """Knows the paths of what a script logs about its run, in the folder of a step or of a run."""
+
+    metrics = Below("logs/user/metrics.jsonl")
+    """The file of logged metrics, a line of JSON for each value."""
+    inputs = Below("inputs.json")
+    """What the named inputs are."""
+    artifacts = Below("artifacts")
+    """Files that were uploaded."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-
-    @property
-    def metrics(self) -> Path:
-        """The file of logged metrics, a line of JSON for each value."""
-        return self._path / "logs" / "user" / "metrics.jsonl"
-
-    @property
-    def inputs(self) -> Path:
-        """What the named inputs are."""
-        return self._path / "inputs.json"
-
-    @property
-    def artifacts(self) -> Path:
-        """Files that were uploaded."""
-        return self._path / "artifacts"
+        self.path = path
 
     def child(self, name: str) -> Path:
         """Return the folder of a run below."""
-        return self._path / "children" / name
+        return self.path / "children" / name
 
 
 def is_pipeline_folder(path: Path) -> bool:
-    """Say whether a pipeline has run in a folder."""
+    """Return whether a pipeline has run in a folder."""
     return (path / RECORD).exists()
+
+
+def read_record(folder: PipelineFolder) -> Steps | None:
+    """Return the record of each step; None if no pipeline has run.
+
+    Raises
+    ------
+    JobFolderError
+        When it cannot be read.
+
+    """
+    try:
+        steps: Steps = read_json(folder.record)["steps"]
+        _check(steps)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        msg = f"{folder.record} cannot be read: {error}"
+        raise JobFolderError(msg) from error
+    return steps
+
+
+def _check(steps: Steps) -> None:
+    """Reject steps without a status."""
+    for name, step in steps.items():
+        if not isinstance(step["status"], str):
+            msg = f"the step {name!r} has no status"
+            raise TypeError(msg)
+
+
+def write_record(folder: PipelineFolder, name: str, steps: Mapping[str, Any]) -> None:
+    """Write the status of the steps of the named pipeline."""
+    with whole_file(folder.record) as file:
+        file.write(json.dumps({"pipeline": name, "steps": steps}, indent=1).encode())

@@ -17,8 +17,7 @@ from daskprs.cli import main
 from daskprs.cluster.connect import IN_PROCESS
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
-from daskprs.folders.pipeline_folder import PipelineFolder
-from daskprs.folders.pipeline_record import write_record
+from daskprs.folders.pipeline_folder import PipelineFolder, write_record
 
 SCRIPT = """
 from pathlib import Path

@@ -26,7 +26,7 @@ from daskprs.azure.step_logs import tell_parent
 from daskprs.errors import JobFolderError, Option, ParallelRunCanceled, PipelineFailed
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
-from daskprs.folders.pipeline_record import read_record, write_record
+from daskprs.folders.pipeline_folder import read_record, write_record
 from daskprs.job.frontend import Python
 from daskprs.system.file_lock import held
 

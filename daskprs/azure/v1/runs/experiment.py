@@ -13,8 +13,7 @@ from daskprs.azure.v1.runs.runs import PipelineRun, StepRun
 from daskprs.azure.v1.runs.script_run import Run
 from daskprs.azure.v1.runs.script_step import ScriptRunConfig
 from daskprs.folders.job_folder import default_path
-from daskprs.folders.pipeline_folder import PipelineFolder
-from daskprs.folders.pipeline_record import write_record
+from daskprs.folders.pipeline_folder import PipelineFolder, write_record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,26 @@
+"""A path below a folder, as an attribute of the class that knows the folder's paths."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Below:
+    """Returns the path of a file or folder below the ``path`` of its owner.
+
+    Parameters
+    ----------
+    relative
+        The path below, with slashes.
+
+    """
+
+    def __init__(self, relative: str) -> None:
+        self._relative = relative
+
+    def __get__(self, folder: Any, _: type | None = None) -> Path:
+        path: Path = folder.path / self._relative
+        return path

@@ -15,15 +15,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.delimited.arrow_parser import (
+from daskprs.inputs.delimited.parser import (
     EMPTY,
     HOLDS_ARROW_TEXT,
-    ArrowParser,
+    ROUND_TRIP,
+    DelimitedParser,
+    Dialect,
     may_hold_nulls,
 )
-from daskprs.inputs.delimited.arrow_parser import NULLS as WORDS_FOR_NULL
-from daskprs.inputs.delimited.column import BOOL_OR_NULL, TEXT, TextColumn
-from daskprs.inputs.delimited.parser import ROUND_TRIP, DelimitedParser, Dialect
+from daskprs.inputs.delimited.parser import NULLS as WORDS_FOR_NULL
+from daskprs.inputs.delimited.schema import BOOL_OR_NULL, TEXT, TextColumn
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.put_together import together
@@ -127,8 +128,8 @@ def test_what_arrow_reads_is_what_pandas_reads(
     assume(not scan.is_quoted)  # such a body is never shown to Arrow
     parsed = kind if kind in (TEXT, BOOL_OR_NULL) else pd.api.types.pandas_dtype(kind)
     columns = [TextColumn("a", parsed), TextColumn("b", TEXT)]
-    by_arrow = ArrowParser(",", "utf-8").parse(body, ["a", "b"], columns)
     parser = DelimitedParser(dialect, {column.name: column for column in columns}, ["a", "b"])
+    by_arrow = parser.by_arrow(body, ["a", "b"], columns)
     if by_arrow is not None:
         by_pandas = parser.by_pandas(body, ["a", "b"], columns)
         pd.testing.assert_frame_equal(by_arrow, by_pandas, check_exact=True)
@@ -138,7 +139,8 @@ def test_what_arrow_reads_is_what_pandas_reads(
 def test_a_clean_table_is_read_by_arrow() -> None:
     """It is what makes reading fast."""
     columns = [TextColumn("a", pd.api.types.pandas_dtype("int64")), TextColumn("b", TEXT)]
-    frame = ArrowParser(",", "utf-8").parse(b'1,x\n2,"y,z"\n', ["a", "b"], columns)
+    parser = DelimitedParser(Dialect(",", "utf-8", multi_line=True), {}, [])
+    frame = parser.by_arrow(b'1,x\n2,"y,z"\n', ["a", "b"], columns)
     assert frame is not None
     assert frame.to_dict("list") == {"a": [1, 2], "b": ["x", "y,z"]}
 
@@ -223,7 +225,7 @@ REFUSED: dict[str, tuple[bytes, dict[str, Any], str]] = {
     "no category": (
         GOOD + b"3,3\n",
         {"dtypes": {"a": pd.CategoricalDtype([1])}},
-        "line 11: column 'a' holds '3', which is no category",
+        "line 11: column 'a' holds '3', which does not fit category",
     ),
     "no date": (
         b"1,2020-01-02\n2,2020-13-01\n",
@@ -348,7 +350,9 @@ def test_an_integer_beyond_the_samples_that_does_not_fit_is_named(tmp_path: Path
     source = open_source(path, ReadOptions())
     reader = source.reader()
     piece = next(one for one in source.mini_batches() if one.piece[2] > 5_600_004)
-    with pytest.raises(LoadError, match=r"line 1400002: column 'a' holds '1.5', which is no int64"):
+    with pytest.raises(
+        LoadError, match=r"line 1400002: column 'a' holds '1.5', which does not fit"
+    ):
         reader.load(piece)
     reader.close()
 

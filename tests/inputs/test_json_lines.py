@@ -50,8 +50,8 @@ def test_a_clean_body_is_read_at_once() -> None:
 REFUSED: dict[str, tuple[bytes, str]] = {
     "half a character": (b'{"a": "\\ud800"}', "line 2: half a surrogate pair"),
     "another key": (b'{"c": 1}', "line 2: the key 'c' was in no sample"),
-    "two objects": (b'{"a": "x"}, {"a": "y"}', "line 2: no JSON"),
-    "another type": (b'{"a": 1}', "line 2: column 'a' holds 1, which is no str"),
+    "two objects": (b'{"a": "x"}, {"a": "y"}', "line 2: not JSON"),
+    "another type": (b'{"a": 1}', "line 2: column 'a' holds 1, which does not fit str"),
 }
 
 

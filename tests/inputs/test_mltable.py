@@ -294,7 +294,7 @@ def test_lines_that_are_no_json_are_errors_or_left_out(tmp_path: Path) -> None:
     content["transformations"].append({"take_random_sample": {"probability": 1}})
     assert list(rows_of(mltable(tmp_path, content, {"a.jsonl": body}))["a"]) == [1, 2]
     content["transformations"] = ["read_json_lines"]
-    with pytest.raises(LoadError, match=r"a\.jsonl, line 2: no JSON"):
+    with pytest.raises(LoadError, match=r"a\.jsonl, line 2: not JSON"):
         rows_of(mltable(tmp_path, content, {"a.jsonl": body}))
 
 

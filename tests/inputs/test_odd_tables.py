@@ -432,7 +432,7 @@ def _typed(kind: str, folder: Path, values: Any, dtype: str) -> pd.DataFrame:
     [
         ({"id": "int64"}, "the column 'id', holds no null, and the column has some. Say 'Int64'"),
         ({"id": "category"}, r"'category', given for the column 'id', is none of the types"),
-        ({"id": "int65"}, "is no type of pandas"),
+        ({"id": "int65"}, "is not a type of pandas"),
         ({"idd": "Int64"}, "the input has no column 'idd'. Near it: id"),
     ],
 )

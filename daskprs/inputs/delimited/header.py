@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from daskprs.errors import InputError, LoadError, Option
-from daskprs.inputs.text.file import EndsEarly, TextFile
+from daskprs.errors import InputError, Option
+from daskprs.inputs.text.file import EndsEarly, opened_to_sample
 from daskprs.inputs.text.records import TextRecords
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SHOWN = 200
 
 
 class HeaderOfFile(NamedTuple):
-    """What a reader has to know of the beginning of a file."""
+    """The columns of a file, and where its rows begin."""
 
     names: tuple[str, ...]
     """The columns of its rows."""
@@ -37,13 +37,8 @@ def headers_of(
 ) -> list[HeaderOfFile]:
     """Return the header of each file, as the option `header` says they are.
 
-    Files that are empty take the columns of the others.
-
-    Raises
-    ------
-    InputError
-        When headers differ that ought to be the same, or a file cannot be read.
-
+    Files that are empty take the columns of the others. Headers that differ where they ought to be
+    the same are an `InputError`.
     """
     firsts = [_first_of(file, dialect, encoding) for file in files]
     filled = [place for place, first in enumerate(firsts) if first.record]
@@ -77,25 +72,21 @@ class _First(NamedTuple):
     begin: int
     end: int
     short: EndsEarly | None = None
-    """Why there is none, of a file that is cut short before its end."""
+    """The reason for an empty record, if the file is cut short before its first one."""
 
 
 def _first_of(file: InputFile, dialect: Dialect, encoding: str) -> _First:
-    text = TextFile(file, encoding)
     begin = 0
-    try:
-        begin = 3 if text.read(0, 3) == codecs.BOM_UTF8 else 0
-        records = TextRecords(text, begin, dialect.new_scan)
-        for start, stop in records.cut(1, HEAD_BYTES):
-            record = text.read(start, stop - start)
-            if not dialect.is_blank(record):
-                return _First(record, begin, stop)
-    except EndsEarly as short:
-        return _First(b"", begin, begin, short)
-    except (LoadError, OSError) as error:
-        raise InputError(str(error)) from error
-    finally:
-        text.close()
+    with opened_to_sample(file, encoding) as text:
+        try:
+            begin = 3 if text.read(0, 3) == codecs.BOM_UTF8 else 0
+            records = TextRecords(text, begin, dialect.new_scan)
+            for start, stop in records.cut(1, HEAD_BYTES):
+                record = text.read(start, stop - start)
+                if not dialect.is_blank(record):
+                    return _First(record, begin, stop)
+        except EndsEarly as short:
+            return _First(b"", begin, begin, short)
     return _First(b"", begin, begin)
 
 

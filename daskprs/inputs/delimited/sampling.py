@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from daskprs.errors import InputError, LoadError
 from daskprs.inputs.delimited.parser import REFUSALS, Dialect, read_csv, read_records
-from daskprs.inputs.text.file import EndsEarly, TextFile, size_of
-from daskprs.inputs.text.record_scan import RecordScan
-from daskprs.inputs.text.records import TextRecords
+from daskprs.inputs.text.file import WHOLE_BYTES, EndsEarly, is_small, opened_to_sample
+from daskprs.inputs.text.records import RecordScan, TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from daskprs.inputs.delimited.header import HeaderOfFile
     from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.text.file import TextFile
 
-WHOLE_BYTES = 4 << 20
-"""An input up to this size is its own sample."""
 FILES = 8
 PART_BYTES = 256 << 10
 """Bytes that are read at the beginning of a file, in its middle and at its end."""
@@ -35,19 +32,9 @@ class SampledRows(NamedTuple):
 
 
 class Sampler:
-    """Reads some rows of an input, or all of a small one.
+    """Reads some rows of an input, or all rows of a small one.
 
-    Parameters
-    ----------
-    files, headers
-        The input.
-    dialect
-        The dialect of the bytes that are read.
-    encoding
-        The encoding of the files.
-    told
-        Types that are passed to the parser, by column.
-
+    The `encoding` is that of the files, and `dtypes` are the types that the parser is given.
     """
 
     def __init__(
@@ -56,26 +43,17 @@ class Sampler:
         headers: Sequence[HeaderOfFile],
         dialect: Dialect,
         encoding: str,
-        told: Mapping[str, Any],
+        dtypes: Mapping[str, Any],
     ) -> None:
         self._files = files
         self._headers = headers
         self._dialect = dialect
         self._encoding = encoding
-        self._told = dict(told)
-        sizes = [size_of(file, encoding) for file in files]
-        known = [size for size in sizes if size is not None]
-        self._is_small = len(known) == len(files) and sum(known) <= WHOLE_BYTES
+        self._dtypes = dtypes
+        self._is_small = is_small(files, encoding)
 
     def sample(self) -> SampledRows:
-        """Return rows, with all columns in order of first appearance.
-
-        Raises
-        ------
-        InputError
-            When a file cannot be read.
-
-        """
+        """Return rows, with all columns in order of first appearance."""
         bodies: dict[tuple[str, ...], list[bytes]] = {}
         places = self._places()
         is_complete = len(places) == len(self._files)
@@ -100,22 +78,18 @@ class Sampler:
 
     def _parts_of(self, place: int) -> tuple[list[bytes], bool]:
         """Return whole records from some places of a file, and whether these are all of them."""
-        text = TextFile(self._files[place], self._encoding)
         begin = self._headers[place].begin
-        records = TextRecords(text, begin, self._dialect.new_scan)
-        try:
-            head = records.starting_in(
-                begin, begin + (WHOLE_BYTES if self._is_small else PART_BYTES)
-            )
-            behind = begin + len(head.body)
-            is_whole = not text.read(behind, 1)
-            return [head.body, *self._further_parts(text, behind)], is_whole
-        except EndsEarly as short:
-            return [records.ended_before(short.end)], False
-        except (LoadError, OSError) as error:
-            raise InputError(str(error)) from error
-        finally:
-            text.close()
+        with opened_to_sample(self._files[place], self._encoding) as text:
+            records = TextRecords(text, begin, self._dialect.new_scan)
+            try:
+                head = records.starting_in(
+                    begin, begin + (WHOLE_BYTES if self._is_small else PART_BYTES)
+                )
+                behind = begin + len(head.body)
+                is_whole = not text.read(behind, 1)
+                return [head.body, *self._further_parts(text, behind)], is_whole
+            except EndsEarly as short:
+                return [records.ended_before(short.end)], False
 
     def _further_parts(self, text: TextFile, behind: int) -> Iterator[bytes]:
         """Yield records of the middle and the end of a file that need not be read up to there."""
@@ -128,12 +102,12 @@ class Sampler:
                     yield part[part.index(b"\n") + 1 : part.rindex(b"\n") + 1]
 
     def _parsed(self, parts: list[bytes], names: tuple[str, ...]) -> pd.DataFrame:
-        told = {name: dtype for name, dtype in self._told.items() if name in names}
+        dtypes = {name: dtype for name, dtype in self._dtypes.items() if name in names}
         try:
-            return read_records(b"".join(parts), names, self._dialect, dtype=told)
+            return read_records(b"".join(parts), names, self._dialect, dtype=dtypes)
         except REFUSALS:
-            # Which line it is will be said by the mini-batch that it lies in; columns and types
-            # are taken from the lines that can be read.
+            # The mini-batch of the bad line will name it; columns and types are taken from the
+            # lines that can be read.
             body = b"".join(map(self._without_open_quote, parts))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # more fields than names are left out
@@ -141,7 +115,7 @@ class Sampler:
                 body,
                 names,
                 self._dialect,
-                dtype=told,
+                dtype=dtypes,
                 on_bad_lines="skip",
                 encoding_errors="replace",
                 index_col=False,

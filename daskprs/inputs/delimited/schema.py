@@ -1,10 +1,16 @@
-"""The columns of delimited text and their types, fixed before the first mini-batch."""
+"""The columns of delimited text and their types, fixed before the first mini-batch.
+
+With a given type, pandas' parser is lenient: in a column of integers it takes ``True`` for 1, but
+only where all cells of a piece are so, and it rounds 9007199254740993.0. Numbers and booleans are
+hence parsed without a type, and the result is compared with the type that it should have.
+"""
 
 from __future__ import annotations
 
 import io
+import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,26 +18,172 @@ import pyarrow as pa
 from pandas.tseries.api import guess_datetime_format
 
 from daskprs.errors import Option, OptionError
-from daskprs.inputs.delimited.column import (
-    ANY,
-    BOOL_OR_NULL,
-    INTO,
-    LARGE_INTEGERS,
-    TEXT,
-    TextColumn,
-)
 from daskprs.inputs.source.columns import check_columns
+from daskprs.inputs.source.given_types import pandas_type
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
-Schema = dict[str, TextColumn]
-"""All columns of an input by name, in their order."""
+BOOL_OR_NULL = "bool or null"
+TEXT = "str"
+LARGE_INTEGERS = "integer of any size"
+"""Integers beyond 64 bits are Python objects, as pandas has them."""
+ANY = "any"
+INTO = {"i": "iuf", "u": "iuf", "f": "iuf", "b": "iufb"}
+"""Kinds of NumPy types, and the kinds of columns whose values may be theirs, too."""
+INTEGER = re.compile(r" *[+-]?[0-9]+ *")
+EXACT = 1 << 53
+"""Bound up to which floats represent all integers exactly."""
 ISO = "ISO8601"
 
 
+class TextColumn(NamedTuple):
+    """One column: the type that its cells are parsed as, and the type that `fit` makes of them."""
+
+    name: str
+    parsed: Any
+    """`TEXT`, a NumPy type of numbers or booleans, `BOOL_OR_NULL`, `LARGE_INTEGERS`, `ANY`, or a
+    type of pandas."""
+    final: Any = None
+    """The type of the column, if it is another one than that of parsed cells."""
+    date_format: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it holds numbers or booleans of NumPy."""
+        return isinstance(self.parsed, np.dtype) and self.parsed.kind in INTO
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds text."""
+        is_text = isinstance(self.parsed, str) and self.parsed == TEXT
+        return is_text and self.final is None
+
+    @property
+    def is_bool_or_null(self) -> bool:
+        """Whether it holds booleans among nulls, as Python objects."""
+        return isinstance(self.parsed, str) and self.parsed == BOOL_OR_NULL
+
+    @property
+    def is_large(self) -> bool:
+        """Whether it holds integers beyond 64 bits, as Python objects."""
+        return isinstance(self.parsed, str) and self.parsed == LARGE_INTEGERS
+
+    @property
+    def told(self) -> Any:
+        """The type that is passed to the parser; None if the parser infers it."""
+        if self.is_large:
+            return TEXT
+        is_free = isinstance(self.parsed, str) and self.parsed in (BOOL_OR_NULL, ANY)
+        return None if self.is_plain or is_free else self.parsed
+
+    @property
+    def kind(self) -> str:
+        """Its type, for people."""
+        return str(self.parsed if self.final is None else self.final)
+
+    @property
+    def told_apart(self) -> str:
+        """The type and date format, which its values depend on."""
+        return f"{self.kind} as {self.date_format}" if self.date_format else self.kind
+
+    @property
+    def takes_null(self) -> bool:
+        """Whether a cell may be empty."""
+        return not self.is_plain or self.parsed.kind == "f"
+
+    def fit(self, column: pd.Series) -> pd.Series:
+        """Return parsed cells with their type; a cell that does not fit is any of `REFUSALS`."""
+        if self.is_plain:
+            column = _plain(column, self.parsed)
+        elif self.is_bool_or_null:
+            column = _bool_or_null(column)
+        elif self.is_large:
+            column = _large_integers(column)
+        if self.final is None:
+            return column
+        if isinstance(self.final, pd.CategoricalDtype):
+            return _category(column, self.final)
+        if self.date_format:
+            return _dates(column, self.final, self.date_format)
+        spans: pd.Series = pd.to_timedelta(column).astype(self.final)
+        return spans
+
+    def nulls(self, count: int) -> pd.Series:
+        """Return the column of a file that does not have it."""
+        dtype = self.parsed if self.final is None else self.final
+        is_free = isinstance(dtype, str) and dtype in (BOOL_OR_NULL, LARGE_INTEGERS, ANY)
+        nulls: pd.Series = pd.Series([np.nan] * count, dtype="object" if is_free else dtype)
+        return nulls
+
+
+def _refuse(reason: str) -> None:
+    raise ValueError(reason)
+
+
+def _plain(column: pd.Series, want: np.dtype[Any]) -> pd.Series:
+    """Return a column, whose type pandas has inferred, as numbers or booleans of another type."""
+    have = column.dtype
+    if column.empty or have == want:
+        return column.astype(want)
+    if not isinstance(have, np.dtype) or have.kind not in INTO[want.kind]:
+        _refuse(f"{have} where {want} is expected")
+    if want.kind != "f":
+        is_far = have.kind == "f" and bool((column.abs() >= EXACT).any())
+        if is_far or column.hasnans:
+            _refuse(f"not exactly {want}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        fitted: pd.Series = column.astype(want)
+    if want.kind == "f":
+        is_changed = np.isinf(fitted) & ~np.isinf(column.astype("float64"))
+    else:
+        is_changed = fitted.astype(have) != column
+    if is_changed.any():
+        _refuse(f"beyond {want}")
+    return fitted
+
+
+def _bool_or_null(column: pd.Series) -> pd.Series:
+    if column.dtype != bool and not all(isinstance(value, bool) for value in column.dropna()):
+        _refuse("neither a boolean nor null")
+    return column.astype(object).where(column.notna(), np.nan)
+
+
+def _large_integers(column: pd.Series) -> pd.Series:
+    cells: list[Any] = [np.nan if pd.isna(cell) else cell for cell in column]
+    if not all(INTEGER.fullmatch(cell) for cell in cells if isinstance(cell, str)):
+        _refuse("not an integer")
+    whole = [int(cell) if isinstance(cell, str) else cell for cell in cells]
+    return pd.Series(whole, column.index, dtype=object, name=column.name)
+
+
+def _category(column: pd.Series, dtype: pd.CategoricalDtype) -> pd.Series:
+    if not column.dropna().isin(dtype.categories).all():
+        _refuse("none of the categories")
+    return column.astype(dtype)
+
+
+def _dates(column: pd.Series, dtype: Any, date_format: str) -> pd.Series:
+    if column.isin(["now", "today"]).any():  # pandas takes them for the moment of reading
+        _refuse("not a date")
+    utc = getattr(dtype, "tz", None) is not None
+    moments = pd.to_datetime(column, format=date_format, utc=utc)
+    if not utc and moments.dt.tz is not None:
+        _refuse("a time zone where none is expected")
+    dates: pd.Series = moments.astype(dtype)
+    if (dates.astype(moments.dtype) != moments)[moments.notna()].any():
+        _refuse(f"finer than {dtype}")
+    return dates
+
+
+# ---- the types of all columns, from a sample ----
+
+Schema = dict[str, TextColumn]
+"""All columns of an input by name, in their order."""
+
+
 def kept_as_text(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns whose cells a sample has to keep as they are written: dates."""
+    """Return the columns of dates: a sample has to keep their cells as they are written."""
     return {name: TEXT for name, dtype in given.items() if _is_moment(_known(name, dtype))}
 
 
@@ -43,26 +195,11 @@ def schema_of(
     in_all: Container[str],
     empty_as_string: bool = False,
 ) -> Schema:
-    """Return the types that a sample suggests, and those that were given.
+    """Return the types that are given (the option `dtypes`), and else those that a sample suggests.
 
-    Parameters
-    ----------
-    sample
-        Rows as pandas reads them.
-    given
-        The option `dtypes`.
-    complete
-        The sample is the whole input: its types are what pandas makes of it.
-    in_all
-        Columns that every file has; the others are null in some.
-    empty_as_string
-        Whether a column without values has the type text, not null.
-
-    Raises
-    ------
-    OptionError
-        For a column that is not there, or a type that it cannot have.
-
+    A sample that is `complete` is the whole input: its types are those that pandas infers. Columns
+    that are not `in_all` files are null in some. With `empty_as_string`, a column without values
+    has the type text.
     """
     check_columns(list(given), list(sample.columns), "dtypes")
     schema: Schema = {}
@@ -102,7 +239,7 @@ def _or_null(suggested: Any) -> Any:
 def _given(name: str, dtype: Any, sample: pd.Series) -> TextColumn:
     known = _known(name, dtype)
     if isinstance(known, pd.CategoricalDtype):
-        return _category(name, known)
+        return _given_category(name, known)
     if _is_moment(known):
         return TextColumn(name, TEXT, known, _date_format(sample.dropna()))
     if isinstance(known, np.dtype) and known.kind == "m":
@@ -113,24 +250,22 @@ def _given(name: str, dtype: Any, sample: pd.Series) -> TextColumn:
     return TextColumn(name, dtype)
 
 
-def _category(name: str, dtype: pd.CategoricalDtype) -> TextColumn:
+def _given_category(name: str, dtype: pd.CategoricalDtype) -> TextColumn:
     if getattr(dtype, "categories", None) is None:
-        told = f": 'category', given for the column {name!r}, would have other categories in each"
-        raise OptionError(
-            Option("dtypes"), told, " mini-batch. Name them: pd.CategoricalDtype([...])."
+        msg = (
+            f": 'category', given for the column {name!r}, would have other categories in each "
+            "mini-batch. Name them: pd.CategoricalDtype([...])."
         )
+        raise OptionError(Option("dtypes"), msg)
     is_text = all(isinstance(category, str) for category in dtype.categories)
     return TextColumn(name, TEXT if is_text else ANY, dtype)
 
 
 def _known(name: str, dtype: Any) -> Any:
-    given = f": {dtype!r}, given for the column {name!r},"
-    try:
-        known = pd.api.types.pandas_dtype(dtype)
-    except (TypeError, ValueError) as error:
-        raise OptionError(Option("dtypes"), f"{given} is no type of pandas: {error}.") from error
+    known = pandas_type(name, dtype)
     if str(known) in ("datetime64", "timedelta64"):
-        raise OptionError(Option("dtypes"), f"{given} lacks its unit: say '{known}[ns]'.")
+        msg = f": {dtype!r}, given for the column {name!r}, lacks its unit: say '{known}[ns]'."
+        raise OptionError(Option("dtypes"), msg)
     return known
 
 

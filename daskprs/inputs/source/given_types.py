@@ -15,28 +15,30 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def given_type(name: str, dtype: Any, *, has_nulls: bool = False) -> Any:
-    """Return the requested pandas type.
-
-    Raises
-    ------
-    OptionError
-        When the type does not exist, cannot hold the column's nulls, or is not one to which
-        values of a table are converted.
-
-    """
-    given = f": {dtype!r}, given for the column {name!r},"
+def pandas_type(name: str, dtype: Any) -> Any:
+    """Return the type of pandas that the option `dtypes` gives for a column."""
     try:
-        known = pd.api.types.pandas_dtype(dtype)
+        return pd.api.types.pandas_dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise OptionError(Option("dtypes"), f"{given} is no type of pandas: {error}.") from error
+        msg = f": {dtype!r}, given for the column {name!r}, is not a type of pandas: {error}."
+        raise OptionError(Option("dtypes"), msg) from error
+
+
+def given_type(name: str, dtype: Any, *, has_nulls: bool = False) -> Any:
+    """Return the requested pandas type, to which values of a table can be converted."""
+    known = pandas_type(name, dtype)
+    given = f": {dtype!r}, given for the column {name!r},"
     if arrow_type_of(known) is None:
-        told = f"{given} is none of the types that a table with types of its own is converted to"
-        more = " (numbers, booleans, text, types of Arrow). Convert the column in run()."
-        raise OptionError(Option("dtypes"), told, more)
+        msg = (
+            f"{given} is none of the types that a table with types of its own is converted to "
+            "(numbers, booleans, text, types of Arrow). Convert the column in run()."
+        )
+        raise OptionError(Option("dtypes"), msg)
     if has_nulls and isinstance(known, np.dtype) and known.kind in "iub":
-        told = f"{given} holds no null, and the column has some. "
-        raise OptionError(Option("dtypes"), told, "Say 'Int64', 'boolean' or 'float64'.")
+        msg = (
+            f"{given} holds no null, and the column has some. Say 'Int64', 'boolean' or 'float64'."
+        )
+        raise OptionError(Option("dtypes"), msg)
     return known
 
 
@@ -52,15 +54,9 @@ def arrow_type_of(known: Any) -> pa.DataType | None:
 
 
 def with_given_types(frame: pd.DataFrame, dtypes: Mapping[str, Any]) -> pd.DataFrame:
-    """Return a frame whose columns have the types of the option `dtypes`, the same in value.
+    """Return a frame whose columns have the types of the option `dtypes`.
 
-    Raises
-    ------
-    OptionError
-        For a column that is not there, or a type that it cannot have.
-    InputError
-        When the conversion would change a value.
-
+    A conversion that would change a value is an `InputError`.
     """
     if not dtypes:
         return frame
@@ -79,7 +75,7 @@ def with_given_types(frame: pd.DataFrame, dtypes: Mapping[str, Any]) -> pd.DataF
 
 
 def converted(column: pd.Series, dtype: Any) -> pd.Series:
-    """Return a column as another type; a value that changes on the way is an error."""
+    """Return a column as another type; a value that would change is a `ValueError`."""
     changed: pd.Series = column.astype(dtype)
     if isinstance(column.dtype, pd.CategoricalDtype) and not isinstance(dtype, pd.CategoricalDtype):
         return changed

@@ -54,20 +54,23 @@ class TableReader(Reader, Protocol):
 
 
 class Source(Protocol):
-    """Cuts an input into mini-batches."""
+    """Cuts an input into mini-batches.
 
-    unit: Unit
-    how_far: str
-    """How far `prepare` is, in a few words for people; read by another thread."""
+    What is written out here fits an input of rows whose data lies in files already.
+    """
+
+    unit: Unit = "row"
+    how_far: str = ""
+    """Progress of `prepare`, in a few words for people; read by another thread."""
 
     def prepare(self, scratch: Path) -> None:
-        """Write to the folder `scratch` what agents will read (a frame of the caller, say).
+        """Write to the folder `scratch` the data that agents will read (a caller's frame, say).
 
-        Called once, after every check and before `mini_batches` and `reader`. Sources whose data
-        lies in files already do nothing. `scratch` is inside the job folder and stays for a
-        resume; what a source finds there from an earlier run it writes anew, whole or not at all.
+        The driver calls it once, after every check and before `mini_batches` and `reader`.
+        `scratch` is inside the job folder and stays for a resume; a source writes anew what it
+        finds there from an earlier run, whole or not at all.
         """
-        ...
+        del scratch
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the plan from the start, each time the same; cheap, and never a list."""
@@ -83,7 +86,7 @@ class Source(Protocol):
 
     def files(self) -> Iterable[InputFile]:
         """Return the files as they were found; none for data that cannot change during a job."""
-        ...
+        return ()
 
     def reader(self) -> Reader:
         """Return the reader for the agents."""
@@ -104,11 +107,12 @@ class TableSource(Source, Protocol):
     @property
     def path_names(self) -> list[str]:
         """Columns that come from paths, not from the files themselves."""
-        ...
+        return []
 
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
         """Return the values of these columns for a mini-batch."""
-        ...
+        del mini_batch
+        return {}
 
     def meta(self) -> pd.DataFrame:
         """Return the table without rows: its columns and their types."""

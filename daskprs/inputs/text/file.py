@@ -3,39 +3,61 @@
 from __future__ import annotations
 
 import codecs
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from daskprs.errors import LoadError
+from daskprs.errors import InputChanged, InputError, LoadError
 from daskprs.inputs.files.file_versions import refuse_changed, refuse_changed_after_error
 from daskprs.inputs.files.suffixes import compression_of
 from daskprs.inputs.source.input_file import open_binary
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from daskprs.inputs.source.input_file import InputFile
 
-BYTEWISE = {"utf-8", "ascii", "iso8859-1", "iso8859-15", "cp1250", "cp1251", "cp1252", "cp1254"}
+BYTEWISE = {
+    *("utf-8", "utf-8-sig", "ascii", "iso8859-1", "iso8859-15"),
+    *("cp1250", "cp1251", "cp1252", "cp1254"),
+}
 """Encodings in which a byte below 128 is always that very character."""
 SKIP_BYTES = 1 << 20
+WHOLE_BYTES = 4 << 20
+"""An input up to this size is its own sample."""
 
 
-def is_stream(path: str, encoding: str) -> bool:
-    """Say whether a file can only be read from its beginning."""
-    return compression_of(path) is not None or not is_bytewise(encoding)
+def size_of(file: InputFile, encoding: str) -> int | None:
+    """Return the size in bytes of the text of a file; None for a stream."""
+    is_stream = compression_of(file.path) is not None or not _is_bytewise(encoding)
+    return None if is_stream else file.size_bytes
 
 
-def is_bytewise(encoding: str) -> bool:
+def is_small(files: Sequence[InputFile], encoding: str) -> bool:
+    """Say whether an input is so small that its sample is the whole input."""
+    sizes = [size_of(file, encoding) for file in files]
+    known = [size for size in sizes if size is not None]
+    return len(known) == len(sizes) and sum(known) <= WHOLE_BYTES
+
+
+def encoding_of_bytes(encoding: str) -> str:
+    """Return the encoding of the bytes that `TextFile` gives."""
+    if not _is_bytewise(encoding) or codecs.lookup(encoding).name == "utf-8-sig":
+        return "utf-8"
+    return encoding
+
+
+def _is_bytewise(encoding: str) -> bool:
     """Say whether text can be cut at bytes that look like a line break."""
-    name = codecs.lookup(encoding).name
-    return name in BYTEWISE or name == "utf-8-sig"
+    return codecs.lookup(encoding).name in BYTEWISE
 
 
 class EndsEarly(LoadError):  # noqa: N818 - it says what happened
     """A compressed stream ends before its last byte: the file was cut short.
 
-    What lies before the end is as good as that of a whole file, since the bytes before it were
-    all decoded. A stream whose bytes do not decode, or whose checksum is wrong, is a `LoadError`.
+    The bytes before the end are correct, since they were all decoded. A stream whose bytes do not
+    decode, or whose checksum is wrong, raises a plain `LoadError`.
     """
 
     body = b""
@@ -45,16 +67,10 @@ class EndsEarly(LoadError):  # noqa: N818 - it says what happened
 
 
 class TextFile:
-    """Reads bytes at offsets; those of a stream after it is decompressed and decoded to UTF-8.
+    """Reads bytes at offsets.
 
-    Parameters
-    ----------
-    file
-        The file; its suffix says whether it is compressed. On opening it is compared with the file
-        that was found.
-    encoding
-        Text that cannot be cut bytewise is read as a stream, and given as UTF-8.
-
+    A stream is a file that can only be read from its beginning: it is compressed, or its encoding
+    cannot be cut bytewise. Its offsets are those of the decompressed text, in UTF-8.
     """
 
     def __init__(self, file: InputFile, encoding: str) -> None:
@@ -70,21 +86,14 @@ class TextFile:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it can only be read from its beginning."""
+        """Whether the file can only be read from its beginning."""
         return self.size_bytes is None
 
     def read(self, start: int, length: int) -> bytes:
         """Return up to `length` bytes from `start`; fewer at the end of the file only.
 
-        Raises
-        ------
-        EndsEarly
-            When a compressed file is cut short before the end of these bytes.
-        LoadError
-            When the file is cut short, not what its suffix says, or not in its encoding.
-        InputChanged
-            When it is not the file that was found.
-
+        A compressed file that is cut short before the end of these bytes raises `EndsEarly`, and
+        any other unreadable file a `LoadError`; a file that has changed, `InputChanged`.
         """
         if self.size_bytes is not None:
             length = max(0, min(length, self.size_bytes - start))
@@ -101,22 +110,23 @@ class TextFile:
             raise LoadError(msg) from error
         whole = b"".join(pieces)
         if self.size_bytes is not None and len(whole) < length:
-            self.check(failed=True)
+            refuse_changed_after_error(self._input, self._raw)
             msg = f"{self.path} is shorter than it was: it ends before byte {start + length}."
             raise LoadError(msg)
         return whole
 
-    def check(self, *, failed: bool = False) -> None:
-        """Compare the file, if it is open, with what was found; ask its store if reading failed.
-
-        Raises
-        ------
-        InputChanged
-            When it differs.
-
-        """
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Compare the open file with the plan after it was read, and after an error."""
+        try:
+            yield
+        except InputChanged:
+            raise
+        except LoadError:
+            refuse_changed_after_error(self._input, self._raw)
+            raise
         if self._raw is not None:
-            (refuse_changed_after_error if failed else refuse_changed)(self._input, self._raw)
+            refuse_changed(self._input, self._raw)
 
     def close(self) -> None:
         """Close the file."""
@@ -155,13 +165,25 @@ class TextFile:
         compression = compression_of(self.path)
         if compression is not None:
             raw = cast("IO[bytes]", _Decompressed(raw, self.path, compression))
-        if is_bytewise(self._encoding):
+        if _is_bytewise(self._encoding):
             return raw
         return cast("IO[bytes]", _Utf8(raw, self.path, self._encoding))
 
 
+@contextmanager
+def opened_to_sample(file: InputFile, encoding: str) -> Iterator[TextFile]:
+    """Open a file while the job is planned: what cannot be read is an `InputError`."""
+    text = TextFile(file, encoding)
+    try:
+        yield text
+    except (LoadError, OSError) as error:
+        raise InputError(str(error)) from error
+    finally:
+        text.close()
+
+
 class _Counted:
-    """A file that Arrow reads, and how far it has come."""
+    """A file that Arrow reads, and the number of bytes that were read."""
 
     closed = False
 
@@ -296,15 +318,3 @@ class _Utf8:
             f"{self._path}, line {line}: byte {offset} is not in the encoding {self._encoding}: "
             f"{error.reason}. Say encoding= if it is another one."
         )
-
-
-def size_of(file: InputFile, encoding: str) -> int | None:
-    """Return how many bytes `TextFile` gives, where that is known without reading it all."""
-    return None if is_stream(file.path, encoding) else file.size_bytes
-
-
-def encoding_of_bytes(encoding: str) -> str:
-    """Return the encoding of what `TextFile` gives."""
-    if not is_bytewise(encoding) or codecs.lookup(encoding).name == "utf-8-sig":
-        return "utf-8"
-    return encoding

@@ -5,29 +5,31 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from daskprs.errors import InputError, LoadError
+from daskprs.errors import LoadError
 from daskprs.inputs.source.columns import check_columns
-from daskprs.inputs.text.file import EndsEarly, TextFile, encoding_of_bytes, size_of
+from daskprs.inputs.text.file import (
+    WHOLE_BYTES,
+    EndsEarly,
+    encoding_of_bytes,
+    is_small,
+    opened_to_sample,
+)
 from daskprs.inputs.text.records import LineScan, TextRecords
-from daskprs.inputs.text.source import OpenText, TextFiles, TextSource
+from daskprs.inputs.text.source import TextFiles, TextReader, TextSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
-    from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.files.path_columns import PathValues
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.text.records import Records
 
 MISFITS = (ValueError, TypeError, OverflowError)
-WHOLE_BYTES = 4 << 20
-"""An input up to this size is its own sample."""
 PART_BYTES = 512 << 10
 FILES = 8
 SHOWN = 100
@@ -49,155 +51,98 @@ class JsonLinesSource(TextSource):
 
     Columns and their types come from samples: keys in order of first appearance, integers that
     are missing or null somewhere as floats, nested values as Python objects.
-
-    Parameters
-    ----------
-    files
-        The files, in their order.
-    reading
-        Size, columns, types, encoding.
-
     """
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
-        text = TextFiles(list(files), [0] * len(files), reading.encoding, LineScan)
-        super().__init__(files, reading, text)
+        super().__init__(files, reading, [0] * len(files), LineScan)
         sample = pd.DataFrame(_sampled(files, reading.encoding))
         check_columns(list(reading.dtypes), list(sample.columns), "dtypes")
         wanted = self._paths.of_files
         check_columns(wanted or (), list(sample.columns), "columns")
         names = list(map(str, sample.columns))
-        dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
-        self._rows = JsonRowOptions(
-            [self._paths.of_file(file.path) for file in files],
-            dtypes,
-            list(wanted or names),
-            reading.drop_invalid_lines,
-        )
-        self.columns = self._paths.names_with(self._rows.selected)
+        self._dtypes = {name: reading.dtypes.get(name, _dtype_of(sample[name])) for name in names}
+        self._selected = list(wanted or names)
+        self._drops_invalid = reading.drop_invalid_lines
+        self.columns = self._paths.names_with(self._selected)
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on."""
-        types = {name: str(dtype) for name, dtype in self._rows.dtypes.items()}
+        types = {name: str(dtype) for name, dtype in self._dtypes.items()}
         return self._fingerprint("json lines", types)
 
     def reader(self) -> JsonLinesReader:
         """Return the reader for the agents."""
-        return JsonLinesReader(self._text, self._rows)
-
-    def meta(self) -> pd.DataFrame:
-        """Return the table without rows."""
-        return self.reader().frame_of([], 0)
+        return JsonLinesReader(
+            self._text, self._dtypes, self._selected, drops_invalid=self._drops_invalid
+        )
 
 
-class JsonRowOptions(NamedTuple):
-    """How objects become rows."""
+class JsonLinesReader(TextReader):
+    """Parses the lines of a range; leaves out lines that are not JSON, if it `drops_invalid`."""
 
-    carried: list[PathValues]
-    """What the path of each file carries."""
-    dtypes: dict[str, Any]
-    selected: list[str]
-    drops: bool = False
-    """Whether lines that are no JSON are left out."""
-
-
-class JsonLinesReader:
-    """Parses the lines of a range."""
-
-    def __init__(self, text: TextFiles, rows: JsonRowOptions) -> None:
-        self._open = OpenText(text)
+    def __init__(
+        self, text: TextFiles, dtypes: dict[str, Any], selected: list[str], *, drops_invalid: bool
+    ) -> None:
+        super().__init__(text)
         self._encoding = encoding_of_bytes(text.encoding)
-        self._values, self._dtypes, self._selected, self._drops = rows
-        self._place = 0
-
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
-        """Return the rows that start in a range, with a new index."""
-        self._place = mini_batch.piece[0]
-        records = self._open.load(mini_batch.piece)
-        try:
-            return self._frame(records)
-        except LoadError as error:
-            error.items = sum(bool(line.strip()) for line in records.body.split(b"\n"))
-            raise
-
-    def frame_of(self, rows: list[dict[str, Any]], place: int) -> pd.DataFrame:
-        """Return rows as a frame with the columns and types of the whole input."""
-        typed = {
-            name: _column([row.get(name) for row in rows], self._dtypes[name])
-            for name in self._selected
-        }
-        return self._values[place].put_on_frame(pd.DataFrame(typed, columns=self._selected))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._open.close()
-
-    def keep_places(self) -> None:
-        """Make ready for `offsets` after each mini-batch."""
-        self._open.keeps = True
-
-    def offsets(self, mini_batch: MiniBatch) -> list[int]:
-        """Return where in its file each row of a mini-batch begins."""
-        records = self._open.load(mini_batch.piece)
-        return [at for at, line in self._lines(records) if self._is_row(line)]
-
-    def place(self, mini_batch: MiniBatch, row: int) -> str:
-        """Return the file and line of a row, for people."""
-        return self._open.line_at(mini_batch.piece[0], self.offsets(mini_batch)[row])
+        self._dtypes = dtypes
+        self._selected = selected
+        self._drops_invalid = drops_invalid
 
     def _frame(self, records: Records) -> pd.DataFrame:
         rows = clean_rows(records.body, self._encoding, self._dtypes.keys())
         if rows is None:
-            rows = self._rows_one_by_one(records)
+            rows = [self._row(line, at) for at, line in self._lines_of_rows(records)]
         try:
-            return self.frame_of(rows, self._place)
+            typed = {
+                name: _column([row.get(name) for row in rows], self._dtypes[name])
+                for name in self._selected
+            }
         except MISFITS as error:
             raise self._misfit(records, error) from None
+        return pd.DataFrame(typed, columns=self._selected)
 
-    def _rows_one_by_one(self, records: Records) -> list[dict[str, Any]]:
-        return [self._row(line, at) for at, line in self._lines(records) if self._is_row(line)]
+    def _starts(self, records: Records) -> list[int]:
+        return [at for at, _ in self._lines_of_rows(records)]
 
-    def _lines(self, records: Records) -> Iterator[tuple[int, bytes]]:
-        """Yield the lines that are not blank, and where they begin."""
-        at = records.start
-        for line in records.body.split(b"\n"):
-            if line.strip():
-                yield at, line
-            at += len(line) + 1
-
-    def _is_row(self, line: bytes) -> bool:
-        """Say whether a line is a row, or one that is left out.
+    def _lines_of_rows(self, records: Records) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines that are rows, and where they begin; blank lines are none.
 
         A line that is nested too deeply is JSON all the same: it is refused as a row.
         """
-        row = parsed(line, self._encoding) if self._drops else {}
-        return isinstance(row, dict) or row == TOO_DEEP
+        at = records.start
+        for line in records.body.split(b"\n"):
+            if line.strip():
+                row = parsed(line, self._encoding) if self._drops_invalid else {}
+                if isinstance(row, dict) or row == TOO_DEEP:
+                    yield at, line
+            at += len(line) + 1
 
     def _row(self, line: bytes, at: int) -> dict[str, Any]:
         row = parsed(line, self._encoding)
         if not isinstance(row, dict):
-            msg = f"{self._where(at)}: {row} {line[:SHOWN]!r}"
+            msg = f"{self._line_at(at)}: {row} {line[:SHOWN]!r}"
             raise LoadError(msg)
         unknown = [name for name in row if name not in self._dtypes]
         if unknown and len(self._selected) == len(self._dtypes):
             msg = (
-                f"{self._where(at)}: the key {unknown[0]!r} was in no sample, so that it is no "
-                f"column. Say dtypes={{{unknown[0]!r}: ...}} after it has come up early, or name "
+                f"{self._line_at(at)}: the key {unknown[0]!r} was in no sample, so that it is not "
+                f"a column. Say dtypes={{{unknown[0]!r}: ...}} after it has come up early, or name "
                 "the wanted keys by columns=."
             )
             raise LoadError(msg)
         return row
 
     def _misfit(self, records: Records, cause: Exception) -> LoadError:
-        for at, line in self._lines(records):
+        for at, line in self._lines_of_rows(records):
             row = parsed(line, self._encoding)
             name = self._first_misfit(row) if isinstance(row, dict) else None
             if name is not None and isinstance(row, dict):
                 return LoadError(
-                    f"{self._where(at)}: column {name!r} holds {row.get(name)!r}, which is no "
-                    f"{self._dtypes[name]}. Say dtypes={{{name!r}: ...}} if it is another type."
+                    f"{self._line_at(at)}: column {name!r} holds {row.get(name)!r}, which does not "
+                    f"fit {self._dtypes[name]}. Say dtypes={{{name!r}: ...}} if it is another type."
                 )
-        return LoadError(f"{self._where(records.start)} or after it: {cause}")
+        return LoadError(f"{self._line_at(records.start)} or after it: {cause}")
 
     def _first_misfit(self, row: dict[str, Any]) -> str | None:
         for name in self._selected:
@@ -206,9 +151,6 @@ class JsonLinesReader:
             except MISFITS:
                 return name
         return None
-
-    def _where(self, at: int) -> str:
-        return self._open.line_at(self._place, at)
 
 
 def clean_rows(body: bytes, encoding: str, known: AbstractSet[str]) -> list[dict[str, Any]] | None:
@@ -233,13 +175,13 @@ def clean_rows(body: bytes, encoding: str, known: AbstractSet[str]) -> list[dict
 
 
 def parsed(line: bytes, encoding: str) -> dict[str, Any] | str:
-    """Return the object on a line, or what is wrong with it."""
+    """Return the object on a line, or the reason why there is none."""
     try:
         row = json.loads(line.removeprefix(codecs.BOM_UTF8).decode(encoding))
     except UnicodeDecodeError as error:
         return f"not in the encoding {encoding} ({error.reason}):"
     except ValueError as error:
-        return f"no JSON ({error}):"
+        return f"not JSON ({error}):"
     except RecursionError:
         return TOO_DEEP
     try:
@@ -247,27 +189,22 @@ def parsed(line: bytes, encoding: str) -> dict[str, Any] | str:
     except RecursionError:
         return TOO_DEEP
     if is_halved:
-        return "half a surrogate pair, which is no character:"
-    return row if isinstance(row, dict) else "no JSON object:"
+        return "half a surrogate pair, which is not a character:"
+    return row if isinstance(row, dict) else "not a JSON object:"
 
 
 def _sampled(files: Sequence[InputFile], encoding: str) -> list[dict[str, Any]]:
     """Return rows from the beginnings of files, or all rows of a small input."""
-    sizes = [size_of(file, encoding) for file in files]
-    whole = all(size is not None for size in sizes) and sum(filter(None, sizes)) <= WHOLE_BYTES
+    whole = is_small(files, encoding)
     step = 1 if whole else max(1, len(files) // FILES)
     rows: list[dict[str, Any]] = []
     for file in files[::step]:
-        text = TextFile(file, encoding)
-        records = TextRecords(text, 0, LineScan)
-        try:
-            body = records.starting_in(0, WHOLE_BYTES if whole else PART_BYTES).body
-        except EndsEarly as short:
-            body = records.ended_before(short.end)
-        except (LoadError, OSError) as error:
-            raise InputError(str(error)) from error
-        finally:
-            text.close()
+        with opened_to_sample(file, encoding) as text:
+            records = TextRecords(text, 0, LineScan)
+            try:
+                body = records.starting_in(0, WHOLE_BYTES if whole else PART_BYTES).body
+            except EndsEarly as short:
+                body = records.ended_before(short.end)
         rows.extend(
             row
             for line in body.split(b"\n")
@@ -287,7 +224,7 @@ def _column(values: list[Any], dtype: Any) -> pd.Series:
     if dtype == OBJECT:
         return pd.Series(values, dtype=object)
     if isinstance(dtype, str) and dtype in FITTING and not set(map(type, values)) <= FITTING[dtype]:
-        msg = f"a value is no {dtype}"
+        msg = f"a value does not fit {dtype}"
         raise ValueError(msg)
     if str(dtype).startswith("datetime64"):
         dates: pd.Series = pd.to_datetime(pd.Series(values, dtype=object)).astype(dtype)

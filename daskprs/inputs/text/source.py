@@ -1,41 +1,43 @@
-"""The base of all text sources: files cut into byte ranges, and read range by range."""
+"""Text files cut into byte ranges, and read range by range."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.mini_batch import MiniBatch, Where
-from daskprs.errors import InputChanged, LoadError
-from daskprs.inputs.files.path_columns import PathColumns
+from daskprs.errors import LoadError
+from daskprs.inputs.files.path_columns import PathColumns, PathValues
 from daskprs.inputs.source.input_file import files_fingerprint
 from daskprs.inputs.source.sizes import bytes_per_mini_batch
+from daskprs.inputs.source.source import TableSource
 from daskprs.inputs.text.file import EndsEarly, TextFile, size_of
-from daskprs.inputs.text.records import NewScan, Records, TextRecords
+from daskprs.inputs.text.records import CHUNK_BYTES, NewScan, Records, TextRecords
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
+
+    import pandas as pd
 
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
-    from daskprs.inputs.source.source import Unit
-
-CHUNK_BYTES = 1 << 20
 
 
 class TextFiles(NamedTuple):
-    """The files of an input, as far as reading their records goes; travels to the agents."""
+    """The files of an input, and how their records are found; travels to the agents."""
 
     files: list[InputFile]
     begins: list[int]
     """Where the first record of each starts, behind a byte order mark and a header."""
     encoding: str
     new_scan: NewScan
+    carried: list[PathValues]
+    """What the path of each file carries."""
 
-    def open(self, place: int) -> OpenFile:
+    def open(self, place: int) -> TextRecords:
         """Open a file; the caller closes it."""
         file = TextFile(self.files[place], self.encoding)
-        return OpenFile(file, TextRecords(file, self.begins[place], self.new_scan))
+        return TextRecords(file, self.begins[place], self.new_scan)
 
 
 class TextPiece(NamedTuple):
@@ -49,41 +51,27 @@ class TextPiece(NamedTuple):
     """Why the range cannot be read: the file is cut short behind `stop`."""
 
 
-class OpenFile(NamedTuple):
-    """A file that is open, and its records."""
-
-    file: TextFile
-    records: TextRecords
-
-
-class TextSource:
+class TextSource(TableSource):
     """Cuts text into byte ranges; a row belongs to the range that it starts in.
 
-    Parameters
-    ----------
-    files
-        The files, in their order.
-    reading
-        Size, encoding, and what paths carry.
-    text
-        The same files, with where their records begin and how these end.
-
+    A format is a subclass that knows where the records of each file begin and how they end.
     """
 
-    unit: Unit = "row"
-    how_far = ""
-
-    def __init__(self, files: Sequence[InputFile], reading: ReadOptions, text: TextFiles) -> None:
+    def __init__(
+        self,
+        files: Sequence[InputFile],
+        reading: ReadOptions,
+        begins: list[int],
+        new_scan: NewScan,
+    ) -> None:
         self._files = files
         self._encoding = reading.encoding
         self._size = bytes_per_mini_batch(reading.mini_batch_size)
         self._paths = PathColumns(files, reading)
-        self._text = text
+        carried = [self._paths.of_file(file.path) for file in files]
+        self._text = TextFiles(list(files), begins, reading.encoding, new_scan, carried)
         self._partitions = reading.partitions
         self._firsts = self._number_partitions()
-
-    def prepare(self, scratch: Path) -> None:
-        """Do nothing: the files are where they are."""
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield byte ranges; those of a stream while it is read."""
@@ -117,6 +105,14 @@ class TextSource:
         place, start, stop, _ = mini_batch.piece
         return Where(paths=(self._files[place].path,), bytes=(start, stop))
 
+    @abstractmethod
+    def reader(self) -> TextReader:
+        """Return the reader for the agents."""
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return self.reader().meta()
+
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
         """Return what the path of a mini-batch's file carries."""
         return self._paths.values(self._files[mini_batch.piece[0]].path)
@@ -127,10 +123,9 @@ class TextSource:
         return self._paths.names
 
     def _fingerprint(self, kind: str, schema: dict[str, str]) -> dict[str, Any]:
-        files = files_fingerprint(self._files)
         return {
             "kind": kind,
-            "files": files,
+            "files": files_fingerprint(self._files),
             "schema": schema,
             "types of paths": self._paths.types(),
         }
@@ -143,23 +138,17 @@ class TextSource:
                 for start in range(first, end, self._size):
                     yield TextPiece(place, start, min(start + self._size, end))
             return
-        opened = self._text.open(place)
+        records = self._text.open(place)
         behind = self._text.begins[place]
         try:
-            for start, stop in opened.records.cut(self._size):
-                yield TextPiece(place, start, stop)
-                behind = stop
-            opened.file.check()
-        except InputChanged:
-            raise
+            with records.file.unchanged():
+                for start, stop in records.cut(self._size):
+                    yield TextPiece(place, start, stop)
+                    behind = stop
         except EndsEarly as short:
-            opened.file.check(failed=True)
             yield TextPiece(place, behind, short.end, str(short))
-        except LoadError:
-            opened.file.check(failed=True)
-            raise
         finally:
-            opened.file.close()
+            records.file.close()
 
     def _wholes(self, place: int) -> list[tuple[int, int]] | None:
         """Return the byte ranges to cut from a file; None for a wanted stream."""
@@ -182,61 +171,49 @@ class TextSource:
         return firsts
 
 
-class OpenText:
-    """The one file that a reader has open."""
+class TextReader(ABC):
+    """Reads the rows of byte ranges, with one file open at a time; picklable before its first use.
+
+    A format is a subclass that parses records into a frame and finds where rows begin.
+    """
 
     def __init__(self, text: TextFiles) -> None:
         self._text = text
-        self._place = -1
-        self._opened: OpenFile | None = None
+        self._place = 0
+        """The number of the file that is open."""
+        self._opened: TextRecords | None = None
         self._last: tuple[TextPiece, Records] | None = None
-        self.keeps = False
-        """Whether the last mini-batch's records are kept, for later look-ups of their places."""
+        self._keeps_last = False
+        """Whether the records of the last mini-batch are kept, for `offsets`."""
 
-    def load(self, piece: TextPiece) -> Records:
-        """Return the records of a mini-batch; a file that was open before is closed.
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return the rows that start in a range, with a new index.
 
-        Raises
-        ------
-        InputChanged
-            When the file differs from the one that was found, at any time.
-        LoadError
-            When the records cannot be read. The range in which a file is cut short is not tried: a
-            file that is whole by now would give a part of a record.
-
+        Unreadable records raise a `LoadError` that knows the number of rows, and a file that
+        differs from the plan at any time an `InputChanged`.
         """
-        if self._last is not None and self._last[0] == piece:
-            return self._last[1]
-        place, start, stop, broken = piece
-        if broken:
-            where = self.line_at(place, stop)
-            path = self._text.files[place].path
-            msg = f"{where}{broken.removeprefix(path)}"
-            raise LoadError(msg)
-        opened = self._open(place)
+        records = self._records(mini_batch.piece)
         try:
-            if opened.file.is_stream:
-                records = opened.records.between(start, stop)
-            else:
-                records = opened.records.starting_in(start, stop)
-        except InputChanged:
+            return self._rows(records)
+        except LoadError as error:
+            error.items = len(self._starts(records))
             raise
-        except LoadError:
-            opened.file.check(failed=True)
-            raise
-        opened.file.check()
-        self._last = (piece, records) if self.keeps else None
-        return records
 
-    def line_at(self, place: int, offset: int) -> str:
-        """Return the file and line of a byte, for people; the file is read up to it."""
-        file = self._open(place).file
-        at, line, last = 0, 1, b""
-        while at < offset and (chunk := file.read(at, min(CHUNK_BYTES, offset - at))):
-            at += len(chunk)
-            line += chunk.count(b"\n") + chunk.count(b"\r") - (last + chunk).count(b"\r\n")
-            last = chunk[-1:]
-        return f"{file.path}, line {line}"
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return self._rows(Records(b"", 0))
+
+    def keep_places(self) -> None:
+        """Make ready for `offsets` after each mini-batch."""
+        self._keeps_last = True
+
+    def offsets(self, mini_batch: MiniBatch) -> list[int]:
+        """Return where in its file each row of a mini-batch begins."""
+        return self._starts(self._records(mini_batch.piece))
+
+    def place(self, mini_batch: MiniBatch, row: int) -> str:
+        """Return the file and line of a row, for people."""
+        return self._line_at(self.offsets(mini_batch)[row])
 
     def close(self) -> None:
         """Close the file."""
@@ -245,7 +222,49 @@ class OpenText:
             self._opened.file.close()
             self._opened = None
 
-    def _open(self, place: int) -> OpenFile:
+    @abstractmethod
+    def _frame(self, records: Records) -> pd.DataFrame:
+        """Return records of the open file as rows, without the values of its path."""
+
+    @abstractmethod
+    def _starts(self, records: Records) -> list[int]:
+        """Return where in the file each row of some records begins."""
+
+    def _rows(self, records: Records) -> pd.DataFrame:
+        return self._text.carried[self._place].put_on_frame(self._frame(records))
+
+    def _records(self, piece: TextPiece) -> Records:
+        """Return the records of a range.
+
+        The range in which a file is cut short is not tried: a file that is whole by now would give
+        a part of a record.
+        """
+        if self._last is not None and self._last[0] == piece:
+            return self._last[1]
+        place, start, stop, broken = piece
+        opened = self._open(place)
+        if broken:
+            msg = f"{self._line_at(stop)}{broken.removeprefix(opened.file.path)}"
+            raise LoadError(msg)
+        with opened.file.unchanged():
+            if opened.file.is_stream:
+                records = opened.between(start, stop)
+            else:
+                records = opened.starting_in(start, stop)
+        self._last = (piece, records) if self._keeps_last else None
+        return records
+
+    def _line_at(self, offset: int) -> str:
+        """Return the file and line of a byte, for people; the file is read up to it."""
+        file = self._open(self._place).file
+        at, line, last = 0, 1, b""
+        while at < offset and (chunk := file.read(at, min(CHUNK_BYTES, offset - at))):
+            at += len(chunk)
+            line += chunk.count(b"\n") + chunk.count(b"\r") - (last + chunk).count(b"\r\n")
+            last = chunk[-1:]
+        return f"{file.path}, line {line}"
+
+    def _open(self, place: int) -> TextRecords:
         if self._opened is None or place != self._place:
             self.close()
             self._opened = self._text.open(place)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from daskprs.inputs.delimited.source import DelimitedSource
-    from daskprs.inputs.parquet.source import ParquetSource
+    from daskprs.inputs.parquet import ParquetSource
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.text.json_lines import JsonLinesSource
@@ -31,7 +31,7 @@ def open_table(
     """
     match kind:
         case TableKind.PARQUET:
-            from daskprs.inputs.parquet.source import ParquetSource
+            from daskprs.inputs.parquet import ParquetSource
 
             return ParquetSource(files, reading)
         case TableKind.DELIMITED:

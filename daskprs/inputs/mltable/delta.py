@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from daskprs.core.mini_batch import Where
 from daskprs.errors import InputError, LoadError
-from daskprs.inputs.parquet.row_groups import NamedFile, RowGroupReader, RowGroups
-from daskprs.inputs.parquet.schema import nulls_of
+from daskprs.inputs.parquet import NamedFile, RowGroupReader, RowGroups, nulls_of
 from daskprs.inputs.source.arrow_pandas import OneType, ToPandas, cast, one_type
 from daskprs.yaml_files.mistakes import refuse
 

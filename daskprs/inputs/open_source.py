@@ -69,8 +69,7 @@ def _is_list_of_paths(data: Any) -> bool:
 
 
 def _open_frame(frame: Any, reading: ReadOptions) -> Source:
-    from daskprs.inputs.frames.arrow_frame import source_of_frame
-    from daskprs.inputs.frames.pickled_frame import ObjectFrameSource
+    from daskprs.inputs.frames.caller_frame import ObjectFrameSource, source_of_frame
     from daskprs.inputs.source.given_types import with_given_types
 
     check_options(reading, "frame")
@@ -87,7 +86,7 @@ def _open_frame(frame: Any, reading: ReadOptions) -> Source:
 def _open_arrow(table: Any, reading: ReadOptions) -> Source:
     import pyarrow as pa
 
-    from daskprs.inputs.frames.arrow_frame import source_of_table
+    from daskprs.inputs.frames.caller_frame import source_of_table
 
     check_options(reading, "frame")
     if isinstance(table, pa.RecordBatch):

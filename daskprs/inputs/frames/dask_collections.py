@@ -15,24 +15,30 @@ from daskprs.folders.row_labels import LabelWriter
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.source import FilesSource
-from daskprs.inputs.frames.arrow_frame import FrameReader, FrameSource, rows_of, source_of_frame
-from daskprs.inputs.frames.pickled_frame import ObjectFrameReader, ObjectFrameSource
+from daskprs.inputs.frames.caller_frame import (
+    FrameReader,
+    FrameSource,
+    ObjectFrameReader,
+    ObjectFrameSource,
+    rows_of,
+    source_of_frame,
+)
 from daskprs.inputs.keys.partition_keys import by_keys
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.given_types import converted, given_type
 from daskprs.inputs.source.read_options import check_options
 from daskprs.inputs.source.sizes import files_per_mini_batch, parse_bytes
+from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.errors import DaskprsError
     from daskprs.folders.row_labels import Numbers
-    from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
-    from daskprs.inputs.source.source import Source, Unit
+    from daskprs.inputs.source.source import Source
 
 WHOLE = 1 << 62
 """The size of a mini-batch that takes a whole partition."""
@@ -49,9 +55,7 @@ def open_collection(data: Any, reading: ReadOptions) -> Source:
             check_columns(reading.columns, list(data.columns), "columns")
             data = data[list(reading.columns)]
         check_columns(reading.partition_keys, list(data.columns), "partition_keys")
-        source = PartitionsSource(
-            data, reading.mini_batch_size, reading.dtypes, keep_labels=reading.keep_labels
-        )
+        source = PartitionsSource(data, reading)
         return by_keys(source, reading.partition_keys) if reading.partition_keys else source
     if type(data).__name__ == "Bag":
         check_options(reading, "bag")
@@ -82,53 +86,31 @@ def _open_bag(bag: Any, reading: ReadOptions) -> FilesSource:
     return FilesSource([files], count, reading.partition_format, reading.partition_keys)
 
 
-class PartitionsSource:
+class PartitionsSource(TableSource):
     """The partitions of a dask DataFrame, each cut by itself.
 
-    Parameters
-    ----------
-    frame
-        The collection. It is computed partition by partition, by the scheduler that Dask uses.
-    size
-        The option `mini_batch_size`; None: one mini-batch for each partition.
-    dtypes
-        The option `dtypes`: types in place of those that the collection has.
-    keep_labels
-        Keep the index of the collection, for `to_pandas`.
-
+    The collection is computed partition by partition, by the scheduler that Dask uses. Without a
+    size, each partition is one mini-batch.
     """
 
-    unit: Unit = "row"
-    how_far = ""
-
-    def __init__(
-        self,
-        frame: Any,
-        size: int | str | None,
-        dtypes: Mapping[str, Any] | None = None,
-        *,
-        keep_labels: bool = False,
-    ) -> None:
+    def __init__(self, frame: Any, reading: ReadOptions) -> None:
+        size, dtypes = reading.mini_batch_size, reading.dtypes
         self._frame = frame
-        self._keep_labels = keep_labels
+        self._keep_labels = reading.keep_labels
         self._meta = frame._meta.reset_index(drop=True)  # noqa: SLF001 - Dask's name for it
         self._size = WHOLE if size is None else parse_bytes(size, "mini_batch_size")
         if list(self._meta.columns) != list(dict.fromkeys(self._meta.columns)):
             msg = "data: the columns of a dask DataFrame must have different names."
             raise OptionError(msg)
-        check_columns(list(dtypes or ()), list(self._meta.columns), "dtypes")
-        given = {name: given_type(name, dtype) for name, dtype in (dtypes or {}).items()}
+        check_columns(list(dtypes), list(self._meta.columns), "dtypes")
+        given = {name: given_type(name, dtype) for name, dtype in dtypes.items()}
         self._meta = self._meta.astype(given)
         self._parts: list[FrameSource | ObjectFrameSource] = []
 
     def prepare(self, scratch: Path) -> None:
         """Compute each partition and write it to a file; one is in memory at a time.
 
-        Raises
-        ------
-        LoadError
-            When computing a partition raises, or a partition is not what was announced.
-
+        A partition that cannot be computed, or is not as announced, is a `LoadError`.
         """
         self._parts = []
         with ExitStack() as stack:
@@ -224,10 +206,6 @@ class PartitionsSource:
         """Return which rows of its partition."""
         return rows_of(mini_batch.piece[1])
 
-    def files(self) -> tuple[InputFile, ...]:
-        """Return none: its partitions are written for the job."""
-        return ()
-
     def reader(self) -> PartitionsReader:
         """Return the reader for the agents (after `prepare`)."""
         return PartitionsReader([part.reader() for part in self._parts])
@@ -237,19 +215,9 @@ class PartitionsSource:
         meta: pd.DataFrame = self._meta
         return meta
 
-    @property
-    def path_names(self) -> list[str]:
-        """Return nothing: a collection has no path."""
-        return []
-
-    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
-        """Return nothing: a collection has no path."""
-        del mini_batch
-        return {}
-
 
 def _computed(delayed: Any, number: int, error_class: type[DaskprsError]) -> Any:
-    """Return a partition; what computing it raises is named with its number."""
+    """Return a partition; an error of its computation is raised with its number."""
     try:
         return delayed.compute()
     except Exception as error:
@@ -261,7 +229,7 @@ def _computed(delayed: Any, number: int, error_class: type[DaskprsError]) -> Any
 
 
 def _with_known_types(meta: pd.DataFrame, frame: pd.DataFrame) -> pd.DataFrame:
-    """Return `meta` without categories that only the partitions know, each others: values."""
+    """Return `meta` with values in place of categories, where each partition has its own."""
     for name in meta.columns:
         if isinstance(meta[name].dtype, pd.CategoricalDtype) and _are_unknown(meta[name]):
             values = frame[name]

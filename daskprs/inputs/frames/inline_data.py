@@ -52,20 +52,13 @@ def carried(mini_batch: MiniBatch, reader: CarryingReader) -> MiniBatch:
 
 
 class FarReader:
-    """The reader of a job where the job folder is not seen.
-
-    Parameters
-    ----------
-    reader
-        The reader of the job.
-
-    """
+    """The reader of a job, for a node that does not see the job folder."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame | list[str]:
-        """Return what `run` gets; a path that only the driver sees is an error that says so."""
+        """Return the argument of `run`; a path that this node does not see is a `LoadError`."""
         reader, piece = self._reader, mini_batch.piece
         if isinstance(piece, Carried) and isinstance(reader, CarryingReader):
             return reader.unpack(piece.piece, piece.body)
@@ -93,7 +86,7 @@ class FarReader:
 
 
 def _missing(error: BaseException | None) -> str | None:
-    """Return the path that was not found, where that is why; it may be empty."""
+    """Return the path that was not found, if that is the cause; the path may be empty."""
     while error is not None:
         if isinstance(error, GONE):
             return str(error.filename or "")

@@ -7,28 +7,30 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from daskprs.core.mini_batch import MiniBatch, Where
-from daskprs.inputs.keys.shuffle import KeyIndex, ShuffledReader, shuffle
+from daskprs.inputs.keys.shuffle import Group, ShuffledReader, shuffle
+from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from daskprs.inputs.source.input_file import InputFile
-    from daskprs.inputs.source.source import TableReader, TableSource, Unit
+    from daskprs.inputs.source.source import TableReader
 
 
-def by_keys(source: TableSource, keys: Sequence[str]) -> FolderKeySource | ShuffledKeySource:
+Key = tuple[tuple[str, Any], ...]
+"""Names and values of the keys of a mini-batch."""
+
+
+def by_keys(source: TableSource, keys: Sequence[str]) -> KeySource:
     """Return a table cut by keys: without a shuffle where paths carry them all."""
     if set(keys) <= set(source.path_names):
         return FolderKeySource(source, keys)
     return ShuffledKeySource(source, keys)
 
 
-class FolderKeySource:
-    """Keys that paths carry: the mini-batches of the table, put together by folder."""
-
-    unit: Unit = "row"
-    how_far = ""
+class KeySource(TableSource):
+    """A table cut by keys: how it is cut is up to the subclass."""
 
     def __init__(self, source: TableSource, keys: Sequence[str]) -> None:
         self._source = source
@@ -38,6 +40,29 @@ class FolderKeySource:
         """Prepare the table."""
         self._source.prepare(scratch)
 
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on."""
+        return {"keys": list(self._keys), "table": self._source.fingerprint()}
+
+    def files(self) -> Iterable[InputFile]:
+        """Return the files of the table as they were found."""
+        return self._source.files()
+
+    def meta(self) -> pd.DataFrame:
+        """Return the table without rows."""
+        return self._source.meta()
+
+    def _key_of(self, values: Sequence[Any]) -> Key:
+        return tuple(zip(self._keys, values, strict=True))
+
+
+def _label(key: Key) -> str:
+    return ", ".join(f"{name}={value}" for name, value in key)
+
+
+class FolderKeySource(KeySource):
+    """Keys that paths carry: the mini-batches of the table, put together by folder."""
+
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield one mini-batch for each combination, in order of first appearance."""
         groups: dict[tuple[Any, ...], list[MiniBatch]] = {}
@@ -45,6 +70,7 @@ class FolderKeySource:
             carried = self._source.path_values(part)
             groups.setdefault(tuple(carried[key] for key in self._keys), []).append(part)
         for index, (values, parts) in enumerate(groups.items()):
+            key = self._key_of(values)
             known = [part.items for part in parts if part.items is not None]
             yield MiniBatch(
                 index=index,
@@ -52,34 +78,22 @@ class FolderKeySource:
                 identity=f"{values!r}|" + "|".join(part.identity for part in parts),
                 items=sum(known) if len(known) == len(parts) else None,
                 size_bytes=sum(part.size_bytes or 0 for part in parts),
-                partition_key=tuple(zip(self._keys, values, strict=True)),
-                label=_label(self._keys, values),
+                partition_key=key,
+                label=_label(key),
             )
 
     def count(self) -> int | None:
         """Return None: combinations are counted as they are met."""
         return None
 
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what the plan depends on."""
-        return {"keys": list(self._keys), "table": self._source.fingerprint()}
-
     def where(self, mini_batch: MiniBatch) -> Where:
-        """Return the files that have rows of it."""
+        """Return the files that have rows of the combination."""
         found = (path for part in mini_batch.piece for path in self._source.where(part).paths)
         return Where(paths=tuple(dict.fromkeys(found)))
-
-    def files(self) -> Iterable[InputFile]:
-        """Return the files of the table as they were found."""
-        return self._source.files()
 
     def reader(self) -> JoiningReader:
         """Return the reader for the agents."""
         return JoiningReader(self._source.reader())
-
-    def meta(self) -> pd.DataFrame:
-        """Return the table without rows."""
-        return self._source.meta()
 
 
 class JoiningReader:
@@ -98,66 +112,47 @@ class JoiningReader:
         self._reader.close()
 
 
-class ShuffledKeySource:
+class ShuffledKeySource(KeySource):
     """Keys that are columns: rows are brought together in files, with bounded memory."""
 
-    unit: Unit = "row"
-    how_far = ""
-
     def __init__(self, source: TableSource, keys: Sequence[str]) -> None:
-        self._source = source
-        self._keys = tuple(keys)
-        self._index = KeyIndex()
+        super().__init__(source, keys)
+        self._groups: list[Group] = []
         self._scratch = ""
 
     def prepare(self, scratch: Path) -> None:
         """Shuffle the table."""
-        self._source.prepare(scratch)
+        super().prepare(scratch)
         self._scratch = str(scratch)
-        self._index = shuffle(self._source, self._keys, scratch, self._tell)
+        self._groups = shuffle(self._source, self._keys, scratch, self._report)
 
-    def _tell(self, how_far: str) -> None:
+    def _report(self, how_far: str) -> None:
         self.how_far = how_far
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield one mini-batch for each combination, in order of first appearance."""
-        for index, group in enumerate(self._index.groups):
+        for index, group in enumerate(self._groups):
+            key = self._key_of(group.key)
             yield MiniBatch(
                 index=index,
                 piece=(group.file, group.offset, group.length),
                 identity=f"{group.key!r}|{group.rows}|{group.checksum}",
                 items=group.rows,
                 size_bytes=group.length,
-                partition_key=tuple(zip(self._keys, group.key, strict=True)),
+                partition_key=key,
                 row_lower_bound=group.first_row,
-                label=_label(self._keys, group.key),
+                label=_label(key),
             )
 
     def count(self) -> int:
         """Return how many combinations there are (after `prepare`)."""
-        return len(self._index.groups)
-
-    def fingerprint(self) -> dict[str, Any]:
-        """Return what the plan depends on."""
-        return {"keys": list(self._keys), "table": self._source.fingerprint()}
+        return len(self._groups)
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return an empty place: the key identifies the mini-batch."""
         del mini_batch
         return Where()
 
-    def files(self) -> Iterable[InputFile]:
-        """Return the files of the table as they were found."""
-        return self._source.files()
-
     def reader(self) -> ShuffledReader:
         """Return the reader for the agents."""
         return ShuffledReader(self._scratch)
-
-    def meta(self) -> pd.DataFrame:
-        """Return the table without rows."""
-        return self._source.meta()
-
-
-def _label(keys: Sequence[str], values: Sequence[Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))

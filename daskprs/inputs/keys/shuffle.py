@@ -54,56 +54,40 @@ class Group(NamedTuple):
     """The place of its first row among the rows of its part, in the order of the groups."""
 
 
-class KeyIndex:
-    """All groups, in order of first appearance."""
-
-    def __init__(self) -> None:
-        self.groups: list[Group] = []
-
-
 def shuffle(
     source: TableSource,
     keys: Sequence[str],
     scratch: Path,
-    tell: Callable[[str], None] = lambda _: None,
-) -> KeyIndex:
-    """Bring the rows of each key together, and return where they are.
+    report: Callable[[str], None],
+) -> list[Group]:
+    """Bring the rows of each key of a prepared table together in files of a folder.
 
-    Parameters
-    ----------
-    source
-        A prepared table.
-    keys
-        Names of columns. Null is a key of its own, NaN equals NaN, and −0.0 equals 0.0.
-    scratch
-        The folder of the files.
-    tell
-        Called with a few words about the progress.
-
+    Null is a key of its own, NaN equals NaN, and −0.0 equals 0.0. The progress is reported in a few
+    words, and the groups are returned in order of first appearance.
     """
-    index = KeyIndex()
+    groups: list[Group] = []
     parts = _parts(source)
-    _scatter(source, keys, scratch, parts, tell)
+    _scatter(source, keys, scratch, parts, report)
     gather = partial(_gather, keys, scratch)
-    # What takes time (sorting, copying, writing) does so without the interpreter's lock.
+    # Sorting, copying and writing take the time, and do not hold the interpreter's lock.
     with ThreadPoolExecutor(THREADS, "daskprs-shuffle") as threads:
-        for number, groups in enumerate(threads.map(gather, range(parts)), 1):
-            index.groups.extend(groups)
-            tell(f"rows of each key are put together, {number} of {parts} parts")
-    index.groups.sort()
+        for number, of_part in enumerate(threads.map(gather, range(parts)), 1):
+            groups.extend(of_part)
+            report(f"rows of each key are put together, {number} of {parts} parts")
+    groups.sort()
     if prepared_labels(scratch).exists():
-        _reorder_labels(index, scratch)
-    return index
+        _reorder_labels(groups, scratch)
+    return groups
 
 
-def _reorder_labels(index: KeyIndex, scratch: Path) -> None:
+def _reorder_labels(groups: list[Group], scratch: Path) -> None:
     """Put the row labels of the input into the order of the groups."""
     parts = {path: np.load(path, mmap_mode="r") for path in scratch.glob("rows.*.npy")}
     rows = (
         parts[_numbered(scratch, group.file)][group.place : group.place + group.rows]
-        for group in index.groups
+        for group in groups
     )
-    counts = np.array([0, *(group.rows for group in index.groups)], np.int64)
+    counts = np.array([0, *(group.rows for group in groups)], np.int64)
     reorder_labels(scratch, rows, np.cumsum(counts))
     for path in parts:
         path.unlink()
@@ -146,7 +130,7 @@ def _scatter(
     keys: Sequence[str],
     scratch: Path,
     parts: int,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Append each row to the file of its part, with its number."""
     first = 0
@@ -156,11 +140,11 @@ def _scatter(
             rows = np.arange(first, first + len(frame))
             first += len(frame)
             _scatter_frame(frame, rows, _part_of(frame, keys, parts), files)
-            tell(f"{first:,} rows are dealt out by key")
+            report(f"{first:,} rows are dealt out by key")
 
 
 def _frames(source: TableSource) -> Iterator[pd.DataFrame]:
-    """Yield the rows of a table, some mini-batches at a time: small frames are dear."""
+    """Yield the rows of a table, some mini-batches at a time: small frames cost too much."""
     some: list[pd.DataFrame] = []
     size = 0
     with closing(source.reader()) as reader:

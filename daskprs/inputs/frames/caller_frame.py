@@ -1,0 +1,439 @@
+"""Frames that the caller holds: written once for the agents, as Arrow or as pickles.
+
+Arrow is a file that agents map. Columns that Arrow would change (any Python objects) are pickled,
+slice by slice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from abc import abstractmethod
+from array import array
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from daskprs.core.mini_batch import MiniBatch, Where
+from daskprs.errors import InputError, LoadError, class_name
+from daskprs.folders.row_labels import LabelWriter, row_bounds
+from daskprs.inputs.source.arrow_pandas import (
+    ToPandas,
+    cast,
+    one_type,
+    with_dtypes,
+    without_index,
+    without_rows,
+)
+from daskprs.inputs.source.columns import check_different
+from daskprs.inputs.source.source import TableSource
+from daskprs.system.atomic_file import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from daskprs.folders.row_labels import Numbers
+
+ROWS_IN_A_BATCH = 65_536
+"""Rows of a record batch of the file: it is written in pieces, never as a second copy."""
+BYTES_IN_A_MAP = 64 << 20
+"""Pages that have been read count as memory of a process until they are unmapped."""
+SAMPLE_ROWS = 1_000
+DIGEST_BYTES = 8 << 20
+DIGEST_THREADS = 4
+"""SHA-256 of a gigabyte takes 0.9 s on one, 0.35 s on four; more get no more out of memory."""
+
+
+class SlicedFrame(TableSource):
+    """Cuts a frame into slices of the same number of rows, and writes it for the agents.
+
+    A format is a subclass that writes the frame, sets its digest, and says where a slice lies.
+    """
+
+    kind = ""
+
+    def __init__(self, total: int, rows: int) -> None:
+        self._total = total
+        self._rows = rows
+        """Rows of a mini-batch."""
+        self._digest = ""
+        self._path = ""
+        self.index: pd.Index | None = None
+        """The row labels to keep; None: no labels are kept."""
+
+    def prepare(self, scratch: Path) -> None:
+        """Write the frame, and release it."""
+        if self.index is not None:
+            with LabelWriter(scratch) as labels:
+                labels.add(self.index)
+                labels.finish(self.bounds)
+            self.index = None
+        self._write(scratch)
+
+    @abstractmethod
+    def _write(self, scratch: Path) -> None:
+        """Write the file and release the frame."""
+
+    @abstractmethod
+    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
+        """Return where the reader finds the rows of a mini-batch, and their size in bytes."""
+
+    def mini_batches(self) -> Iterator[MiniBatch]:
+        """Yield slices of rows (after `prepare`)."""
+        for index, start in enumerate(range(0, self._total, self._rows)):
+            stop = min(start + self._rows, self._total)
+            piece, size_bytes = self._slice(index, start, stop)
+            yield MiniBatch(
+                index=index,
+                piece=piece,
+                identity=f"{self._digest}:{start}-{stop}",
+                items=stop - start,
+                size_bytes=size_bytes,
+                row_lower_bound=start,
+                label=f"rows {start}-{stop}",
+            )
+
+    def count(self) -> int:
+        """Return how many mini-batches there are."""
+        return -(-self._total // self._rows)
+
+    @property
+    def bounds(self) -> Numbers:
+        """The row at which each mini-batch begins, and the end."""
+        return row_bounds(self._total, self._rows)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """Return what the plan depends on (after `prepare`)."""
+        return {"kind": self.kind, "content": self._digest, "rows": self._rows}
+
+    def where(self, mini_batch: MiniBatch) -> Where:
+        """Return which rows of the frame."""
+        return rows_of(mini_batch)
+
+
+def rows_of(mini_batch: MiniBatch) -> Where:
+    """Return the frame rows that a mini-batch holds."""
+    first = mini_batch.row_lower_bound or 0
+    return Where(rows=(first, first + (mini_batch.items or 0)))
+
+
+# ---- as Arrow ----
+
+
+class FrameSource(SlicedFrame):
+    """Cuts a frame by rows: size ÷ mean Arrow bytes of a row, whatever pandas' version.
+
+    `to_pandas` converts the Arrow table back to the frame.
+    """
+
+    kind = "frame"
+
+    def __init__(self, table: pa.Table, size_bytes: int, to_pandas: ToPandas) -> None:
+        self._row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
+        super().__init__(table.num_rows, max(1, int(size_bytes / self._row_bytes)))
+        self._table = table.replace_schema_metadata(None)
+        self._to_pandas = to_pandas
+
+    def _write(self, scratch: Path) -> None:
+        self._path = str(scratch / "frame.arrow")
+        meta = self.meta()
+        columns = [f"{name!r}: {dtype}" for name, dtype in zip(meta, meta.dtypes, strict=True)]
+        with whole_file(Path(self._path), durable=False) as file, HashingWriter(file) as hashing:
+            with pa.ipc.new_file(hashing, self._table.schema) as writer:
+                for batch in self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH):
+                    writer.write_batch(batch)
+            columns.append(hashing.digest())
+        digest = hashlib.sha256("\n".join(columns).encode("utf-8", "replace"))
+        self._digest = digest.hexdigest()[:24]
+        self._table = self._table.schema.empty_table()
+
+    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
+        del index
+        return (start, stop - start), int((stop - start) * self._row_bytes)
+
+    def reader(self) -> FrameReader:
+        """Return the reader for the agents (after `prepare`)."""
+        return FrameReader(self._path, self._to_pandas)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame without rows."""
+        return self._to_pandas.meta()
+
+
+class FrameReader:
+    """Slices the mapped file."""
+
+    def __init__(self, path: str, to_pandas: ToPandas) -> None:
+        self._path = path
+        self._to_pandas = to_pandas
+        self._table: pa.Table | None = None
+        self._read_bytes = 0
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return the rows of a slice, with a new index."""
+        start, count = mini_batch.piece
+        if self._table is None or self._read_bytes > BYTES_IN_A_MAP:
+            self._table = None
+            self._table = self._mapped()
+            self._read_bytes = 0
+        self._read_bytes += mini_batch.size_bytes or 0
+        return self._to_pandas.frame(self._table.slice(start, count))
+
+    def pack(self, piece: tuple[int, int]) -> bytes:
+        """Return the rows of a slice as an Arrow stream."""
+        sink = pa.BufferOutputStream()
+        rows = self._mapped().slice(*piece)
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write_table(rows)
+        body: bytes = sink.getvalue().to_pybytes()
+        return body
+
+    def unpack(self, piece: tuple[int, int], body: bytes) -> pd.DataFrame:
+        """Return the rows of such a stream, with a new index."""
+        del piece
+        with pa.ipc.open_stream(body) as stream:
+            return self._to_pandas.frame(stream.read_all())
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._table = None
+
+    def _mapped(self) -> pa.Table:
+        with pa.memory_map(self._path) as file:
+            return pa.ipc.open_file(file).read_all()
+
+
+class HashingWriter:
+    """Writes to a file, and digests the same memory on other threads, without a copy.
+
+    The memory must not change afterwards: Arrow buffers, not a buffer that is used again.
+    """
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._piece: list[Any] = []
+        self._piece_bytes = 0
+        self._digests: list[Future[bytes]] = []
+        self._threads = ThreadPoolExecutor(DIGEST_THREADS, "digest")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._threads.shutdown(cancel_futures=True)
+
+    def write(self, data: Any) -> int:
+        """Write Arrow's buffer, or bytes."""
+        self._piece.append(data)
+        self._piece_bytes += len(data)
+        if self._piece_bytes >= DIGEST_BYTES:
+            self._begin()
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        """Return the position."""
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Flush the file."""
+        self._file.flush()
+
+    def digest(self) -> str:
+        """Return the digest of all that was written."""
+        self._begin()
+        whole = hashlib.sha256()
+        for one in self._digests:
+            whole.update(one.result())
+        return whole.hexdigest()
+
+    def _begin(self) -> None:
+        self._digests.append(self._threads.submit(_digest, self._piece))
+        self._piece, self._piece_bytes = [], 0
+
+
+def _digest(buffers: list[Any]) -> bytes:
+    digest = hashlib.sha256()
+    for buffer in buffers:
+        digest.update(buffer)
+    return digest.digest()
+
+
+def source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource | None:
+    """Return the source of a frame, if Arrow gives back the very same frame; else None."""
+    if type(frame) is not pd.DataFrame or frame.columns.empty:
+        return None
+    if any(isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in frame.dtypes):
+        return None
+    try:
+        table = _exactly(frame)
+        to_pandas = ToPandas(without_rows(table), labels=frame.columns)
+        back = to_pandas.frame(table.slice(0, 1))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    same = all(map(_is_same, back.dtypes, frame.dtypes))
+    return FrameSource(table, size_bytes, to_pandas) if same else None
+
+
+def _exactly(frame: pd.DataFrame) -> pa.Table:
+    """Return a frame as Arrow, its columns numbered; a NaN stays a NaN, and is not null."""
+    numbered = frame.copy(deep=False)
+    numbered.columns = pd.Index([str(place) for place in range(frame.shape[1])])
+    numbered.attrs = {}
+    numbers = {
+        name: pa.array(numbered[name].to_numpy(), from_pandas=False)  # without a look for NaN
+        for name, dtype in numbered.dtypes.items()
+        if isinstance(dtype, np.dtype) and dtype.kind in "iufb"
+    }
+    rest = pa.Table.from_pandas(numbered.drop(columns=list(numbers)), preserve_index=False)
+    columns = [numbers[name] if name in numbers else rest.column(name) for name in numbered]
+    return pa.table(columns, names=list(numbered), metadata=rest.schema.metadata)
+
+
+def _is_same(dtype: Any, other: Any) -> bool:
+    if isinstance(dtype, pd.CategoricalDtype) and isinstance(other, pd.CategoricalDtype):
+        return dtype.ordered == other.ordered and dtype.categories.identical(other.categories)
+    return bool(dtype == other)
+
+
+def source_of_table(
+    table: pa.Table, size_bytes: int, dtypes: Mapping[str, Any] | None = None
+) -> FrameSource:
+    """Return the source of an Arrow table; its frames are those of `Table.to_pandas`.
+
+    Columns of `dtypes` have the types that are given; values that do not fit, or that pandas
+    cannot hold, are an `InputError`.
+    """
+    check_different(list(dtypes or ()), table.column_names, "dtypes")
+    schema = without_index(table.schema)
+    table = table.select([place for place, field in enumerate(table.schema) if field in schema])
+    labels = None
+    if len(set(schema.names)) < len(schema):
+        labels = pd.Index(schema.names)
+        table = table.rename_columns([str(place) for place in range(len(schema))])
+        schema = table.schema.remove_metadata()
+    try:
+        table = table.unify_dictionaries()
+        with_nulls = [name for name in schema.names if table.column(name).null_count]
+        typed = with_dtypes(schema, dtypes or {}, with_nulls)
+        types = one_type(typed, with_nulls, dtypes or ())
+        table = cast(table, types, "data", InputError)
+        to_pandas = ToPandas(without_rows(table), types.objects, labels)
+    except pa.ArrowException as error:
+        msg = f"data: pandas cannot hold this table: {error}"
+        raise InputError(msg) from error
+    return FrameSource(table, size_bytes, to_pandas)
+
+
+# ---- as pickles ----
+
+
+class ObjectFrameSource(SlicedFrame):
+    """Cuts a frame by rows: size ÷ mean pickled bytes of its first rows.
+
+    A cell that cannot be pickled is an `InputError`.
+    """
+
+    kind = "object frame"
+
+    def __init__(self, frame: pd.DataFrame, size_bytes: int) -> None:
+        sample = frame.iloc[:SAMPLE_ROWS]
+        mean = len(_pickled(sample, 0)) / max(1, len(sample))
+        super().__init__(len(frame), max(1, int(size_bytes / mean)))
+        self._frame = frame
+        self._meta: pd.DataFrame = pickle.loads(  # a slice would hold the memory of all rows
+            pickle.dumps(frame.iloc[:0].reset_index(drop=True))
+        )
+        self._offsets = array("q", [0])
+
+    def _write(self, scratch: Path) -> None:
+        path = scratch / "frame.pickles"
+        digest = hashlib.blake2b()
+        with whole_file(path, durable=False) as file:
+            for start in range(0, self._total, self._rows):
+                piece = self._frame.iloc[start : start + self._rows].reset_index(drop=True)
+                body = _pickled(piece, start)
+                digest.update(body)
+                file.write(body)
+                self._offsets.append(file.tell())
+        self._path = str(path)
+        self._digest = digest.hexdigest()[:24]
+        self._frame = self._meta
+
+    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
+        del start, stop
+        begin, end = self._offsets[index], self._offsets[index + 1]
+        return (begin, end - begin), end - begin
+
+    def reader(self) -> ObjectFrameReader:
+        """Return the reader for the agents (after `prepare`)."""
+        return ObjectFrameReader(self._path)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame without rows."""
+        return self._meta
+
+
+def _pickled(piece: pd.DataFrame, first_row: int) -> bytes:
+    """Return the pickle of some rows, or name the cell that cannot be pickled."""
+    try:
+        return pickle.dumps(piece, protocol=5)
+    except Exception as error:
+        msg = (
+            f"data: {_unpicklable(piece, first_row)} cannot be sent to the agents: "
+            f"{type(error).__name__}: {error}. Keep plain values in the frame, and make what "
+            "cannot be pickled (a lock, a connection, a generator) in init()."
+        )
+        raise InputError(msg) from error
+
+
+def _unpicklable(piece: pd.DataFrame, first_row: int) -> str:
+    """Return the place and class of the first cell that cannot be pickled."""
+    for place, name in enumerate(piece.columns):
+        column = piece.iloc[:, place]
+        for row, cell in enumerate(column if column.dtype == object else ()):
+            try:
+                pickle.dumps(cell, protocol=5)
+            except Exception:  # noqa: BLE001 - a class may raise anything
+                kind = class_name(type(cell))
+                return f"column {name!r}, row {first_row + row}: the {kind} there"
+    return "the frame"
+
+
+class ObjectFrameReader:
+    """Loads one pickle for each mini-batch."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+        """Return the rows of a slice."""
+        return self.unpack(mini_batch.piece, self.pack(mini_batch.piece))
+
+    def pack(self, piece: tuple[int, int]) -> bytes:
+        """Return the pickle of a slice."""
+        begin, length = piece
+        with Path(self._path).open("rb") as file:
+            file.seek(begin)
+            return file.read(length)
+
+    def unpack(self, piece: tuple[int, int], body: bytes) -> pd.DataFrame:
+        """Return the rows that were pickled."""
+        del piece
+        try:
+            frame: pd.DataFrame = pickle.loads(body)
+        except (AttributeError, ImportError) as error:
+            msg = (
+                f"an object of the frame cannot be loaded in an agent: {error}. Its class has to "
+                "be importable there: put its module into source_directory, or install it."
+            )
+            raise LoadError(msg) from error
+        return frame
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""

@@ -165,7 +165,7 @@ def test_the_command_to_go_on_with_repeats_no_option(work: Path) -> None:
         (("run", "source/script.py"), "Missing argument"),
         (("plan", "none.csv"), "none.csv"),
         (("plan", "table.csv", "--dtype", "=int"), "'=int': write NAME=VALUE"),
-        (("plan", "table.csv", "--dtype", "a=int65"), "no type of pandas"),
+        (("plan", "table.csv", "--dtype", "a=int65"), "not a type of pandas"),
         (("plan", "table.csv", "--dtype", "b=int"), "no column 'b'"),
         (("plan", "table.csv", "--partition-keys", "b"), "b"),
         (("walk",), "No such command"),

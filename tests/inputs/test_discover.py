@@ -105,5 +105,5 @@ def test_the_files_of_a_list_of_urls_are_one_input(memory: str) -> None:
 def test_a_date_in_a_format_has_parts_of_a_date(tmp_path: Path) -> None:
     """A typing error is no date of 1900."""
     (tmp_path / "foo.csv").write_text("a\n1\n")
-    with pytest.raises(OptionError, match="'foo' is no date"):
+    with pytest.raises(OptionError, match="'foo' is not a date"):
         open_source(tmp_path, ReadOptions(partition_format="{day:foo}.csv"))

@@ -216,7 +216,7 @@ def test_files_that_are_gone_or_new_are_no_change(tmp_path: Path) -> None:
 ANOTHER_PROCESS = """
 import sys
 from pathlib import Path
-from daskprs.inputs.files.times_seen import TimesSeen
+from daskprs.inputs.files.file_versions import TimesSeen
 
 table = TimesSeen(Path(sys.argv[1]))
 print(*(table.first(path, int(time)) for path, time in (one.split("=") for one in sys.argv[2:])))

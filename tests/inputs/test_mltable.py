@@ -679,7 +679,7 @@ def test_row_groups_and_streams_are_partitions(tmp_path: Path) -> None:
     assert list(rows_of(folder)["number"]) == [*range(30, 60), *range(90, 100)]
     content["transformations"][1] = {"select_partitions": [4]}
     folder = mltable(tmp_path, content, {"a.parquet": body.getvalue()})
-    with pytest.raises(InputError, match="there is no partition 4; there are 0 to 3"):
+    with pytest.raises(InputError, match="partition 4 does not exist; there are 0 to 3"):
         rows_of(folder)
     content = {
         "paths": [{"pattern": "*.gz"}],

@@ -1,4 +1,4 @@
-"""From what the caller names to the files that are meant."""
+"""The files that the caller's paths, folders and globs stand for."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ LOCAL_URL = "file://"
 
 
 class MatchedFiles(NamedTuple):
-    """What one name stands for."""
+    """The files that one name stands for."""
 
     files: FileList
-    """In lexicographic order of path, each once."""
+    """Each file once, in lexicographic order of path."""
     is_one_file: bool
     """Whether the name is that of a file, not of a folder or a glob."""
 
@@ -37,13 +37,8 @@ def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[FileList]:
 
     A folder is searched recursively. In a list, each folder or glob is an input of its own, which
     no mini-batch mixes with another; the plain files of a list are one input together, in the
-    place of the first of them. A file that is named twice is taken once, in the first place.
-
-    Raises
-    ------
-    InputError
-        For a path that is not there or cannot be read, or a glob without a match.
-
+    place of the first of them. A file that is named twice is taken once, in the first place. A path
+    that is not there or cannot be read, or a glob without a match, is an `InputError`.
     """
     if isinstance(data, (str, os.PathLike)):
         return [_named(os.fspath(data)).files]
@@ -62,15 +57,9 @@ def discover(data: str | os.PathLike[str] | Sequence[Any]) -> list[FileList]:
 
 
 def places_below(data: Any, root: Path) -> Iterator[Path]:
-    """Yield the folders and files below a folder that are named as input, resolved.
+    """Yield the folders and files below a resolved folder that are named as input, resolved.
 
-    Parameters
-    ----------
-    data
-        As `parallel_run` takes it; only paths and globs of this machine name a place.
-    root
-        The folder, resolved.
-
+    The data are those of `parallel_run`; only paths and globs of this machine name a place.
     """
     named = data if isinstance(data, (list, tuple)) else [data]
     paths = (os.fspath(one) for one in named if isinstance(one, (str, os.PathLike)))
@@ -84,7 +73,7 @@ def places_below(data: Any, root: Path) -> Iterator[Path]:
             place = Path(path).resolve()
             matches = _glob(path) if _is_glob(path) and not place.exists() else [path]
             yield from (Path(match).resolve() for match in matches)
-        elif _is_glob(path) and root.is_relative_to(_glob_root(path).resolve()):
+        elif _is_glob(path) and root.is_relative_to(Path(_glob_root(path)).resolve()):
             below = (Path(match).resolve() for match in _glob(path))
             yield from (place for place in below if place.is_relative_to(root))
 
@@ -94,7 +83,7 @@ def _glob(path: str) -> list[str]:
 
 
 def _each_once(inputs: list[FileList]) -> list[FileList]:
-    """Leave out what an earlier input has already; all are walked side by side, in order."""
+    """Leave out files that an earlier input has; all inputs are walked side by side, in order."""
     again: list[set[int]] = [set() for _ in inputs]
     places = (zip(one.paths(), repeat(at), count()) for at, one in enumerate(inputs))
     last = ""
@@ -145,7 +134,7 @@ def _matches(path: str) -> Iterator[InputFile]:
     matches = _glob(path)
     matches.sort(reverse=True)
     while matches:
-        match = matches.pop()  # what is listed as a file need not be held as a name, too
+        match = matches.pop()  # a file that is listed need not be held as a name, too
         place = os.path.abspath(match)  # noqa: PTH100 - a million of them
         relative = os.path.relpath(match, root)
         if os.path.isdir(match):  # noqa: PTH112 - the same
@@ -162,7 +151,7 @@ class _Folder(NamedTuple):
     above: frozenset[tuple[int, int]]
     """It and the folders above it."""
     names: list[str]
-    """What is left in it, the last first; those of folders end with a slash."""
+    """Names that are left in it, the last first; names of folders end with a slash."""
 
 
 def _below(folder: str, relative: str) -> Iterator[InputFile]:
@@ -207,11 +196,10 @@ def _file(path: str, status: os.stat_result, relative: str) -> InputFile:
     return InputFile(path, status.st_size, str(status.st_mtime_ns), relative)
 
 
-def _glob_root(path: str) -> Path:
-    """Return the folder above the first part with a wildcard."""
-    parts = Path(path).parts
-    fixed = next(place for place, part in enumerate(parts) if _is_glob(part))
-    return Path(*parts[:fixed]) if fixed else Path()
+def _glob_root(path: str) -> str:
+    """Return the folder above the first part with a wildcard, and its slash; empty for none."""
+    first = min(path.index(char) for char in GLOB_CHARACTERS if char in path)
+    return path[: path.rfind("/", 0, first) + 1]
 
 
 # ---- elsewhere ----
@@ -227,7 +215,7 @@ def _remote(url: str) -> MatchedFiles:
     except (ImportError, ValueError) as error:
         msg = f"{url!r} cannot be opened: {error}"
         raise InputError(msg) from error
-    filesystem.invalidate_cache()  # what it has listed before may have changed
+    filesystem.invalidate_cache()  # its former listings may have changed
     try:
         found, root, is_one_file = _found(filesystem, place)
     except FileNotFoundError as error:
@@ -247,17 +235,12 @@ def _remote(url: str) -> MatchedFiles:
 
 
 def _found(filesystem: Any, place: str) -> tuple[dict[str, dict[str, Any]], str, bool]:
-    """Return what is at a place, below which path, and whether that is one file."""
+    """Return the entries at a place, the folder that they lie in, and whether it is one file."""
     if _is_glob(place):
-        return filesystem.glob(place, detail=True), _above_wildcard(place), False
+        return filesystem.glob(place, detail=True), _glob_root(place), False
     if filesystem.isdir(place):
         return filesystem.find(place, detail=True), place.rstrip("/"), False
     return {place: filesystem.info(place)}, place, True
-
-
-def _above_wildcard(place: str) -> str:
-    first = min(place.index(char) for char in GLOB_CHARACTERS if char in place)
-    return place[:first].rpartition("/")[0]
 
 
 def _chained(url: str, given: str) -> str:
@@ -269,9 +252,9 @@ def _chained(url: str, given: str) -> str:
 
 
 def visible(files: Iterable[InputFile]) -> Iterator[InputFile]:
-    """Leave out hidden files and those with a leading underscore, as tables want it.
+    """Yield the files without those in hidden folders, or with a leading dot or underscore.
 
-    A file that was named itself stays.
+    A file that the caller named itself stays.
     """
     for file in files:
         if not any(part.startswith((".", "_")) for part in file.relative.split("/")):

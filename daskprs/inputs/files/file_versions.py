@@ -6,7 +6,11 @@ replaced or grown while they run is another input.
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import struct
+import threading
 from collections import defaultdict
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -14,7 +18,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from daskprs.errors import InputChanged, InputError
 from daskprs.inputs.files.file_list import FileList
-from daskprs.inputs.files.times_seen import TimesSeen
 from daskprs.inputs.source.input_file import InputFile, is_url, open_binary
 
 if TYPE_CHECKING:
@@ -29,39 +32,28 @@ LISTED_FROM = 10
 """Files that are named one by one are listed with their folder from this number on."""
 NS = 1_000_000_000
 
-_times_seen: TimesSeen | None = None
-
-
-def compare_with_times_seen(table: Path) -> None:
-    """Compare times with the first ones seen on this host: its replicas have times of their own.
-
-    Parameters
-    ----------
-    table
-        The file of these times, which all processes of the host use.
-
-    """
-    global _times_seen  # noqa: PLW0603 - a process is on one host, whatever it reads
-    _times_seen = TimesSeen(table)
+TIME_RECORD = struct.Struct("<Qq")
+"""A digest of the path, and the time in nanoseconds."""
+TIME_RECORDS = 1 << 20
+"""Places in the table of times; the file is sparse, so that only used places take disk space."""
+MOST_TRIED = 64
+"""Places that are tried for a file; a table that is so full does not record its time."""
 
 
 def version_of(info: dict[str, Any]) -> str:
     """Return the version of a file from its store; empty if the store has none."""
-    return next((str(info[key]) for key in VERSION_KEYS if info.get(key)), "")
+    return next(iter(_versions_in(info)), "")
+
+
+def _versions_in(info: dict[str, Any]) -> list[str]:
+    return [str(info[key]) for key in VERSION_KEYS if info.get(key)]
 
 
 # ---- a file that is read ----
 
 
 def refuse_changed(file: InputFile, opened: IO[bytes]) -> None:
-    """Compare an open file with the plan.
-
-    Raises
-    ------
-    InputChanged
-        When its size or version differs.
-
-    """
+    """Compare an open file with the plan; another size or version is an `InputChanged`."""
     if not is_url(file.path):
         _compare_status(file, os.fstat(opened.fileno()))
     elif isinstance(details := getattr(opened, "details", None), dict):
@@ -69,10 +61,10 @@ def refuse_changed(file: InputFile, opened: IO[bytes]) -> None:
 
 
 def is_as_planned(path: str, size: int | None, version: str) -> bool:
-    """Say whether a path certainly names the planned file, at the price of one look.
+    """Say whether a path certainly names the planned file, with a single call of the system.
 
-    False asks for a closer comparison, and says nothing yet: the path may be a URL, or the host may
-    have times of its own. A million files are compared three times each.
+    False asks for a closer comparison, since the path may be a URL, or the host may have times of
+    its own. A million files are compared three times each.
     """
     if _times_seen is not None:
         return False
@@ -84,14 +76,7 @@ def is_as_planned(path: str, size: int | None, version: str) -> bool:
 
 
 def refuse_changed_at(file: InputFile) -> None:
-    """Compare a file of this machine with the plan; a file that is gone has not changed.
-
-    Raises
-    ------
-    InputChanged
-        When its size or version differs.
-
-    """
+    """Compare a file of this machine with the plan; a file that is gone has not changed."""
     try:
         status = os.stat(file.path)  # noqa: PTH116 - a million of them
     except OSError:
@@ -100,13 +85,9 @@ def refuse_changed_at(file: InputFile) -> None:
 
 
 def refuse_changed_after_error(file: InputFile, opened: IO[bytes] | None) -> None:
-    """Compare a file that could not be read: its store is asked for the version of now.
+    """Compare a file that could not be read with the plan: a change is the cause of the error.
 
-    Raises
-    ------
-    InputChanged
-        When its size or version differs, which is the cause of the error then.
-
+    A store is asked for the current version.
     """
     if is_url(file.path):
         with suppress(InputError):  # the store does not answer, which may be the error itself
@@ -119,14 +100,7 @@ def refuse_changed_after_error(file: InputFile, opened: IO[bytes] | None) -> Non
 
 @contextmanager
 def opened_unchanged(file: InputFile) -> Iterator[IO[bytes]]:
-    """Yield an open file, and compare it with the plan on opening and in the end.
-
-    Raises
-    ------
-    InputChanged
-        When it differs from the plan, in place of any error that comes of that.
-
-    """
+    """Yield an open file; compare it with the plan on opening, after an error, and at the end."""
     with open_binary(file.path) as opened:
         refuse_changed(file, opened)
         try:
@@ -143,13 +117,7 @@ def opened_unchanged(file: InputFile) -> Iterator[IO[bytes]]:
 def refuse_changed_files(files: Iterable[InputFile]) -> None:
     """Compare all files with the plan, those of a store by listing their folders.
 
-    Raises
-    ------
-    InputChanged
-        For the first one that differs; files that are gone have not changed.
-    InputError
-        When a store does not answer.
-
+    Files that are gone have not changed. A store that does not answer is an `InputError`.
     """
     remote: dict[str, FileList] = defaultdict(FileList)
     for file in files:
@@ -164,7 +132,7 @@ def refuse_changed_files(files: Iterable[InputFile]) -> None:
 
 
 def _root_of(file: InputFile) -> str:
-    """Return the folder that was named, or that of a file which was named itself."""
+    """Return the folder that the caller named, or the folder of a file that the caller named."""
     if file.relative and file.path.endswith(f"/{file.relative}"):
         return file.path.removesuffix(f"/{file.relative}")
     return _folder_of(file.path)
@@ -192,7 +160,7 @@ def _listed(root: str, files: FileList) -> dict[str, dict[str, Any]]:
     infos: dict[str, dict[str, Any]] = {}
     for folder in folders if len(folders) <= MOST_FOLDERS else [root]:
         filesystem, place = _filesystem(folder)
-        with _telling(folder), suppress(FileNotFoundError, PermissionError):
+        with _store_errors(folder), suppress(FileNotFoundError, PermissionError):
             found = (
                 {info["name"]: info for info in filesystem.ls(place, detail=True)}
                 if len(folders) <= MOST_FOLDERS
@@ -205,7 +173,7 @@ def _listed(root: str, files: FileList) -> dict[str, dict[str, Any]]:
 def _info_now(url: str) -> dict[str, Any]:
     """Return a store's current entry for a file; empty if the file is gone."""
     filesystem, place = _filesystem(url)
-    with _telling(url), suppress(FileNotFoundError):
+    with _store_errors(url), suppress(FileNotFoundError):
         info: dict[str, Any] = filesystem.info(place)
         return info
     return {}
@@ -220,7 +188,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
 
 
 @contextmanager
-def _telling(url: str) -> Iterator[None]:
+def _store_errors(url: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # each store has errors of its own
@@ -229,6 +197,67 @@ def _telling(url: str) -> Iterator[None]:
             "Resume the job when the store can be reached."
         )
         raise InputError(msg) from error
+
+
+# ---- times on a host ----
+
+
+class TimesSeen:
+    """A table in a file, shared by all processes of a host: the first recorded time of each path.
+
+    The file need not exist. Where it cannot be used, as on a full disk, each time is the first.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._fd = -1
+        self._lock = threading.Lock()
+        self._last = ("", 0)
+
+    def first(self, path: str, time_ns: int) -> int:
+        """Return the first recorded time of a file; the given time if there was none."""
+        with self._lock:
+            if self._last[0] != path:
+                try:
+                    self._last = path, self._recorded(path, time_ns)
+                except OSError:
+                    return time_ns
+            return self._last[1]
+
+    def _recorded(self, path: str, time_ns: int) -> int:
+        if self._fd < 0:
+            self._fd = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        digest = hashlib.blake2b(path.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+        key = int.from_bytes(digest, "little") or 1
+        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try:
+            return self._found(key, time_ns)
+        finally:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def _found(self, key: int, time_ns: int) -> int:
+        for step in range(MOST_TRIED):
+            offset = (key + step) % TIME_RECORDS * TIME_RECORD.size
+            record = os.pread(self._fd, TIME_RECORD.size, offset).ljust(TIME_RECORD.size, b"\0")
+            other, first_ns = TIME_RECORD.unpack(record)
+            if other == key:
+                return int(first_ns)
+            if other == 0:
+                os.pwrite(self._fd, TIME_RECORD.pack(key, time_ns), offset)
+                break
+        return time_ns
+
+
+_times_seen: TimesSeen | None = None
+
+
+def compare_with_times_seen(table: Path) -> None:
+    """Compare times with the first ones seen on this host: its replicas have times of their own.
+
+    The table is the file of these times, which all processes of the host use.
+    """
+    global _times_seen  # noqa: PLW0603 - a process is on one host, whatever it reads
+    _times_seen = TimesSeen(table)
 
 
 # ---- comparing ----
@@ -246,7 +275,7 @@ def _compare_status(file: InputFile, status: os.stat_result) -> None:
 
 def _compare_info(file: InputFile, info: dict[str, Any]) -> None:
     size = info.get("size")
-    versions = [str(info[key]) for key in VERSION_KEYS if info.get(key)]
+    versions = _versions_in(info)
     resized = size is not None and file.size_bytes is not None and size != file.size_bytes
     if resized or (file.version and versions and file.version not in versions):
         raise _changed(file, file.version, size, version_of(info))

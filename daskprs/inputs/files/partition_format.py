@@ -34,12 +34,6 @@ class PartitionFormat:
 
     ``{name}`` stands for text without a slash, ``{name:yyyy/MM/dd}`` for a date, ``*`` for any
     text without a slash and ``**`` for any text.
-
-    Raises
-    ------
-    OptionError
-        For a pattern without a field, with one twice, or with a date that has no part of a date.
-
     """
 
     def __init__(self, pattern: str) -> None:
@@ -59,16 +53,12 @@ class PartitionFormat:
     def values(self, file: InputFile) -> Values:
         """Return the values that a path carries, in the order of the pattern.
 
-        Raises
-        ------
-        InputError
-            When the path does not match: it is never dropped.
-
+        A path that does not match is an `InputError`: no file is ever dropped.
         """
         match = self._expression.fullmatch(file.path)
         if match is None:
-            told = f"{file.path} does not match "
-            raise InputError(told, Option("partition_format", self.pattern), ".")
+            msg = f"{file.path} does not match "
+            raise InputError(msg, Option("partition_format", self.pattern), ".")
         return tuple(
             (name, self._value(name, match[f"f{place}"], file))
             for place, name in enumerate(self.names)
@@ -81,8 +71,8 @@ class PartitionFormat:
         if date is None:
             return f"(?P<f{place}>[^/]+)"
         if _DATE_TOKEN.search(date) is None:
-            told = f": {date!r} is no date; the parts of one are {', '.join(_DATE_PARTS)}."
-            raise OptionError(Option("partition_format", self.pattern), told)
+            msg = f": {date!r} is not a date; the parts of a date are {', '.join(_DATE_PARTS)}."
+            raise OptionError(Option("partition_format", self.pattern), msg)
         literal = date.replace("%", "%%")
         self._dates[name] = _DATE_TOKEN.sub(lambda part: _DATE_PARTS[part[0]][0], literal)
         expression = _DATE_TOKEN.sub(lambda part: _DATE_PARTS[part[0]][1], re.escape(date))
@@ -94,12 +84,12 @@ class PartitionFormat:
         try:
             return datetime.strptime(text, self._dates[name]).replace(tzinfo=UTC)
         except ValueError as error:
-            msg = f"{file.path}: {text!r} is no date for {name} of {self.pattern!r}: {error}."
+            msg = f"{file.path}: {text!r} is not a date for {name} of {self.pattern!r}: {error}."
             raise InputError(msg) from error
 
 
 def _plain(text: str) -> str:
-    """Return the expression for what stands between fields."""
+    """Return the expression for text between fields."""
     parts = (part for part in _WILDCARD.split(text) if part)
     return "".join(_WILDCARDS.get(part) or re.escape(part) for part in parts)
 
@@ -107,13 +97,7 @@ def _plain(text: str) -> str:
 def hive_values(file: InputFile) -> Values:
     """Return the values of the folders called ``key=value`` above a file.
 
-    Names and values are decoded: what writes such folders encodes slashes and the like by ``%``.
-
-    Raises
-    ------
-    InputError
-        When a path has the same key twice.
-
+    Names and values are decoded: writers of such folders encode slashes and the like by ``%``.
     """
     if "=" not in file.relative:
         return ()

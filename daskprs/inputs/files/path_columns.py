@@ -29,21 +29,9 @@ _INT = re.compile("0|-?[1-9][0-9]{0,18}")
 
 
 class PathColumns:
-    """What the paths of an input carry, with one type for each name over all files.
+    """The values that the paths of an input carry, with one type for each name over all files.
 
-    Parameters
-    ----------
-    files
-        All files of the table.
-    reading
-        The reading options. Without a `partition_format`, folders called ``key=value`` count.
-
-    Raises
-    ------
-    InputError
-        When a path does not match, is not UTF-8, or lies in other ``key=value`` folders than the
-        rest.
-
+    Without a `partition_format`, these are the values of folders called ``key=value``.
     """
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
@@ -59,7 +47,7 @@ class PathColumns:
         wanted = reading.columns or ()
         named = [name for name in wanted if name in self.names]
         self.of_files = tuple(name for name in wanted if name not in named) or None
-        """The columns that the files are asked for; None: all of them, be it to count rows only."""
+        """The columns to read from the files; None: all of them, even if only to count rows."""
         rest = (name for name in self.names if name not in named)
         self._order = (*wanted, *rest) if named else ()
         self._types = {
@@ -78,23 +66,16 @@ class PathColumns:
         return {name: str(self._types[name]) for name in self.names}
 
     def values(self, path: str) -> dict[str, Any]:
-        """Return what one path carries."""
+        """Return the values that a path carries."""
         return self._values[path]
 
     def of_file(self, path: str) -> PathValues:
-        """Return what a reader needs for one file."""
+        """Return the columns that a reader puts onto the rows of a file."""
         columns = [(name, self._types[name], self._values[path][name]) for name in self.names]
         return PathValues(path if self._path_first else None, columns, self._order)
 
     def names_with(self, columns: Sequence[str]) -> list[str]:
-        """Return the names of a table's columns with these added.
-
-        Raises
-        ------
-        InputError
-            When a name is in the files and in their paths.
-
-        """
+        """Return the names of a table's columns with these added; no name may be in both."""
         first = [PATH] if self._path_first else []
         taken = [name for name in (*self.names, *first) if name in columns]
         if taken:
@@ -128,7 +109,7 @@ class PathValues:
         return table
 
     def to_pandas(self, types: OneType) -> ToPandas:
-        """Return what makes frames of a table of these types with the columns added."""
+        """Return the converter to frames for a table of these types with the columns added."""
         return ToPandas(self.put_on(types.schema.empty_table()), types.objects)
 
     def put_on_frame(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -157,7 +138,7 @@ def _refuse_other_bytes(file: InputFile) -> None:
     try:
         file.path.encode()
     except UnicodeEncodeError:
-        msg = f"{file.path!r} is not UTF-8: what it carries cannot be a column."
+        msg = f"{file.path!r} is not UTF-8: its values cannot be a column."
         raise InputError(msg) from None
 
 

@@ -19,11 +19,10 @@ from daskprs.inputs.files.file_versions import (
 )
 from daskprs.inputs.files.partition_format import PartitionFormat, Values, check_keys
 from daskprs.inputs.source.input_file import InputFile, files_fingerprint, is_url
+from daskprs.inputs.source.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from daskprs.inputs.source.source import Unit
 
 
 class Paths(NamedTuple):
@@ -34,23 +33,14 @@ class Paths(NamedTuple):
     versions: tuple[str, ...]
 
 
-class FilesSource:
-    """Cuts lists of files by count, or by what their paths carry.
+class FilesSource(Source):
+    """Cuts lists of files by count, or by the values that their paths carry.
 
-    Parameters
-    ----------
-    inputs
-        The files of each input; a mini-batch never mixes two.
-    count
-        Files in a mini-batch.
-    partition_format, partition_keys
-        With keys: one mini-batch for each combination of values that exists, in order of first
-        appearance.
-
+    A mini-batch never mixes two inputs. With keys, there is one mini-batch for each combination of
+    values that exists, in order of first appearance.
     """
 
-    unit: Unit = "file"
-    how_far = ""
+    unit = "file"
 
     def __init__(
         self,
@@ -64,7 +54,7 @@ class FilesSource:
         self._keys = tuple(partition_keys)
         self._format = None if partition_format is None else PartitionFormat(partition_format)
         self._by_key: dict[Values, array[int]] = {}
-        """With keys, the places of the files of each combination of their values."""
+        """Places of the files of each combination of values; empty without keys."""
         if self._format is not None:
             self._read_paths(self._format)
         elif self._keys:
@@ -74,9 +64,6 @@ class FilesSource:
                 Option("partition_format", "{user}/{season}.wav"),
                 ".",
             )
-
-    def prepare(self, scratch: Path) -> None:
-        """Do nothing: the files are where they are."""
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the plan."""
@@ -119,16 +106,7 @@ class FilesSource:
         return Where(paths=mini_batch.piece.paths)
 
     def _read_paths(self, format_: PartitionFormat) -> None:
-        """Read what all paths carry, and keep where the files of each key are.
-
-        Raises
-        ------
-        InputError
-            When a path does not match.
-        OptionError
-            When the format has no such key.
-
-        """
+        """Read the values that all paths carry, and keep where the files of each key are."""
         check_keys(self._keys, format_.names)
         if self._keys and len(self._inputs) != 1:
             self._inputs = [FileList(self.files())]
@@ -155,14 +133,7 @@ class FilesReader:
         """One for each mini-batch that was fetched: the one that runs, and the one after it."""
 
     def load(self, mini_batch: MiniBatch) -> list[str]:
-        """Return local paths.
-
-        Raises
-        ------
-        InputChanged
-            When a file is not the one that was found.
-
-        """
+        """Return local paths; a file that has changed is an `InputChanged`."""
         self.check(mini_batch)
         paths, sizes, versions = mini_batch.piece
         while len(self._folders) > 1:
@@ -175,14 +146,7 @@ class FilesReader:
         ]
 
     def check(self, mini_batch: MiniBatch) -> None:
-        """Compare the files, except fetched ones, with the files that were found.
-
-        Raises
-        ------
-        InputChanged
-            When one differs; one that is gone has not changed.
-
-        """
+        """Compare the files, except fetched ones, with the plan; a missing file has not changed."""
         for path, size, version in zip(*mini_batch.piece, strict=True):
             if not (is_as_planned(path, size, version) or is_url(path)):
                 refuse_changed_at(InputFile(path, size, version, ""))

@@ -11,7 +11,7 @@ from daskprs.inputs.source.input_file import name_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-COMPRESSED = (".gz", ".zst")
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
 
 
 class TableKind(Enum):
@@ -33,40 +33,31 @@ SUFFIXES = {
 
 
 def kind_of(path: str) -> TableKind | None:
-    """Return the kind of table that a name says; None for any other file."""
+    """Return the kind of table by the suffix of a name; None for any other file."""
     name = name_of(path).lower()
-    for suffix in COMPRESSED:
+    for suffix in COMPRESSIONS:
         name = name.removesuffix(suffix)
     return SUFFIXES.get(name[name.rfind(".") :])
 
 
 def compression_of(path: str) -> str | None:
-    """Return ``gzip`` or ``zstd``, as the name says, or None."""
-    if path.endswith(".gz"):
-        return "gzip"
-    return "zstd" if path.endswith(".zst") else None
+    """Return ``gzip`` or ``zstd``, by the suffix of a name, or None."""
+    return COMPRESSIONS.get(path[path.rfind(".") :])
 
 
 def kind_of_all(paths: Iterable[str], *, strict: bool) -> TableKind | None:
-    """Return the kind that all files have; None when none is a table.
+    """Return the kind that all files have; None when none of them is a table.
 
-    Raises
-    ------
-    InputError
-        For a mixture, with one example of each; with `strict`, when none is a table.
-
+    A mixture is an `InputError`; with `strict`, so are files of no kind.
     """
     examples: dict[TableKind | None, str] = {}
     for path in paths:
         examples.setdefault(kind_of(path), path)
     if len(examples) > 1:
         shown = " and ".join(repr(path) for path in examples.values())
-        told = f"the input mixes kinds of files: {shown}. Say "
-        raise InputError(
-            told,
-            Option("input_type", "files"),
-            " to get paths, or name the files of one kind.",
-        )
+        msg = f"the input mixes kinds of files: {shown}. Say "
+        more = " to get paths, or name the files of one kind."
+        raise InputError(msg, Option("input_type", "files"), more)
     kind, example = next(iter(examples.items()), (None, None))
     if kind is None and strict and example is not None:
         raise InputError(

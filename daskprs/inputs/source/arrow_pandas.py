@@ -1,7 +1,7 @@
 """From Arrow to pandas, with the same types for every slice of a table.
 
-What pandas makes of an Arrow column depends on its nulls: integers become floats, booleans become
-objects. Slices with and without a null would differ, so that the types are settled for the whole
+The type that pandas gives to an Arrow column depends on its nulls: integers become floats, booleans
+become objects. Slices with and without a null would differ, so the types are settled for the whole
 table first.
 """
 
@@ -60,14 +60,8 @@ def with_dtypes(
 ) -> pa.Schema:
     """Return a schema in which columns have the types of the option `dtypes`.
 
-    Each type is noted as pandas notes the types of the columns that it writes: whoever turns the
-    table into a frame reads the note.
-
-    Raises
-    ------
-    OptionError
-        For a column that is not there, or a type that the column cannot have.
-
+    Each type is noted as pandas notes the types of the columns that it writes: the conversion into
+    a frame reads the note.
     """
     if not dtypes:
         return schema
@@ -81,13 +75,13 @@ def with_dtypes(
         schema = schema.set(schema.names.index(name), pa.field(name, arrow_type_of(known)))
         note = {"name": name, "field_name": name, "metadata": None}
         notes.append(note | {"pandas_type": str(known), "numpy_type": str(known)})
-    return schema.with_metadata({b"pandas": json.dumps(pandas | {"columns": notes}).encode()})
+    return _with_pandas(schema, pandas | {"columns": notes})
 
 
 def cast(table: pa.Table, types: OneType, where: str, error_class: type[DaskprsError]) -> pa.Table:
     """Give a table the types of all, and name the column of a value that does not fit.
 
-    A value of a column of `dtypes` does not fit either if its new type makes another one of it.
+    In a column of `dtypes`, a value that the new type would change does not fit either.
     """
     schema = types.schema
     columns = list(zip(table.column_names, table.columns, schema, strict=True))
@@ -151,15 +145,8 @@ def _advice(column: pa.ChunkedArray, field: pa.Field) -> str:
 class ToPandas:
     """Turns slices of one table into frames.
 
-    Parameters
-    ----------
-    empty
-        The table without rows; its metadata say what pandas had in its place.
-    objects
-        Columns of booleans that are objects.
-    labels
-        The columns of the frames, where they are not the names of the table.
-
+    The metadata of the `empty` table note the types of pandas, and `objects` are columns of
+    booleans that are objects. The frames have the `labels` as columns, or else those of the table.
     """
 
     def __init__(
@@ -193,18 +180,18 @@ class ToPandas:
         if not empty.schema.metadata:
             return None
         try:
-            told = empty.to_pandas()
+            noted = empty.to_pandas()
         except ValueError:  # labels that were numbers, and beside them a name
-            empty = empty.cast(without_labels(empty.schema))
-            told = empty.to_pandas()
-        untold = empty.replace_schema_metadata(None).to_pandas()
-        same_labels = self._labels is not None or told.columns.identical(untold.columns)
-        same = same_labels and list(told.dtypes) == list(untold.dtypes)
+            empty = empty.cast(_without_labels(empty.schema))
+            noted = empty.to_pandas()
+        plain = empty.replace_schema_metadata(None).to_pandas()
+        same_labels = self._labels is not None or noted.columns.identical(plain.columns)
+        same = same_labels and list(noted.dtypes) == list(plain.dtypes)
         return None if same else dict(empty.schema.metadata)
 
 
 def without_rows(table: pa.Table) -> pa.Table:
-    """Return a table of no rows, categories included, that holds no memory of the given one."""
+    """Return a table of no rows, with its categories, that does not hold the memory of the rows."""
     columns = [
         pa.DictionaryArray.from_arrays(
             pa.array([], column.type.index_type),
@@ -218,15 +205,15 @@ def without_rows(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=table.schema)
 
 
-# ---- what pandas wrote into a schema ----
+# ---- notes of pandas in a schema ----
 
 
 def pandas_metadata(schema: pa.Schema) -> dict[str, Any] | None:
-    """Return what pandas noted about its columns; None where nothing can be read."""
+    """Return the notes of pandas about its columns; None where they cannot be read."""
     try:
-        told = json.loads((schema.metadata or {})[b"pandas"])
+        notes = json.loads((schema.metadata or {})[b"pandas"])
         known = {"field_name", "pandas_type", "numpy_type"}
-        return told if all(known <= set(column) for column in told["columns"]) else None
+        return notes if all(known <= set(column) for column in notes["columns"]) else None
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -248,10 +235,10 @@ def without_categories(schema: pa.Schema) -> pa.Schema:
     return _noted(schema, lambda column: column["pandas_type"] != "categorical")
 
 
-def without_labels(schema: pa.Schema) -> pa.Schema:
+def _without_labels(schema: pa.Schema) -> pa.Schema:
     """Return a schema whose names are the labels, whatever type the labels had in pandas."""
     pandas = pandas_metadata(schema) or {"columns": []}
-    return schema.with_metadata({b"pandas": json.dumps(pandas | {"column_indexes": []}).encode()})
+    return _with_pandas(schema, pandas | {"column_indexes": []})
 
 
 def noted_by(schemas: Sequence[pa.Schema], unified: pa.Schema) -> pa.Schema:
@@ -268,22 +255,21 @@ def noted_by(schemas: Sequence[pa.Schema], unified: pa.Schema) -> pa.Schema:
             name = column["field_name"]
             if name in unified.names and schema.field(name).type == unified.field(name).type:
                 notes.setdefault(name, column)
-    pandas["columns"] = list(notes.values())
-    return unified.with_metadata({b"pandas": json.dumps(pandas).encode()})
+    return _with_pandas(unified, pandas | {"columns": list(notes.values())})
+
+
+def _with_pandas(schema: pa.Schema, pandas: dict[str, Any]) -> pa.Schema:
+    return schema.with_metadata({b"pandas": json.dumps(pandas).encode()})
 
 
 def _noted(schema: pa.Schema, keeps: Callable[[dict[str, Any]], bool]) -> pa.Schema:
-    """Return a schema with some of what pandas noted about its columns, and with no index."""
+    """Return a schema with some of the notes of pandas about its columns, and without an index."""
     pandas = pandas_metadata(schema)
     if pandas is None:
         return schema.remove_metadata()
-    pandas["index_columns"] = []
-    pandas["columns"] = [
-        column
-        for column in pandas["columns"]
-        if column["field_name"] in schema.names and keeps(column)
-    ]
-    return schema.with_metadata({b"pandas": json.dumps(pandas).encode()})
+    there = [column for column in pandas["columns"] if column["field_name"] in schema.names]
+    kept = [column for column in there if keeps(column)]
+    return _with_pandas(schema, pandas | {"index_columns": [], "columns": kept})
 
 
 def _is_known(dtype: str) -> bool:

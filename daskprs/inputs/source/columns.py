@@ -14,14 +14,7 @@ SHOWN = 20
 
 
 def check_columns(wanted: Sequence[str], there: Sequence[Any], option: str) -> None:
-    """Reject a name that is not a column.
-
-    Raises
-    ------
-    OptionError
-        When a column is missing; the error gives the nearest names.
-
-    """
+    """Reject a name that is not a column; the error gives the nearest names."""
     names = list(map(str, there))
     for name in wanted:
         if name not in there:
@@ -35,15 +28,7 @@ def check_columns(wanted: Sequence[str], there: Sequence[Any], option: str) -> N
 def check_different(
     keys: Sequence[str], there: Sequence[Any], option: str = "partition_keys"
 ) -> None:
-    """Refuse a name that is the name of several columns.
-
-    Raises
-    ------
-    OptionError
-        When a name is ambiguous; the error gives the name.
-
-    """
+    """Reject a name that several columns have."""
     for key in keys:
         if list(there).count(key) > 1:
-            told = f": the input has more than one column {key!r}."
-            raise OptionError(Option(option), told)
+            raise OptionError(Option(option), f": the input has more than one column {key!r}.")

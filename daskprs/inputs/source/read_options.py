@@ -12,25 +12,18 @@ if TYPE_CHECKING:
 
 
 class Partitions(NamedTuple):
-    """The partitions of an input that are wanted, by their numbers from 0."""
+    """The wanted partitions of an input, by their numbers from 0."""
 
     wanted: tuple[int, ...]
     size_bytes: int
     """Bytes of a partition of text. A Parquet row group is one; so is a whole stream."""
 
     def check(self, count: int) -> None:
-        """Refuse a number that there is not.
-
-        Raises
-        ------
-        InputError
-            When there is no such partition; the error gives the known numbers.
-
-        """
+        """Reject a number without a partition; the error gives the known numbers."""
         beyond = [number for number in self.wanted if number >= count]
         if beyond:
             known = f"0 to {count - 1}" if count else "none"
-            msg = f"select_partitions: there is no partition {beyond[0]}; there are {known}."
+            msg = f"select_partitions: partition {beyond[0]} does not exist; there are {known}."
             raise InputError(msg)
 
     def ranges(self, size: int, first: int) -> list[tuple[int, int]]:
@@ -72,7 +65,7 @@ class ReadOptions:
     keep_labels: bool = False
     """Whether the index of a frame is kept, for `to_pandas`."""
 
-    # What only an MLTable says.
+    # Only an MLTable sets these.
     path_values: Literal["typed", "text"] = "typed"
     """Type of path values. In an MLTable they are text, and only those that a format names."""
     as_written: frozenset[str] = frozenset()
@@ -82,7 +75,7 @@ class ReadOptions:
     empty_as_string: bool = False
     """Whether no cell of a column of text is null."""
     drop_invalid_lines: bool = False
-    """Whether lines that are no JSON are left out."""
+    """Whether lines that are not JSON are left out."""
     partitions: Partitions | None = None
 
 
@@ -113,14 +106,7 @@ _CALLED = {
 
 
 def check_options(reading: ReadOptions, kind: str) -> None:
-    """Reject options that do not apply to a kind of input.
-
-    Raises
-    ------
-    OptionError
-        When an option does not apply; the error names the option and the kind.
-
-    """
+    """Reject options that do not apply to a kind of input."""
     untouched = ReadOptions()
     for option in UNFIT[kind]:
         if getattr(reading, option) != getattr(untouched, option):

@@ -18,18 +18,8 @@ RULE = "a whole number above 0, with or without a unit of 1024: B, KB, MB or GB"
 def parse_bytes(value: Any, option: str) -> int:
     """Return a size in bytes.
 
-    Parameters
-    ----------
-    value
-        A number of bytes, NumPy's too, or text such as ``"10 MB"``: digits and a unit, in any case.
-    option
-        The name of the option, for the message.
-
-    Raises
-    ------
-    OptionError
-        For anything else, with the rule and the value.
-
+    The value of the option is a number, NumPy's too, or text such as ``"10 MB"``: digits and a
+    unit, in any case.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     match = _FORM.fullmatch(value.strip()) if isinstance(value, str) else None

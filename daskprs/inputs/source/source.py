@@ -25,14 +25,14 @@ class Reader(Protocol):
     """Loads mini-batches in an agent; picklable before its first use."""
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame | list[str]:
-        """Return what `run` gets. Raises `LoadError` for what no retry can mend.
+        """Return the argument of `run`; an error that no retry can repair is a `LoadError`.
 
         A file that differs from what was found, before or after it is read, is an `InputChanged`.
         """
         ...
 
     def close(self) -> None:
-        """Let go of open files."""
+        """Close open files."""
         ...
 
 
@@ -41,7 +41,7 @@ class PathsReader(Reader, Protocol):
     """A reader that gives paths: `run` reads the files by itself."""
 
     def check(self, mini_batch: MiniBatch) -> None:
-        """Compare the files, after `run`, with what was found. Raises `InputChanged`."""
+        """Compare the files with the plan after `run`; a change is an `InputChanged`."""
         ...
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pandas.errors import ParserError
 from pyarrow import csv as arrow_csv
 
-from daskprs.inputs.delimited.schema import TEXT
+from daskprs.inputs.delimited.schema import BOOL_OR_NULL, TEXT
 from daskprs.inputs.text.records import CR, LF, RecordScan
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class Dialect(NamedTuple):
         """Return pandas' options for nulls, where its default words must not apply."""
         if not self.empty_as_string:
             return {}
-        words = {one.name: list(NULLS) for one in columns if not one.is_text}
+        are_text = {one.name: one.is_parsed_as(TEXT) and one.final is None for one in columns}
+        words = {name: list(NULLS) for name, is_text in are_text.items() if not is_text}
         return {"keep_default_na": False, "na_values": words}
 
     def is_blank(self, record: bytes) -> bool:
@@ -95,7 +96,7 @@ class DelimitedParser:
         self._decode = None if is_utf8 else dialect.encoding
 
     def parse(self, body: bytes, names: Sequence[str], *, is_open: bool = False) -> pd.DataFrame:
-        """Return a frame with the wanted ones of the columns that these records have.
+        """Return a frame with the wanted columns among those that these records have.
 
         Text that does not fit raises one of `REFUSALS`, as do records that end inside quotes
         (`is_open`): `find_bad_record` says which record it is.
@@ -128,7 +129,7 @@ class DelimitedParser:
             return None
         frame: pd.DataFrame = table.to_pandas(use_threads=False)
         for column in wanted:
-            if column.final is not None or column.is_bool_or_null:
+            if column.final is not None or column.is_parsed_as(BOOL_OR_NULL):
                 frame[column.name] = column.fit(frame[column.name])
         return frame
 
@@ -136,7 +137,8 @@ class DelimitedParser:
         self, body: bytes, names: Sequence[str], wanted: Sequence[TextColumn]
     ) -> pd.DataFrame:
         """Return the same frame for any text, whether or not Arrow can read it."""
-        given = {column.name: column.told for column in wanted if column.told is not None}
+        given = {column.name: column.parser_type for column in wanted}
+        given = {name: dtype for name, dtype in given.items() if dtype is not None}
         nulls = self.dialect.nulls(wanted)
         frame = read_records(body, names, self.dialect, dtype=given, **nulls)
         floats = {one.name: one.parsed for one in wanted if _are_unseen_floats(one, frame, body)}
@@ -166,9 +168,9 @@ class DelimitedParser:
 
 def _arrow_type(column: TextColumn) -> pa.DataType | None:
     """Return the type that Arrow reads a column as; None where it cannot."""
-    if isinstance(column.parsed, str) and column.parsed == TEXT:
+    if column.is_parsed_as(TEXT):
         return pa.large_string()
-    if column.is_bool_or_null:
+    if column.is_parsed_as(BOOL_OR_NULL):
         return pa.bool_()
     if isinstance(column.parsed, np.dtype) and column.parsed.kind in "iub":
         return pa.from_numpy_dtype(column.parsed)

@@ -53,29 +53,17 @@ class TextColumn(NamedTuple):
         """Whether it holds numbers or booleans of NumPy."""
         return isinstance(self.parsed, np.dtype) and self.parsed.kind in INTO
 
-    @property
-    def is_text(self) -> bool:
-        """Whether it holds text."""
-        is_text = isinstance(self.parsed, str) and self.parsed == TEXT
-        return is_text and self.final is None
+    def is_parsed_as(self, *types: str) -> bool:
+        """Say whether cells are parsed as any of the types that are written as text."""
+        return isinstance(self.parsed, str) and self.parsed in types
 
     @property
-    def is_bool_or_null(self) -> bool:
-        """Whether it holds booleans among nulls, as Python objects."""
-        return isinstance(self.parsed, str) and self.parsed == BOOL_OR_NULL
-
-    @property
-    def is_large(self) -> bool:
-        """Whether it holds integers beyond 64 bits, as Python objects."""
-        return isinstance(self.parsed, str) and self.parsed == LARGE_INTEGERS
-
-    @property
-    def told(self) -> Any:
+    def parser_type(self) -> Any:
         """The type that is passed to the parser; None if the parser infers it."""
-        if self.is_large:
+        if self.is_parsed_as(LARGE_INTEGERS):
             return TEXT
-        is_free = isinstance(self.parsed, str) and self.parsed in (BOOL_OR_NULL, ANY)
-        return None if self.is_plain or is_free else self.parsed
+        is_inferred = self.is_plain or self.is_parsed_as(BOOL_OR_NULL, ANY)
+        return None if is_inferred else self.parsed
 
     @property
     def kind(self) -> str:
@@ -83,7 +71,7 @@ class TextColumn(NamedTuple):
         return str(self.parsed if self.final is None else self.final)
 
     @property
-    def told_apart(self) -> str:
+    def kind_and_format(self) -> str:
         """The type and date format, which its values depend on."""
         return f"{self.kind} as {self.date_format}" if self.date_format else self.kind
 
@@ -96,9 +84,9 @@ class TextColumn(NamedTuple):
         """Return parsed cells with their type; a cell that does not fit is any of `REFUSALS`."""
         if self.is_plain:
             column = _plain(column, self.parsed)
-        elif self.is_bool_or_null:
+        elif self.is_parsed_as(BOOL_OR_NULL):
             column = _bool_or_null(column)
-        elif self.is_large:
+        elif self.is_parsed_as(LARGE_INTEGERS):
             column = _large_integers(column)
         if self.final is None:
             return column
@@ -112,8 +100,9 @@ class TextColumn(NamedTuple):
     def nulls(self, count: int) -> pd.Series:
         """Return the column of a file that does not have it."""
         dtype = self.parsed if self.final is None else self.final
-        is_free = isinstance(dtype, str) and dtype in (BOOL_OR_NULL, LARGE_INTEGERS, ANY)
-        nulls: pd.Series = pd.Series([np.nan] * count, dtype="object" if is_free else dtype)
+        if isinstance(dtype, str) and dtype in (BOOL_OR_NULL, LARGE_INTEGERS, ANY):
+            dtype = "object"
+        nulls: pd.Series = pd.Series([np.nan] * count, dtype=dtype)
         return nulls
 
 
@@ -211,8 +200,11 @@ def schema_of(
             suggested = _suggested(sample[name], complete=known)
             schema[name] = TextColumn(name, suggested if name in in_all else _or_null(suggested))
         if name not in in_all and not schema[name].takes_null:
-            told = f": some files have no column {name!r}, and {schema[name].kind} holds no null. "
-            raise OptionError(Option("dtypes"), told, "Say 'Int64', 'boolean' or 'float64'.")
+            msg = (
+                f": some files have no column {name!r}, and {schema[name].kind} holds no null. Say "
+                "'Int64', 'boolean' or 'float64'."
+            )
+            raise OptionError(Option("dtypes"), msg)
     return schema
 
 
@@ -280,16 +272,19 @@ def _try_out(name: str, dtype: Any) -> None:
     try:
         pd.read_csv(io.BytesIO(b"1\n"), header=None, names=[name], dtype={name: dtype})
     except (NotImplementedError, TypeError) as error:
-        told = f": pandas cannot read {dtype!r}, given for the column {name!r}, from text: {error}."
-        raise OptionError(Option("dtypes"), told, " Say 'str' and convert it in run().") from error
+        msg = (
+            f": pandas cannot read {dtype!r}, given for the column {name!r}, from text: {error}. "
+            "Say 'str' and convert it in run()."
+        )
+        raise OptionError(Option("dtypes"), msg) from error
     except ValueError:
         return  # a type that 1 does not fit
 
 
 def _date_format(values: pd.Series) -> str:
-    """Return the one format that dates are read by, whatever mini-batch they lie in.
+    """Return the format by which the dates of all mini-batches are read.
 
-    Left to itself, pandas guesses from the first value of each piece: 01/02 would be January in
+    Without a format, pandas guesses from the first value of each piece: 01/02 would be January in
     one mini-batch and February in the next.
     """
     formats = [ISO]

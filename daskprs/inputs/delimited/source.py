@@ -54,7 +54,9 @@ class DelimitedSource(TextSource):
     def fingerprint(self) -> dict[str, Any]:
         """Return what the plan depends on."""
         schema = self._options.schema
-        return self._fingerprint("delimited", {name: schema[name].told_apart for name in schema})
+        return self._fingerprint(
+            "delimited", {name: schema[name].kind_and_format for name in schema}
+        )
 
     def reader(self) -> DelimitedReader:
         """Return the reader for the agents."""

@@ -12,14 +12,14 @@ from abc import abstractmethod
 from array import array
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from daskprs.core.mini_batch import MiniBatch, Where
-from daskprs.errors import InputError, LoadError, class_name
+from daskprs.errors import InputError, class_name
 from daskprs.folders.row_labels import LabelWriter, row_bounds
 from daskprs.inputs.source.arrow_pandas import (
     ToPandas,
@@ -30,6 +30,7 @@ from daskprs.inputs.source.arrow_pandas import (
     without_rows,
 )
 from daskprs.inputs.source.columns import check_different
+from daskprs.inputs.source.pickled_rows import PickledReader, Place
 from daskprs.inputs.source.source import TableSource
 from daskprs.system.atomic_file import whole_file
 
@@ -42,10 +43,12 @@ ROWS_IN_A_BATCH = 65_536
 """Rows of a record batch of the file: it is written in pieces, never as a second copy."""
 BYTES_IN_A_MAP = 64 << 20
 """Pages that have been read count as memory of a process until they are unmapped."""
+PICKLES = "frame.pickles"
 SAMPLE_ROWS = 1_000
+"""Rows whose pickled size is the measure for all rows."""
 DIGEST_BYTES = 8 << 20
 DIGEST_THREADS = 4
-"""SHA-256 of a gigabyte takes 0.9 s on one, 0.35 s on four; more get no more out of memory."""
+"""SHA-256 of a gigabyte takes 0.9 s on one thread, 0.35 s on four; memory limits more of them."""
 
 
 class SlicedFrame(TableSource):
@@ -61,7 +64,6 @@ class SlicedFrame(TableSource):
         self._rows = rows
         """Rows of a mini-batch."""
         self._digest = ""
-        self._path = ""
         self.index: pd.Index | None = None
         """The row labels to keep; None: no labels are kept."""
 
@@ -79,7 +81,7 @@ class SlicedFrame(TableSource):
         """Write the file and release the frame."""
 
     @abstractmethod
-    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
+    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[Any, ...], int]:
         """Return where the reader finds the rows of a mini-batch, and their size in bytes."""
 
     def mini_batches(self) -> Iterator[MiniBatch]:
@@ -136,13 +138,18 @@ class FrameSource(SlicedFrame):
         self._row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
         super().__init__(table.num_rows, max(1, int(size_bytes / self._row_bytes)))
         self._table = table.replace_schema_metadata(None)
+        self._path = ""
         self._to_pandas = to_pandas
 
     def _write(self, scratch: Path) -> None:
         self._path = str(scratch / "frame.arrow")
         meta = self.meta()
         columns = [f"{name!r}: {dtype}" for name, dtype in zip(meta, meta.dtypes, strict=True)]
-        with whole_file(Path(self._path), durable=False) as file, HashingWriter(file) as hashing:
+        with (
+            whole_file(Path(self._path), durable=False) as file,
+            ThreadPoolExecutor(DIGEST_THREADS, "digest") as threads,
+        ):
+            hashing = HashingWriter(file, threads)
             with pa.ipc.new_file(hashing, self._table.schema) as writer:
                 for batch in self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH):
                     writer.write_batch(batch)
@@ -215,18 +222,12 @@ class HashingWriter:
 
     closed = False
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], threads: ThreadPoolExecutor) -> None:
         self._file = file
+        self._threads = threads
         self._piece: list[Any] = []
         self._piece_bytes = 0
         self._digests: list[Future[bytes]] = []
-        self._threads = ThreadPoolExecutor(DIGEST_THREADS, "digest")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._threads.shutdown(cancel_futures=True)
 
     def write(self, data: Any) -> int:
         """Write Arrow's buffer, or bytes."""
@@ -349,30 +350,30 @@ class ObjectFrameSource(SlicedFrame):
         self._meta: pd.DataFrame = pickle.loads(  # a slice would hold the memory of all rows
             pickle.dumps(frame.iloc[:0].reset_index(drop=True))
         )
+        self._folder = Path()
         self._offsets = array("q", [0])
 
     def _write(self, scratch: Path) -> None:
-        path = scratch / "frame.pickles"
+        self._folder = scratch
         digest = hashlib.blake2b()
-        with whole_file(path, durable=False) as file:
+        with whole_file(scratch / PICKLES, durable=False) as file:
             for start in range(0, self._total, self._rows):
                 piece = self._frame.iloc[start : start + self._rows].reset_index(drop=True)
                 body = _pickled(piece, start)
                 digest.update(body)
                 file.write(body)
                 self._offsets.append(file.tell())
-        self._path = str(path)
         self._digest = digest.hexdigest()[:24]
         self._frame = self._meta
 
-    def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
+    def _slice(self, index: int, start: int, stop: int) -> tuple[Place, int]:
         del start, stop
         begin, end = self._offsets[index], self._offsets[index + 1]
-        return (begin, end - begin), end - begin
+        return (PICKLES, begin, end - begin), end - begin
 
-    def reader(self) -> ObjectFrameReader:
+    def reader(self) -> PickledReader:
         """Return the reader for the agents (after `prepare`)."""
-        return ObjectFrameReader(self._path)
+        return PickledReader(self._folder)
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""
@@ -403,37 +404,3 @@ def _unpicklable(piece: pd.DataFrame, first_row: int) -> str:
                 kind = class_name(type(cell))
                 return f"column {name!r}, row {first_row + row}: the {kind} there"
     return "the frame"
-
-
-class ObjectFrameReader:
-    """Loads one pickle for each mini-batch."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
-        """Return the rows of a slice."""
-        return self.unpack(mini_batch.piece, self.pack(mini_batch.piece))
-
-    def pack(self, piece: tuple[int, int]) -> bytes:
-        """Return the pickle of a slice."""
-        begin, length = piece
-        with Path(self._path).open("rb") as file:
-            file.seek(begin)
-            return file.read(length)
-
-    def unpack(self, piece: tuple[int, int], body: bytes) -> pd.DataFrame:
-        """Return the rows that were pickled."""
-        del piece
-        try:
-            frame: pd.DataFrame = pickle.loads(body)
-        except (AttributeError, ImportError) as error:
-            msg = (
-                f"an object of the frame cannot be loaded in an agent: {error}. Its class has to "
-                "be importable there: put its module into source_directory, or install it."
-            )
-            raise LoadError(msg) from error
-        return frame
-
-    def close(self) -> None:
-        """Do nothing: no file stays open."""

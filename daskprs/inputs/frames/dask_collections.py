@@ -18,7 +18,6 @@ from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.frames.caller_frame import (
     FrameReader,
     FrameSource,
-    ObjectFrameReader,
     ObjectFrameSource,
     rows_of,
     source_of_frame,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.errors import DaskprsError
     from daskprs.folders.row_labels import Numbers
+    from daskprs.inputs.source.pickled_rows import PickledReader
     from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Source
 
@@ -248,7 +248,7 @@ def _are_unknown(column: pd.Series) -> bool:
 class PartitionsReader:
     """Loads slices of partitions."""
 
-    def __init__(self, readers: list[FrameReader | ObjectFrameReader]) -> None:
+    def __init__(self, readers: list[FrameReader | PickledReader]) -> None:
         self._readers = readers
 
     def load(self, mini_batch: MiniBatch) -> pd.DataFrame:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from daskprs.core.mini_batch import MiniBatch, Where
-from daskprs.inputs.keys.shuffle import Group, ShuffledReader, shuffle
+from daskprs.inputs.keys.shuffle import Group, gathered, shuffle
+from daskprs.inputs.source.pickled_rows import PickledReader
 from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.source import TableReader
@@ -118,12 +119,12 @@ class ShuffledKeySource(KeySource):
     def __init__(self, source: TableSource, keys: Sequence[str]) -> None:
         super().__init__(source, keys)
         self._groups: list[Group] = []
-        self._scratch = ""
+        self._scratch = Path()
 
     def prepare(self, scratch: Path) -> None:
         """Shuffle the table."""
         super().prepare(scratch)
-        self._scratch = str(scratch)
+        self._scratch = scratch
         self._groups = shuffle(self._source, self._keys, scratch, self._report)
 
     def _report(self, how_far: str) -> None:
@@ -135,7 +136,7 @@ class ShuffledKeySource(KeySource):
             key = self._key_of(group.key)
             yield MiniBatch(
                 index=index,
-                piece=(group.file, group.offset, group.length),
+                piece=(gathered(group.part), group.offset, group.length),
                 identity=f"{group.key!r}|{group.rows}|{group.checksum}",
                 items=group.rows,
                 size_bytes=group.length,
@@ -153,6 +154,6 @@ class ShuffledKeySource(KeySource):
         del mini_batch
         return Where()
 
-    def reader(self) -> ShuffledReader:
+    def reader(self) -> PickledReader:
         """Return the reader for the agents."""
-        return ShuffledReader(self._scratch)
+        return PickledReader(self._scratch)

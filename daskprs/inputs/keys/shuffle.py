@@ -1,8 +1,8 @@
 """Rows of a table brought together by key, in files, with memory for a part of them only.
 
-First each row goes to the file of its part, by a hash of its keys; then part after part is put
-into memory, and the rows of each key are written one after the other. A part is chosen so small
-that some of them fit into memory; the rows of one key have to, since `run` gets them at once.
+First each row goes to the file of its part, by a hash of its keys. Then each part is loaded into
+memory, and the rows of each key are written side by side. Parts are small enough that some of them
+fit into memory; the rows of one key have to fit, since `run` gets them at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import partial
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -26,8 +25,8 @@ from daskprs.folders.row_labels import prepared_labels, reorder_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
-    from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source.source import TableSource
 
 PART_BYTES = 16 << 20
@@ -46,7 +45,8 @@ class Group(NamedTuple):
     key: tuple[Any, ...]
     """The values."""
     rows: int
-    file: int
+    part: int
+    """The number of the part that the rows lie in."""
     offset: int
     length: int
     checksum: int
@@ -84,40 +84,13 @@ def _reorder_labels(groups: list[Group], scratch: Path) -> None:
     """Put the row labels of the input into the order of the groups."""
     parts = {path: np.load(path, mmap_mode="r") for path in scratch.glob("rows.*.npy")}
     rows = (
-        parts[_numbered(scratch, group.file)][group.place : group.place + group.rows]
+        parts[_numbered(scratch, group.part)][group.place : group.place + group.rows]
         for group in groups
     )
     counts = np.array([0, *(group.rows for group in groups)], np.int64)
     reorder_labels(scratch, rows, np.cumsum(counts))
     for path in parts:
         path.unlink()
-
-
-class ShuffledReader:
-    """Loads the rows of one combination."""
-
-    def __init__(self, scratch: str) -> None:
-        self._scratch = Path(scratch)
-
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
-        """Return all rows of a combination, in input order."""
-        return self.unpack(mini_batch.piece, self.pack(mini_batch.piece))
-
-    def pack(self, piece: tuple[int, int, int]) -> bytes:
-        """Return the pickle of a combination's rows."""
-        part, offset, length = piece
-        with _gathered(self._scratch, part).open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
-
-    def unpack(self, piece: tuple[int, int, int], body: bytes) -> pd.DataFrame:
-        """Return the rows that were pickled."""
-        del piece
-        frame: pd.DataFrame = pickle.loads(body)
-        return frame
-
-    def close(self) -> None:
-        """Do nothing: no file stays open."""
 
 
 def _parts(source: TableSource) -> int:
@@ -183,11 +156,11 @@ def _pickled(rows: Any) -> bytes:
     try:
         return pickle.dumps(rows, protocol=5)
     except RecursionError as error:
-        told = (
+        msg = (
             ": a value is nested too deeply to be brought together with others by key. Leave its "
             "column out by "
         )
-        raise LoadError(Option("partition_keys"), told, Option("columns"), ".") from error
+        raise LoadError(Option("partition_keys"), msg, Option("columns"), ".") from error
 
 
 def _part_of(frame: pd.DataFrame, keys: Sequence[str], parts: int) -> npt.NDArray[np.int16]:
@@ -209,8 +182,8 @@ def _hashed(column: pd.Series) -> npt.NDArray[np.uint64]:
     try:
         return np.asarray(pd.util.hash_pandas_object(_comparable(column), index=False), np.uint64)
     except TypeError as error:
-        told = f": column {column.name!r}, {column.dtype}, cannot be a key: {error}."
-        raise LoadError(Option("partition_keys"), told) from error
+        msg = f": column {column.name!r}, {column.dtype}, cannot be a key: {error}."
+        raise LoadError(Option("partition_keys"), msg) from error
 
 
 def _comparable(column: pd.Series) -> pd.Series:
@@ -230,8 +203,8 @@ def _hash(value: Any) -> int:
     try:
         return hash(value)
     except TypeError as error:
-        told = f": a {class_name(type(value))} cannot be a key, since it can change."
-        raise LoadError(Option("partition_keys"), told) from error
+        msg = f": a {class_name(type(value))} cannot be a key, since it can change."
+        raise LoadError(Option("partition_keys"), msg) from error
 
 
 def _gather(keys: Sequence[str], scratch: Path, part: int) -> list[Group]:
@@ -250,7 +223,7 @@ def _gather(keys: Sequence[str], scratch: Path, part: int) -> list[Group]:
     firsts = frame[list(keys)].take(order[bounds[:-1]])
     values = zip(*(map(_value, firsts[key]) for key in keys), strict=True)
     groups, done = [], 0
-    with _gathered(scratch, part).open("wb") as file:
+    with (scratch / gathered(part)).open("wb") as file:
         for first, key, group in zip(
             rows[order[bounds[:-1]]].tolist(), values, _cut(frame, order, bounds), strict=True
         ):
@@ -308,8 +281,9 @@ def _scattered(scratch: Path, part: int) -> Path:
     return scratch / f"scattered.{part}"
 
 
-def _gathered(scratch: Path, part: int) -> Path:
-    return scratch / f"keyed.{part}"
+def gathered(part: int) -> str:
+    """Return the name of the file that holds the rows of a part, by key."""
+    return f"keyed.{part}"
 
 
 def _numbered(scratch: Path, part: int) -> Path:

@@ -38,8 +38,7 @@ LAYERS = {
         supervision
     """,
     "daskprs.azure": """
-        append_row_settings assets expressions file_kinds missing_modules mlflow_driver step_logs
-        system_flags templates
+        append_row_settings assets expressions missing_modules mlflow_driver step_logs system_flags
         task
         reuse
         pipelines v1
@@ -48,11 +47,9 @@ LAYERS = {
     """,
     "daskprs.azure.pipelines": """
         forms
-        caller_inputs overrides
-        bound component
+        component
         values
         ports
-        component_job run_settings step_outputs
         wiring
         command_step parallel_step
         step

@@ -1,12 +1,14 @@
 """Expressions in Azure's files: ``${{inputs.x}}``, and ``$[[--flag ${{inputs.x}}]]``.
 
 A text is parsed into parts first. A function then resolves each reference, so that the same parser
-serves commands, paths and bindings.
+serves commands, arguments, paths and bindings. In words and commands, a path with a space stays one
+word.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -66,14 +68,7 @@ Resolve: TypeAlias = Callable[[Reference], str | None]
 
 
 def parsed(text: str) -> tuple[Part, ...]:
-    """Return the parts of a text.
-
-    Raises
-    ------
-    ExpressionError
-        For braces that do not close, and for expressions that are not in `KNOWN`.
-
-    """
+    """Return the parts of a text; refuse open braces and expressions that are not in `KNOWN`."""
     parts: list[Part] = []
     inside: list[str | Reference] | None = None  # of an optional part
     at = 0
@@ -105,14 +100,7 @@ def parsed(text: str) -> tuple[Part, ...]:
 
 
 def reference(text: str) -> Reference:
-    """Return what is meant by the words between the braces.
-
-    Raises
-    ------
-    ExpressionError
-        When it is none of `KNOWN`.
-
-    """
+    """Return the reference that the words between the braces mean."""
     words = text.strip().split(".")
     if not all(NAME.fullmatch(word) for word in words):
         raise _unknown(text)
@@ -147,26 +135,12 @@ def only_reference(parts: tuple[Part, ...]) -> Reference | None:
 
 
 def filled_in(parts: tuple[Part, ...], resolve: Resolve) -> str:
-    """Return the text with what its references stand for.
-
-    Raises
-    ------
-    ExpressionError
-        For an input that was not given, outside of ``$[[ ]]``.
-
-    """
+    """Return the text with the values of its references; outside of ``$[[ ]]`` each needs one."""
     return "".join(_texts(parts, resolve))
 
 
 def named(one: Reference, found: Mapping[str, T]) -> T:
-    """Return the value that a reference names.
-
-    Raises
-    ------
-    ExpressionError
-        When the name does not exist; with the nearest name.
-
-    """
+    """Return the value that a reference names, or refuse it with the nearest name."""
     if one.name not in found:
         msg = f"{one}: there is no {one.scope[:-1]} {one.name!r}; {nearest_of(one.name, [*found])}"
         raise ExpressionError(msg)
@@ -211,3 +185,63 @@ def _unclosed(text: str, close: str) -> ExpressionError:
 
 def _shown(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
+
+
+# ---- words and commands ----
+
+
+MARK = "\ufdd0"
+"""Placeholder for a value while text is split into words; files cannot contain it."""
+
+
+def words(text: str, resolve: Resolve) -> list[str]:
+    """Return the words of a list of arguments; a value is never cut into several.
+
+    Quotes that do not close are a ValueError.
+    """
+    values: list[tuple[Reference, str]] = []
+    found = []
+    for word in shlex.split(_marked(text, resolve, values)):
+        pieces = enumerate(word.split(MARK))
+        found.append("".join(values[int(piece)][1] if at % 2 else piece for at, piece in pieces))
+    return found
+
+
+def command_line(text: str, resolve: Resolve, is_path: Callable[[Reference], bool]) -> str:
+    """Return a command for a shell: paths are quoted where the command does not quote them.
+
+    Other values stand as they are, so that one may hold several words.
+    """
+    values: list[tuple[Reference, str]] = []
+    line, quote = "", ""
+    for at, piece in enumerate(_marked(text, resolve, values).split(MARK)):
+        if at % 2 == 0:
+            quote = _quote_after(piece, quote)
+            line += piece
+            continue
+        one, value = values[int(piece)]
+        line += shlex.quote(value) if is_path(one) and not quote else value
+    return line
+
+
+def _marked(text: str, resolve: Resolve, values: list[tuple[Reference, str]]) -> str:
+    """Return a text with the number of each value between marks; append the values."""
+
+    def number(one: Reference) -> str | None:
+        value = resolve(one)
+        if value is None:
+            return None
+        values.append((one, value))
+        return f"{MARK}{len(values) - 1}{MARK}"
+
+    return filled_in(parsed(text), number)
+
+
+def _quote_after(text: str, quote: str) -> str:
+    """Return the quote that is open after a text."""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+    return quote

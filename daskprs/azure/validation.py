@@ -14,13 +14,12 @@ from daskprs.azure.deployments.pipeline_deployment import (
     pipeline_deployment_of,
 )
 from daskprs.azure.missing_modules import missing_modules
-from daskprs.azure.pipelines.caller_inputs import CallerInputs
 from daskprs.azure.pipelines.component import YamlSource, declared
 from daskprs.azure.pipelines.file import read_pipeline
-from daskprs.azure.pipelines.forms.pipeline import JobForm
+from daskprs.azure.pipelines.forms import PipelineJobForm
 from daskprs.azure.pipelines.ports import PipelinePorts
 from daskprs.azure.pipelines.step import StepMaker
-from daskprs.azure.pipelines.values import Values
+from daskprs.azure.pipelines.values import CallerInputs, Values
 from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.azure.v1.config.config_yaml import FileForm
 from daskprs.errors import UsageError, YamlError
@@ -59,10 +58,9 @@ def check_component(
     if step is None:
         return mistakes, []
     step = step.alone()
-    values = Values(assets, folder)
-    ports = PipelinePorts(JobForm(), source, values, folder, {}, {})
-    wiring = Wiring(ports, values, {step.name: step}, folder, {}, assets)
-    maker = StepMaker(wiring, CallerInputs(assets))
+    values = Values(folder, CallerInputs(assets))
+    ports = PipelinePorts(PipelineJobForm(), source, values)
+    maker = StepMaker(Wiring(ports, {step.name: step}))
     maker.made(step)
     keys = [key.name for key in step.without_effect if key.name != "$schema"]
     return [*mistakes, *values.mistakes, *maker.mistakes], keys

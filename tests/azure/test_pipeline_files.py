@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.azure.assets import Assets
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
-from daskprs.azure.pipelines.caller_inputs import CallerInputs
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.file import Pipeline, read_pipeline
+from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.task import Task
 from daskprs.errors import YamlError
 from daskprs.folders.pipeline_folder import PipelineFolder
@@ -166,8 +166,8 @@ def test_every_mistake_is_told_in_one_go() -> None:
     [
         ('"5"', '"5kbmb"', "jobs.score.mini_batch_size: mini_batch_size='5kbmb': must be"),
         ("type: parallel", "type: spark", "a step of type 'spark' cannot be run here"),
-        ("  score:", "  ../score:", "'../score' is no name"),
-        ("      more:", "      ../more:", "'../more' is no name"),
+        ("  score:", "  ../score:", "'../score' is not a name"),
+        ("      more:", "      ../more:", "'../more' is not a name"),
         ('/more"', '/../../more"', "the path climbs out of the datastore 'blobs'"),
         ("score.py", "scor.py", "there is no entry script"),
         ("entry_script: score.py", "x: 1", "jobs.score.task.x: there is no key 'x'"),

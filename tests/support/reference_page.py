@@ -12,10 +12,14 @@ from daskprs.azure.assets import AssetFile
 from daskprs.azure.deployments.batch_deployment import BatchDeployment
 from daskprs.azure.deployments.form import ModelDeployment, PipelineDeployment
 from daskprs.azure.deployments.invocation_file import InvocationForm
-from daskprs.azure.pipelines.forms.command import CommandForm
-from daskprs.azure.pipelines.forms.parallel import ParallelForm
-from daskprs.azure.pipelines.forms.pipeline import ComponentJobForm, PipelineForm
-from daskprs.azure.pipelines.forms.port import InputForm, OutputForm
+from daskprs.azure.pipelines.forms import (
+    CommandForm,
+    ComponentJobForm,
+    InputForm,
+    OutputForm,
+    ParallelForm,
+    PipelineForm,
+)
 from daskprs.azure.system_flags import SYSTEM_FLAGS
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
 from daskprs.azure.v1.config.config_form import ConfigForm

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Tag
 
-from daskprs.azure.pipelines.forms.pipeline import SettingsForm
-from daskprs.azure.pipelines.forms.step import Variables
+from daskprs.azure.pipelines.forms import SettingsForm, Variables
 from daskprs.options.rules import LONGEST_S, check_file_name
 from daskprs.yaml_files.form import Form, without_effect, works
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.azure.pipelines.forms.port import Inputs, Outputs
+from daskprs.azure.pipelines.forms import Inputs, Outputs
 from daskprs.azure.pipelines.ports import texts_of
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Form, filled, works

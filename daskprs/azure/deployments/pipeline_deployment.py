@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.deployments.form import PipelineDeployment
-from daskprs.azure.file_kinds import way_to_run
-from daskprs.azure.pipelines.component_job import is_of_component
-from daskprs.azure.pipelines.forms.pipeline import as_overrides
+from daskprs.azure.pipelines.file import is_of_component, way_to_run
+from daskprs.azure.pipelines.forms import as_overrides
 from daskprs.errors import UsageError
 from daskprs.yaml_files.form import filled, ineffective
 from daskprs.yaml_files.mistakes import Mistake, refuse

@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.agent.script.snapshot import content_hash, copy_snapshot, digests_of, source_files
-from daskprs.azure.expressions import ExpressionError, Reference, parsed, references
+from daskprs.azure.expressions import (
+    ExpressionError,
+    Reference,
+    command_line,
+    parsed,
+    references,
+)
 from daskprs.azure.missing_modules import missing_modules
-from daskprs.azure.templates import command_line
 from daskprs.errors import YamlError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from daskprs.azure.pipelines.component import Declared
-    from daskprs.azure.pipelines.forms.command import CommandForm
+    from daskprs.azure.pipelines.forms import CommandForm
     from daskprs.azure.pipelines.wiring import Wiring
     from daskprs.folders.pipeline_folder import PipelineFolder
     from daskprs.yaml_files.mistakes import Mistake

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.pipelines.forms.command import CommandForm
-from daskprs.azure.pipelines.forms.parallel import ParallelForm
-from daskprs.azure.pipelines.forms.step import OldCode, StepForm
+from daskprs.azure.pipelines.forms import CommandForm, LocalPath, ParallelForm, StepForm
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.document import Document, Loc, dotted
@@ -17,7 +15,7 @@ from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
-    from daskprs.azure.pipelines.forms.port import InputForm, OutputForm
+    from daskprs.azure.pipelines.forms import InputForm, OutputForm
     from daskprs.yaml_files.mistakes import SourceLocation
 
 FORMS: dict[str, type[ParallelForm | CommandForm]] = {
@@ -200,7 +198,7 @@ def _code(
     if code is None:
         return None
     try:
-        path = assets.place(code.local_path if isinstance(code, OldCode) else code, source.base)
+        path = assets.place(code.local_path if isinstance(code, LocalPath) else code, source.base)
     except UsageError as error:
         mistakes.append(source.mistake(str(error), *way))
         return None

@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.expressions import NAME
-from daskprs.azure.file_kinds import way_to_run
 from daskprs.azure.pipelines.component import Declared, YamlSource, declared
-from daskprs.azure.pipelines.component_job import is_of_component, of_component
-from daskprs.azure.pipelines.forms.pipeline import PipelineForm, SettingsForm
-from daskprs.azure.pipelines.overrides import overridden
-from daskprs.azure.pipelines.ports import PipelinePorts
-from daskprs.azure.pipelines.run_settings import RunSettings
+from daskprs.azure.pipelines.forms import (
+    ComponentJobForm,
+    PipelineForm,
+    SettingsForm,
+    as_overrides,
+)
+from daskprs.azure.pipelines.ports import PipelinePorts, filled_settings, texts_of
 from daskprs.azure.pipelines.step import StepMaker
 from daskprs.azure.pipelines.values import Values
 from daskprs.azure.pipelines.wiring import Wiring
+from daskprs.errors import UsageError, YamlError
 from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.form import Key, filled_as_far, ineffective
+from daskprs.yaml_files.form import Key, filled, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake, nearest_of, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
-    from daskprs.azure.pipelines.bound import Binding
-    from daskprs.azure.pipelines.caller_inputs import CallerInputs
     from daskprs.azure.pipelines.step import Step
+    from daskprs.azure.pipelines.values import Binding, CallerInputs
     from daskprs.folders.pipeline_folder import PipelineFolder
 
-
 PORTS = ("inputs", "outputs", "jobs")
+SHOWN_CHARACTERS = 200
+"""Characters of an override that a message shows."""
+STEP = "this is a step by itself: name it in the jobs of a pipeline, as component: ./{file}"
+PIPELINE = "this is a pipeline: daskprs run {file}"
+DEPLOYMENT = "this is a batch deployment: daskprs invoke {file} --input DATA"
+ENDPOINT = "this is an endpoint: its deployments are run, by daskprs invoke or daskprs serve"
+KINDS = {
+    "jobs": PIPELINE,
+    "code_configuration": DEPLOYMENT,
+    "model": DEPLOYMENT,
+    "endpoint_name": DEPLOYMENT,
+    "task": STEP,
+    "command": STEP,
+    "auth_mode": ENDPOINT,
+}
+"""Kinds of files by a key that marks them, in the order in which the keys are tried."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +66,17 @@ class Pipeline:
     """Notices of keys without effect, and warnings."""
 
 
+def way_to_run(content: Any, file: str) -> str | None:
+    """Return a file's kind and how to run it; None when its keys match no kind."""
+    keys = (key for key in KINDS if isinstance(content, dict) and key in content)
+    key = next(keys, None)
+    return None if key is None else KINDS[key].format(file=file)
+
+
 def read_pipeline(
     path: str | PathLike[str], folder: PipelineFolder, given: CallerInputs
 ) -> Pipeline:
-    """Return the pipeline in a file.
-
-    Parameters
-    ----------
-    path
-        The file.
-    folder
-        The folder of the run.
-    given
-        The caller's inputs, outputs and options.
+    """Return the pipeline in a file, for a run in a folder.
 
     Raises
     ------
@@ -71,7 +86,7 @@ def read_pipeline(
     """
     document = Document.read(path)
     if is_of_component(document.content):
-        component, given = of_component(document, given)
+        component, given = _of_component(document, given)
         document = Document.read(component)
     return _PipelineReader(document, folder, given).pipeline()
 
@@ -88,43 +103,30 @@ class _PipelineReader:
 
     def pipeline(self) -> Pipeline:
         form = self._form()
-        values = Values(self._given.assets, self._folder)
-        inputs, outputs = dict(self._given.inputs or {}), dict(self._given.outputs or {})
         of_form = len(self._mistakes)
         self._refuse_names("inputs", form.inputs or ())
         self._refuse_names("outputs", form.outputs or ())
         if len(self._mistakes) > of_form:
             refuse(self._mistakes)
-        ports = PipelinePorts(
-            form,
-            self._source,
-            values,
-            self._folder,
-            inputs,
-            outputs,
-            with_inputs=self._given.with_inputs,
-        )
-        declared_steps = self._declared(form, ports)
-        whole = {name for name, step in declared_steps.items() if step.is_whole}
-        broken = form.jobs.keys() - whole
-        assets = self._given.assets
-        wiring = Wiring(ports, values, declared_steps, self._folder, outputs, assets, broken)
+        values = Values(self._folder, self._given)
+        ports = PipelinePorts(form, self._source, values)
+        steps = self._declared(form, ports)
+        broken = form.jobs.keys() - {name for name, step in steps.items() if step.is_whole}
+        wiring = Wiring(ports, steps, broken)
         self._mistakes += values.mistakes
-        order = self._order(declared_steps, wiring)
-        notices = [*self._unknown_settings(form), *_without_effect(form, declared_steps.values())]
-        settings = form.settings
-        is_fresh = bool(settings and settings.force_rerun)
-        maker = StepMaker(wiring, self._given, is_fresh=is_fresh)
-        steps = {name: maker.made(declared_steps[name]) for name in order}
+        order = self._order(steps, wiring)
+        notices = [*self._unknown_settings(form), *_without_effect(form, steps.values())]
+        settings = form.settings or SettingsForm()
+        maker = StepMaker(wiring, is_fresh=bool(settings.force_rerun))
+        made = {name: maker.made(steps[name]) for name in order}
         refuse([*self._mistakes, *maker.mistakes])
         notices += [str(one) for one in maker.mistakes if one.is_warning]
         return Pipeline(
             name=form.display_name or form.name or self._source.base.name,
-            steps={name: step for name, step in steps.items() if step is not None},
+            steps={name: step for name, step in made.items() if step is not None},
             outputs=ports.outputs,
             goes_on=bool(
-                settings
-                and (settings.continue_on_step_failure or settings.continue_run_on_step_failure)
+                settings.continue_on_step_failure or settings.continue_run_on_step_failure
             ),
             notices=notices,
         )
@@ -148,12 +150,11 @@ class _PipelineReader:
         self._refuse_names("jobs", form.jobs)
         for name, content in form.jobs.items():
             source = replace(self._source, loc=("jobs", name))
-            settings = RunSettings(ports, source)
-            known = settings.filled(content)
+            unfilled: list[Mistake] = []
+            known = filled_settings(content, ports, source, unfilled)
             step, mistakes = declared(name, known, source, self._given.assets)
-            told = {mistake.key for mistake in mistakes}  # an unknown key: ignore its value
-            self._mistakes += [one for one in settings.mistakes if one.key not in told]
-            self._mistakes += mistakes
+            keys = {mistake.key for mistake in mistakes}  # an unknown key: ignore its value
+            self._mistakes += [*(one for one in unfilled if one.key not in keys), *mistakes]
             if step is not None:
                 found[name] = step
                 ports_ = {**step.declared_outputs, **step.given_outputs}
@@ -173,7 +174,7 @@ class _PipelineReader:
         """Refuse names that are not valid as plain folder names."""
         for name in names:
             if not NAME.fullmatch(name):
-                told = f"{name!r} is no name: letters, digits, _ and - are allowed"
+                told = f"{name!r} is not a name: letters, digits, _ and - are allowed"
                 self._mistakes.append(
                     (source or self._source).mistake(told, key, name, of_key=True)
                 )
@@ -201,3 +202,82 @@ def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:
         if key.name not in names:
             names.append(key.name)
     return [f"Without effect here: {', '.join(names)} ({note})." for note, names in by_note.items()]
+
+
+# ---- a job that consists of a pipeline component ----
+
+
+def is_of_component(content: Any) -> bool:
+    """Say whether the content of a file is a job with ``component:`` in place of ``jobs:``."""
+    return isinstance(content, dict) and "component" in content and "jobs" not in content
+
+
+def _of_component(document: Document, given: CallerInputs) -> tuple[Path, CallerInputs]:
+    """Return the component's file and its inputs; the caller's values override the job's.
+
+    Overrides of steps apply to the component, all others to the job.
+    """
+    of_steps = tuple(one for one in given.overrides if one.startswith("jobs."))
+    own = [one for one in given.overrides if one not in of_steps]
+    form, mistakes = filled(ComponentJobForm, overridden(document.content, own), document)
+    base = Path(document.name).absolute().parent
+    path = base
+    if form is not None:
+        try:
+            path = given.assets.file(form.component, base)
+        except UsageError as error:
+            mistakes.append(Mistake(document.place(("component",)), "component", str(error)))
+    refuse(mistakes)
+    if form is None:
+        return path, given
+    names = {"name": form.name, "display_name": form.display_name}
+    named = (f"{key}={json.dumps(name)}" for key, name in names.items() if name is not None)
+    return path, replace(
+        given,
+        overrides=(*named, *as_overrides(form.settings), *of_steps),
+        inputs={**texts_of(form.inputs or {}, base, given.assets), **given.inputs},
+        outputs={**texts_of(form.outputs or {}, base, given.assets), **given.outputs},
+    )
+
+
+# ---- overrides ----
+
+
+def overridden(content: Any, overrides: Iterable[str]) -> Any:
+    """Return the content of a file with other values, each given as ``way.to.a.value=value``.
+
+    A value is YAML, so that ``3`` is a number. One YamlError has all wrong overrides.
+    """
+    wrong = []
+    for word in overrides:
+        way, equals, text = word.partition("=")
+        try:
+            if not equals or not way:
+                msg = "write way.to.a.value=value"
+                raise ValueError(msg)
+            content = _set(content, way.split("."), Document(text, "value").content)
+        except ValueError as error:
+            shown = word if len(word) <= SHOWN_CHARACTERS else f"{word[:SHOWN_CHARACTERS]}..."
+            wrong.append(f"--set {shown}: {error}")
+    if wrong:
+        raise YamlError("\n".join(wrong))
+    return content
+
+
+def _set(content: Any, way: list[str], value: Any) -> Any:
+    """Return a copy with one value changed; create missing mappings on the path."""
+    if not way:
+        return value
+    key, *rest = way
+    match content:
+        case dict() | None:
+            known = content or {}
+            return {**known, key: _set(known.get(key), rest, value)}
+        case list() if key.isdecimal() and int(key) < len(content):
+            at = int(key)
+            return [*content[:at], _set(content[at], rest, value), *content[at + 1 :]]
+        case list():
+            msg = f"{key!r} is not the number of an item: there are {len(content)}, from 0 on"
+            raise ValueError(msg)
+    msg = f"there is nothing below {content!r} that could be called {key!r}"
+    raise ValueError(msg)

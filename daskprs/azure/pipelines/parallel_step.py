@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskprs.agent.node.environment import ASSETS
-from daskprs.azure.expressions import ExpressionError, only_reference, parsed
-from daskprs.azure.pipelines.bound import Binding, takes_path
-from daskprs.azure.pipelines.forms.step import ALL
+from daskprs.azure.expressions import ExpressionError, only_reference, parsed, words
+from daskprs.azure.pipelines.forms import ALL
+from daskprs.azure.pipelines.values import Binding, takes_path
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
-from daskprs.azure.templates import words
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.expressions import Reference
     from daskprs.azure.pipelines.component import Declared
-    from daskprs.azure.pipelines.forms.parallel import ParallelForm, TaskForm
+    from daskprs.azure.pipelines.forms import ParallelForm, TaskForm
     from daskprs.azure.pipelines.wiring import Wiring
 
 TRIES, RUN_SECONDS, NODES, FILES = 3, 60, 1, 1
@@ -184,8 +183,8 @@ class ParallelStep:
 
     def _variables(self) -> dict[str, str]:
         variables = dict(self._form.environment_variables or {})
-        if self._wiring.assets.paths:
-            variables[ASSETS] = json.dumps(dict(self._wiring.assets.paths))
+        if paths := self._wiring.given.assets.paths:
+            variables[ASSETS] = json.dumps(dict(paths))
         return variables
 
     def _side_inputs(self, data: Binding) -> dict[str, str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import Assets
-from daskprs.azure.pipelines.caller_inputs import CallerInputs
 from daskprs.azure.pipelines.command_step import Command, refuse_no_shell
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.run.pipeline_run import PipelineRun
+from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.errors import Option, OptionError
 from daskprs.folders.job_folder import default_path
 from daskprs.folders.pipeline_folder import PipelineFolder
@@ -126,16 +126,15 @@ def run_with(
         option = Option("resume", value=True)
         raise OptionError(option, ": name the folder of the run by ", Option("job_dir"), ".")
     folder = PipelineFolder(job_dir or default_path(run_name(path), secrets.token_hex(4)))
-    options = {"overwrite": True} if overwrite else {}
     given = CallerInputs(
-        assets,
-        tuple(overrides),
-        _texts(inputs),
-        _texts(outputs),
-        options,
-        _address(client),
-        resume,
-        surface or Python(),
+        assets=assets,
+        overrides=tuple(overrides),
+        inputs=_texts(inputs),
+        outputs=_texts(outputs),
+        options={"overwrite": True} if overwrite else {},
+        client=_address(client),
+        resume=resume,
+        surface=surface or Python(),
     )
     pipeline = read_pipeline(path, folder, given)
     if any(isinstance(step.work, Command) for step in pipeline.steps.values()):

@@ -1,13 +1,13 @@
-"""The inputs and outputs of a pipeline itself."""
+"""The inputs and outputs of a pipeline itself, and the settings of steps that take them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.expressions import ExpressionError, Reference, filled_in, parsed
-from daskprs.azure.pipelines.bound import Binding, as_type, takes_path, unknown
-from daskprs.azure.pipelines.forms.port import InputForm, OutputForm
+from daskprs.azure.expressions import ExpressionError, Reference, filled_in, only_reference, parsed
+from daskprs.azure.pipelines.forms import InputForm, OutputForm
+from daskprs.azure.pipelines.values import Binding, as_type, at_path, takes_path, unknown
 from daskprs.inputs.source.input_file import is_url
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
@@ -17,74 +17,53 @@ if TYPE_CHECKING:
 
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.component import YamlSource
-    from daskprs.azure.pipelines.forms.pipeline import JobForm
+    from daskprs.azure.pipelines.forms import PipelineJobForm
     from daskprs.azure.pipelines.values import Values
-    from daskprs.folders.pipeline_folder import PipelineFolder
-
+    from daskprs.yaml_files.document import Loc
 
 STORE = "workspaceblobstore"
 """The default datastore of a workspace."""
+LEFT_ALONE = {"inputs", "outputs", "component", "command", "input_data", "code", "append_row_to"}
+TEXTS_OF_A_TASK = {"program_arguments", "args", "append_row_to", "code"}
+"""Keys whose expressions are filled in later, or refer to the step itself."""
 
 
 class PipelinePorts:
-    """Assigns values to the inputs and outputs of a pipeline.
+    """Assigns values to the inputs and outputs of a pipeline, declared at a place of a file."""
 
-    Parameters
-    ----------
-    form, source
-        The pipeline, and the place of its declaration.
-    values
-        Creates values, and collects mistakes.
-    folder
-        The folder of the run, for outputs without a place of their own.
-    inputs, outputs
-        The caller's values, by name; paths are relative to the working directory.
-    with_inputs
-        Whether every input must have a value.
-
-    """
-
-    def __init__(
-        self,
-        form: JobForm,
-        source: YamlSource,
-        values: Values,
-        folder: PipelineFolder,
-        inputs: Mapping[str, str],
-        outputs: Mapping[str, str],
-        *,
-        with_inputs: bool = True,
-    ) -> None:
-        self._with_inputs = with_inputs
+    def __init__(self, form: PipelineJobForm, source: YamlSource, values: Values) -> None:
+        self.values = values
         self._source = source
-        self._values = values
-        self._folder = folder
         settings = form.settings
         store = (settings.default_datastore or settings.datastore) if settings else None
         self.store = (store or STORE).removeprefix("azureml:")
+        given = values.given
         self.inputs = {
-            name: self._input(name, port, inputs.get(name))
+            name: self._input(name, port, given.inputs.get(name))
             for name, port in (form.inputs or {}).items()
         }
         self.outputs = {
-            name: self._output(name, port, outputs.get(name))
+            name: self._output(name, port, given.outputs.get(name))
             for name, port in (form.outputs or {}).items()
         }
-        self.refuse_unknown("--input", inputs, self.inputs)
+        self.refuse_unknown("--input", given.inputs, self.inputs)
 
-    def text(self, one: Reference) -> str | None:
-        """Return the value of an expression outside of any step.
+    def word(self, one: Reference, output: str = "", step: str = "") -> str | None:
+        """Return the value of a one-word expression; None for any other expression."""
+        run = self.values.folder.path.name
+        words = {
+            "name": f"{run}.{step}" if step else run,
+            "output_name": output,
+            "default_datastore": self.store,
+        }
+        return words.get(one.scope)
 
-        Raises
-        ------
-        ExpressionError
-            When the expression has no meaning there.
-
-        """
+    def setting(self, one: Reference) -> Binding:
+        """Return the value of an expression in a setting; refuse all but inputs of the pipeline."""
         if one.scope == "default_datastore":
-            return self.store
+            return Binding(self.store)
         if one.scope == "inputs" and one.of_parent and one.name in self.inputs:
-            return self.inputs[one.name].text
+            return self.inputs[one.name]
         known = ", ".join(f"${{{{parent.inputs.{name}}}}}" for name in self.inputs) or "none"
         msg = f"{one} cannot stand here; inputs of the pipeline can: {known}"
         raise ExpressionError(msg)
@@ -95,10 +74,10 @@ class PipelinePorts:
         for name in given:
             if name not in known:
                 told = f"there is no {flag[2:]} {name!r}; {nearest_of(name, known)}"
-                self._values.mistakes.append(Mistake(self._source.place(), f"{flag} {name}", told))
+                self.values.mistakes.append(Mistake(self._source.place(), f"{flag} {name}", told))
 
     def _input(self, name: str, port: Any, given: str | None) -> Binding:
-        values, source = self._values, self._source
+        values, source = self.values, self._source
         way: tuple[str, ...] = ("inputs", name)
         form = port if isinstance(port, InputForm) else None
         kind = as_type(form.type) if form else None
@@ -106,12 +85,9 @@ class PipelinePorts:
             form is not None and (form.place is not None or (kind is None and form.default is None))
         )
         if given is not None and is_path:
-            return values.existing(
-                Binding(str(Path.cwd() / given), kind, is_path=True), source, *way
-            )
+            return values.existing(at_path(Path.cwd() / given, kind), source, *way)
         if given is not None:
-            text = kind == "string"
-            value = given if text else Document(given, f"--input {name}").content
+            value = given if kind == "string" else Document(given, f"--input {name}").content
             return values.fitting(form, Binding(value, kind), source, *way)
         if form is None:
             return Binding(port)
@@ -119,54 +95,70 @@ class PipelinePorts:
             way = (*way, "path") if form.path is not None else way
             return values.existing(values.path(form.place, kind, source, *way), source, *way)
         if form.default is None and not form.optional:
-            if self._with_inputs:
+            if values.given.with_inputs:
                 values.wrong(f"it has no value: give it by --input {name}=…", source, *way)
             return unknown(kind)
         return values.fitting(form, Binding(form.default, kind), source, *way)
 
     def _output(self, name: str, port: Any, given: str | None) -> Binding:
+        values = self.values
         form = port if isinstance(port, OutputForm) else None
         kind = as_type(form.type) if form else None
         if given is not None:
-            return Binding(str(Path.cwd() / given), kind, is_path=True)
+            return at_path(Path.cwd() / given, kind)
         if form is None or form.path is None:
-            return Binding(str(self._folder.outputs / name), kind, is_path=True)
+            return at_path(values.folder.outputs / name, kind)
         way = ("outputs", name, "path")
-        words = {"name": self._folder.path.name, "output_name": name}
-        words["default_datastore"] = self.store
 
         def word(one: Reference) -> str:
-            if one.scope in words:
-                return words[one.scope]
-            msg = f"{one}: the place of an output cannot depend on it"
-            raise ExpressionError(msg)
+            found = self.word(one, name)
+            if found is None:
+                msg = f"{one}: the place of an output cannot depend on it"
+                raise ExpressionError(msg)
+            return found
 
         try:
             text = filled_in(parsed(form.path), word)
         except ExpressionError as error:
-            self._values.wrong(error, self._source, *way)
+            values.wrong(error, self._source, *way)
             return unknown(kind)
-        return self._values.path(text, kind, self._source, *way, made=True)
+        return values.path(text, kind, self._source, *way, made=True)
+
+
+def filled_settings(
+    content: Any, ports: PipelinePorts, source: YamlSource, mistakes: list[Mistake], at: Loc = ()
+) -> Any:
+    """Return a step's content with ``${{parent.inputs.x}}`` filled in, each with its type.
+
+    A value that cannot be filled in becomes None, with a mistake.
+    """
+    if isinstance(content, dict):
+        left = TEXTS_OF_A_TASK if at == ("task",) else () if at else LEFT_ALONE
+        return {
+            key: value
+            if key in left
+            else filled_settings(value, ports, source, mistakes, (*at, key))
+            for key, value in content.items()
+        }
+    if isinstance(content, list):
+        items = enumerate(content)
+        return [filled_settings(one, ports, source, mistakes, (*at, index)) for index, one in items]
+    if not isinstance(content, str) or "${{" not in content:
+        return content
+    try:
+        parts = parsed(content)
+        one = only_reference(parts)
+        if one is None:
+            return filled_in(parts, lambda one: ports.setting(one).text)
+        bound = ports.setting(one)
+    except ExpressionError as error:
+        mistakes.append(source.mistake(str(error), *at))
+        return None
+    return None if bound.is_unknown else bound.value
 
 
 def texts_of(ports: Mapping[str, Any], base: Path, assets: Assets) -> dict[str, str]:
-    """Return the values of ports, as they are given on the command line.
-
-    Parameters
-    ----------
-    ports
-        Forms of inputs or outputs, and plain values, by name.
-    base
-        The folder that paths are relative to.
-    assets
-        The known local paths of assets and datastores.
-
-    Raises
-    ------
-    UsageError
-        For a reference whose local path is unknown.
-
-    """
+    """Return forms and values of ports as the command line gives them; paths start at `base`."""
     found = {}
     for name, port in ports.items():
         value = port

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.pipelines.command_step import CommandStep
-from daskprs.azure.pipelines.forms.command import CommandForm
+from daskprs.azure.pipelines.forms import CommandForm
 from daskprs.azure.pipelines.parallel_step import ParallelStep
 from daskprs.errors import ScriptError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.pipelines.bound import Binding
-    from daskprs.azure.pipelines.caller_inputs import CallerInputs
     from daskprs.azure.pipelines.command_step import Command
     from daskprs.azure.pipelines.component import Declared
-    from daskprs.azure.pipelines.forms.parallel import ParallelForm
+    from daskprs.azure.pipelines.forms import ParallelForm
+    from daskprs.azure.pipelines.values import Binding
     from daskprs.azure.pipelines.wiring import Wiring
     from daskprs.azure.task import Task
     from daskprs.yaml_files.mistakes import Mistake
@@ -45,24 +44,13 @@ class Step:
 
 
 class StepMaker:
-    """Builds steps, and collects their mistakes.
+    """Builds steps, and collects their mistakes; a fresh step reuses no earlier result."""
 
-    Parameters
-    ----------
-    wiring
-        The values of the steps' inputs and outputs.
-    given
-        The caller's inputs, outputs and options.
-    is_fresh
-        Whether every step must run, without reuse of earlier results.
-
-    """
-
-    def __init__(self, wiring: Wiring, given: CallerInputs, *, is_fresh: bool = False) -> None:
+    def __init__(self, wiring: Wiring, *, is_fresh: bool = False) -> None:
         self.mistakes: list[Mistake] = []
         """All mistakes of the steps, warnings included."""
         self._wiring = wiring
-        self._given = given
+        self._given = wiring.given
         self._is_fresh = is_fresh
 
     def made(self, step: Declared) -> Step | None:
@@ -91,7 +79,7 @@ class StepMaker:
             if form.task is not None and form.task.entry_script is not None:
                 self._check_script(step, form.task.entry_script)
             return None, {}
-        options = {**parallel.task.options, **(self._given.options or {})}
+        options = {**parallel.task.options, **self._given.options}
         task = replace(parallel.task, options=options, client=self._given.client)
         self._check(step, task)
         return task, parallel.flags.others

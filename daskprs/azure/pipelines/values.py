@@ -1,40 +1,147 @@
-"""Values of inputs and outputs, created from the text in files, with their mistakes."""
+"""The values of inputs and outputs: from the caller and from files, with their mistakes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.azure.pipelines.bound import Binding, unknown, wrong_value
+from daskprs.azure.pipelines.forms import FILE_TYPES, PATH_TYPES, InputForm
 from daskprs.errors import UsageError
+from daskprs.job.frontend import Python
 from daskprs.suggest import nearest
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.component import Declared, YamlSource
-    from daskprs.azure.pipelines.forms.port import InputForm
     from daskprs.folders.pipeline_folder import PipelineFolder
+    from daskprs.job.frontend import Surface
     from daskprs.yaml_files.mistakes import Mistake
+
+KINDS: dict[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+SWITCHES = {"true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class CallerInputs:
+    """The caller's part of a pipeline run: values, outputs, and places of assets."""
+
+    assets: Assets
+    overrides: tuple[str, ...] = ()
+    """``--set``"""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    """Places by the name of a pipeline's output, or by ``step.output``."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Options for every parallel step, such as ``overwrite``."""
+    client: str | None = None
+    resume: bool = False
+    """Whether to resume an earlier run in the folder."""
+    surface: Surface = field(default_factory=Python)
+    """The surface that the caller uses: messages name options as written there."""
+    with_inputs: bool = True
+    """Whether every input must have a value now."""
+
+
+class Binding(NamedTuple):
+    """The value of an expression."""
+
+    value: str | bool | int | float | None
+    """The value; None for an optional input that was not given."""
+    type: str | None = None
+    """The type, by its name in files."""
+    is_path: bool = False
+    makers: tuple[str, ...] = ()
+    """The steps that write to this path."""
+    may_be_old: bool = False
+    """Whether the path exists already, and only its location shows which steps write it."""
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the value is unknown: see `unknown`."""
+        return self.is_path and self.value == ""
+
+    @property
+    def text(self) -> str | None:
+        """The value as written in a command."""
+        return None if self.value is None else str(self.value)
+
+    @property
+    def path(self) -> Path:
+        """The value as a path."""
+        return Path(str(self.value))
+
+    @property
+    def is_file(self) -> bool:
+        """Whether an output is a file, not a folder."""
+        return self.type in FILE_TYPES
+
+
+def at_path(path: Path, type_: str | None) -> Binding:
+    """Return a path as a value."""
+    return Binding(str(path), type_, is_path=True)
+
+
+def unknown(type_: str | None = None) -> Binding:
+    """Return a placeholder for an unknown value; nothing that depends on it is a mistake."""
+    return Binding("", type_, is_path=True)
+
+
+def as_type(type_: str | None) -> str | None:
+    """Return the current name of a type."""
+    return "uri_folder" if type_ == "path" else type_
+
+
+def takes_path(type_: str | None) -> bool:
+    """Say whether values of a type are paths."""
+    return type_ in PATH_TYPES
+
+
+def wrong_value(declared: InputForm, bound: Binding) -> str | None:
+    """Return how a value breaks the rules of its declaration; None if it does not."""
+    value = bound.value
+    if value is None or bound.is_path:
+        return None
+    if declared.type in KINDS:
+        number = _of_type(value, declared.type)
+        if number is None:
+            return f"it has to be of type {declared.type}, not {value!r}"
+        if declared.min is not None and number < declared.min:
+            return f"it has to be at least {declared.min:g}, not {value!r}"
+        if declared.max is not None and number > declared.max:
+            return f"it has to be at most {declared.max:g}, not {value!r}"
+    if declared.enum is not None and str(value) not in map(str, declared.enum):
+        return f"it has to be one of {', '.join(map(str, declared.enum))}, not {value!r}"
+    return None
+
+
+def _of_type(value: str | float, type_: str) -> float | None:
+    """Return a value as a number of its type; None if it is not a number."""
+    if isinstance(value, str):
+        try:
+            if type_ == "boolean":
+                return SWITCHES[value.lower()]
+            return int(value) if type_ == "integer" else float(value)
+        except (KeyError, ValueError):
+            return None
+    fits = isinstance(value, KINDS[type_]) and isinstance(value, bool) == (type_ == "boolean")
+    return value if fits else None
 
 
 class Values:
-    """Creates values of inputs and outputs, and collects their mistakes.
+    """Creates the values of a run in a folder, and collects their mistakes."""
 
-    Parameters
-    ----------
-    assets
-        The known local paths of assets and datastores.
-    folder
-        The folder of the run.
-
-    """
-
-    def __init__(self, assets: Assets, folder: PipelineFolder) -> None:
+    def __init__(self, folder: PipelineFolder, given: CallerInputs) -> None:
         self.mistakes: list[Mistake] = []
-        self._assets = assets
-        self._folder = folder
+        self.folder = folder
+        self.given = given
 
     def wrong(self, told: object, source: YamlSource, *way: str, of_key: bool = False) -> None:
         """Keep a mistake."""
@@ -44,13 +151,12 @@ class Values:
         self, text: str, kind: str | None, source: YamlSource, *way: str, made: bool = False
     ) -> Binding:
         """Return a path or reference as a value; a `made` one may lie in the run's folder."""
-        root = self._folder.datastore if made else None
+        root = self.folder.datastore if made else None
         try:
-            place = self._assets.place(text, source.base, root)
+            return at_path(self.given.assets.place(text, source.base, root).absolute(), kind)
         except UsageError as error:
             self.wrong(error, source, *way)
             return unknown(kind)
-        return Binding(str(place.absolute()), kind, is_path=True)
 
     def existing(self, bound: Binding, source: YamlSource, *way: str) -> Binding:
         """Return a value; report a path that neither a step makes nor exists."""
@@ -59,15 +165,16 @@ class Values:
                 told = f"there is no file or folder {bound.path}.{nearest(bound.path)}"
                 self.wrong(told, source, *way)
             elif bound.type == "mltable" and not (bound.path / "MLTable").is_file():
-                told = f"{bound.path} is no mltable: there is no file MLTable in it"
+                told = f"{bound.path} is not an mltable: there is no file MLTable in it"
                 self.wrong(told, source, *way)
         return bound
 
     def refuse_undeclared(
-        self, step: Declared, ports: str, given: Iterable[str], known: list[str]
+        self, step: Declared, ports: str, given: Iterable[str], known: Iterable[str]
     ) -> None:
         """Refuse inputs or outputs that a step's component does not have."""
-        for name in given:
+        known = [*known]
+        for name in given if step.component is not None else ():
             if name not in known:
                 told = f"its component has no {ports[:-1]} {name!r}; {nearest_of(name, known)}"
                 self.wrong(told, step.source, ports, name, of_key=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.azure.expressions import (
@@ -13,87 +14,38 @@ from daskprs.azure.expressions import (
     parsed,
     references,
 )
-from daskprs.azure.pipelines.bound import Binding, as_type, takes_path, unknown
-from daskprs.azure.pipelines.forms.port import InputForm
-from daskprs.azure.pipelines.step_outputs import StepOutputs
+from daskprs.azure.pipelines.forms import InputForm, OutputForm
+from daskprs.azure.pipelines.values import Binding, as_type, at_path, takes_path, unknown
 from daskprs.errors import UsageError
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-    from pathlib import Path
+    from collections.abc import Collection, Mapping
 
-    from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.ports import PipelinePorts
-    from daskprs.azure.pipelines.values import Values
-    from daskprs.folders.pipeline_folder import PipelineFolder
 
-
-def makers_of(place: Path, outputs: Mapping[str, Mapping[str, Binding]]) -> list[str]:
-    """Return the steps whose outputs contain a path."""
-    return [
-        step
-        for step, made in outputs.items()
-        if any(place.is_relative_to(one.path) for one in made.values())
-    ]
-
-
-def is_shared(
-    step: str, inputs: Iterable[Binding], outputs: Mapping[str, Mapping[str, Binding]]
-) -> bool:
-    """Say whether a step's outputs overlap its inputs or other steps' outputs."""
-    others = [one for name, made in outputs.items() if name != step for one in made.values()]
-    others += [one for one in inputs if one.is_path]
-    return any(
-        one.path.is_relative_to(own.path) or own.path.is_relative_to(one.path)
-        for one in others
-        for own in outputs[step].values()
-    )
+ARTIFACTS = "artifacts"
+"""Azure's name for the output that holds everything that a command leaves."""
 
 
 class Wiring:
-    """Gives values to the inputs and outputs of the steps of a pipeline.
-
-    Parameters
-    ----------
-    ports
-        The inputs and outputs of the pipeline.
-    values
-        Creates values, and collects mistakes.
-    steps
-        The steps by name.
-    folder
-        The folder of the run, for outputs without a place of their own.
-    outputs
-        The caller's places for outputs, by name and by ``step.name``.
-    assets
-        The known local paths of assets and datastores.
-    broken
-        Steps that could not be read because of mistakes.
-
-    """
+    """Gives values to the inputs and outputs of a pipeline's steps; `broken` ones were not read."""
 
     def __init__(
-        self,
-        ports: PipelinePorts,
-        values: Values,
-        steps: Mapping[str, Declared],
-        folder: PipelineFolder,
-        outputs: Mapping[str, str],
-        assets: Assets,
-        broken: Collection[str] = (),
+        self, ports: PipelinePorts, steps: Mapping[str, Declared], broken: Collection[str] = ()
     ) -> None:
-        self.assets = assets
-        self._broken = broken
         self._ports = ports
-        self._values = values
         self._steps = steps
-        self.folder = folder
-        self._outputs = StepOutputs(ports, values, folder, outputs)
-        self.outputs_of = {name: self._outputs.of(step) for name, step in steps.items()}
+        self._broken = broken
+        self._values = ports.values
+        self.folder = ports.values.folder
+        self.given = ports.values.given
+        self._writers: dict[str, str] = {}
+        """The ``step.output`` that writes each output of the pipeline."""
+        self.outputs_of = {name: self._outputs(step) for name, step in steps.items()}
         known = [f"{name}.{one}" for name, found in self.outputs_of.items() for one in found]
-        ports.refuse_unknown("--output", outputs, [*ports.outputs, *known])
+        ports.refuse_unknown("--output", self.given.outputs, [*ports.outputs, *known])
         self._inputs_of: dict[str, dict[str, Binding]] = {}
         self._asked: set[str] = set()
         for name in steps:
@@ -102,14 +54,7 @@ class Wiring:
             self._take_what_is_there(name)
 
     def inputs_of(self, name: str) -> dict[str, Binding]:
-        """Return the inputs of a step.
-
-        Raises
-        ------
-        ExpressionError
-            When an input depends on itself.
-
-        """
+        """Return the inputs of a step; an input that depends on itself is an ExpressionError."""
         if name not in self._inputs_of:
             if name in self._asked:
                 msg = f"the inputs of the step {name!r} depend on themselves"
@@ -124,7 +69,14 @@ class Wiring:
 
     def shares(self, name: str) -> bool:
         """Say whether a step's outputs overlap its inputs or other steps' outputs."""
-        return is_shared(name, self.inputs_of(name).values(), self.outputs_of)
+        others = [one for one in self.inputs_of(name).values() if one.is_path]
+        for step, made in self.outputs_of.items():
+            others += made.values() if step != name else ()
+        return any(
+            one.path.is_relative_to(own.path) or own.path.is_relative_to(one.path)
+            for one in others
+            for own in self.outputs_of[name].values()
+        )
 
     def is_there(self, name: str) -> bool:
         """Say whether all input paths of a step exist; mistakes report those that do not."""
@@ -132,15 +84,8 @@ class Wiring:
         return all(one.value and one.path.exists() for one in paths)
 
     def resolved(self, step: Declared, one: Reference) -> str | None:
-        """Return the value of an expression in a step; None for an input that was not given.
-
-        Raises
-        ------
-        ExpressionError
-            When the expression names nothing that exists.
-
-        """
-        word = self._outputs.word(step, one)
+        """Return the value of an expression in a step; None for an input that was not given."""
+        word = self._ports.word(one, step=step.name)
         if word is not None:
             return word
         match one:
@@ -148,7 +93,7 @@ class Wiring:
                 found = self.inputs_of(step.name)
                 if one.name in self._ports.inputs.keys() - found.keys():
                     right = one._replace(of_parent=True)
-                    msg = f"{one} is no input of the step, but one of the pipeline: write {right}"
+                    msg = f"{one} is an input of the pipeline, not of the step: write {right}"
                     raise ExpressionError(msg)
                 return named(one, found).text
             case Reference("outputs", of_parent=False):
@@ -158,19 +103,69 @@ class Wiring:
         msg = f"{one}: bind it to an input or an output of the step, and name that one here"
         raise ExpressionError(msg)
 
+    # ---- outputs of a step ----
+
+    def _outputs(self, step: Declared) -> dict[str, Binding]:
+        declared, given = step.declared_outputs, step.given_outputs
+        self._values.refuse_undeclared(step, "outputs", given, declared)
+        names = dict.fromkeys((*declared, *given))
+        return {name: self._output(step, name)._replace(makers=(step.name,)) for name in names}
+
+    def _output(self, step: Declared, name: str) -> Binding:
+        port, below = step.given_outputs.get(name), step.declared_outputs.get(name)
+        form = port if isinstance(port, OutputForm) else None
+        declared = as_type(form.type if form and form.type else below.type if below else None)
+        kind = declared or "uri_folder"
+        text = port if isinstance(port, str) else form.path if form else None
+        way = ("outputs", name, *(("path",) if form else ()))
+        given = self.given.outputs.get(f"{step.name}.{name}")
+        if given is not None:
+            return at_path(Path.cwd() / given, kind)
+        if text is None:
+            is_whole = name == ARTIFACTS and form is None and below is None and step.is_command
+            own, folder = self.folder.step(step.name), self.folder.named_output(step.name, name)
+            return at_path(own if is_whole else folder, kind)
+        try:
+            parts = parsed(text)
+            one = only_reference(parts)
+            if one is not None and one.scope == "outputs" and one.step is None:
+                bound = self._of_pipeline(f"{step.name}.{name}", one)
+                return bound._replace(type=declared or bound.type or "uri_folder")
+            text = filled_in(parts, lambda one: self._of_place(step, one, name))
+        except ExpressionError as error:
+            self._values.wrong(error, step.source, *way)
+            return unknown(declared)
+        return self._values.path(text, kind, step.source, *way, made=True)
+
+    def _of_pipeline(self, output: str, one: Reference) -> Binding:
+        """Return the pipeline output that a step's output writes; refuse a second writer."""
+        bound = named(one, self._ports.outputs)
+        writer = self._writers.setdefault(one.name, output)
+        if writer != output:
+            msg = f"{one} is where {writer!r} goes: give each output of a step a place of its own"
+            raise ExpressionError(msg)
+        return bound
+
+    def _of_place(self, step: Declared, one: Reference, output: str) -> str | None:
+        """Return the value of an expression in the place of an output."""
+        word = self._ports.word(one, output, step.name)
+        if word is not None:
+            return word
+        if one.scope == "inputs" and one.of_parent and one.step is None:
+            return named(one, self._ports.inputs).text
+        msg = f"{one}: the place of an output cannot depend on it"
+        raise ExpressionError(msg)
+
     # ---- inputs of a step ----
 
     def _inputs(self, step: Declared) -> dict[str, Binding]:
-        declared = step.declared_inputs
-        if step.component is not None:
-            self._values.refuse_undeclared(step, "inputs", step.given_inputs, list(declared))
+        declared, given = step.declared_inputs, step.given_inputs
+        self._values.refuse_undeclared(step, "inputs", given, declared)
         found = {}
-        for name in (*declared, *(one for one in step.given_inputs if one not in declared)):
+        for name in dict.fromkeys((*declared, *given)):
             below = declared.get(name)
             bound = self._input(step, name, below)
-            if below is not None:
-                bound = self._values.fitting(below, bound, step.source, "inputs", name)
-            found[name] = bound
+            found[name] = self._values.fitting(below, bound, step.source, "inputs", name)
         return found
 
     def _input(self, step: Declared, name: str, below: InputForm | None) -> Binding:
@@ -194,11 +189,17 @@ class Wiring:
     def _made(self, step: Declared, bound: Binding) -> Binding | None:
         """Return a path with the steps whose outputs contain it; None if no step makes it."""
         try:
-            place = self.assets.place(bound.text or "", step.source.base, self.folder.datastore)
+            place = self.given.assets.place(
+                bound.text or "", step.source.base, self.folder.datastore
+            )
         except UsageError:
             return None  # `_there` reports it if no step makes the path
         place = place.absolute()
-        makers = makers_of(place, self.outputs_of)
+        makers = [
+            name
+            for name, outputs in self.outputs_of.items()
+            if any(place.is_relative_to(one.path) for one in outputs.values())
+        ]
         if not makers:
             return None
         others = dict.fromkeys([*bound.makers, *(one for one in makers if one != step.name)])
@@ -269,10 +270,8 @@ class Wiring:
             return unknown()
 
     def _referred(self, one: Reference) -> Binding:
-        if one.scope == "default_datastore":
-            return Binding(self._ports.store)
-        if one.scope == "name":
-            return Binding(self.folder.path.name)
+        if one.scope in {"default_datastore", "name"}:
+            return Binding(self._ports.word(one))
         if one.step is None:  # older files leave out `parent`
             known = {"inputs": self._ports.inputs, "outputs": self._ports.outputs}.get(one.scope)
             if known is None:

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daskprs.azure.assets import Assets
-from daskprs.azure.pipelines.caller_inputs import CallerInputs
 from daskprs.azure.pipelines.file import read_pipeline
+from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.v1 import Dataset, Environment, ParallelRunConfig, ParallelRunStep
 from daskprs.folders.pipeline_folder import PipelineFolder
 

@@ -1,1 +1,0 @@
-"""The keys of pipeline files, step by step, and what becomes of each."""

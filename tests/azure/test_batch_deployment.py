@@ -309,7 +309,10 @@ def test_an_mltable_leads_nowhere(home: Path, given: str) -> None:
         (("--input", "dta"), "there is no file or folder .*dta'. Did you mean"),
         (("--input", "azureml:letters:1"), "--asset letters:1=PATH"),
         (("--input", "https://host/data"), "is not on this machine"),
-        (("--input", "data", "--input-type", "uri_file"), "--input-type uri_file: .*data is none"),
+        (
+            ("--input", "data", "--input-type", "uri_file"),
+            "uri_file: .*data is not a uri_file",
+        ),
         (("--input", "data", "--set", "mini_batch_size"), "write NAME=VALUE"),
         (("--input", "data", "--set", "mini_batch_sise=3"), "mini_batch_sise: there is no key"),
         (("--input", "data", "--mini-batch-size", "x"), "mini_batch_size: input should be a valid"),

@@ -135,5 +135,5 @@ def test_a_model_of_another_flavor_is_refused(home: Path) -> None:
 def test_a_model_that_is_not_of_mlflow_needs_a_script(home: Path) -> None:
     """It is said what is missing."""
     (home / "weights").mkdir()
-    with pytest.raises(daskprs.UsageError, match=r"code_configuration: there is none.*no file MLm"):
+    with pytest.raises(daskprs.UsageError, match=r"code_configuration: it is missing.*no file MLm"):
         BatchDeployment("double", model="weights")

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import Assets
-from daskprs.azure.deployments.changes import changed
-from daskprs.azure.deployments.deployment import deployment_of
+from daskprs.azure.deployments.deployment import changed, deployment_of
+from daskprs.azure.deployments.model_folder import MODEL_DIR, contained, refuse_unservable
 from daskprs.azure.deployments.pipeline_deployment import is_of_pipeline, refuse_pipeline_itself
-from daskprs.azure.deployments.scoring import Places, scored
-from daskprs.errors import OptionError
+from daskprs.azure.task import Task
+from daskprs.errors import InputError, Option, OptionError
+from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.inputs.files.discover import discover
+from daskprs.inputs.source.input_file import is_url
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from os import PathLike
 
     from distributed import Client
@@ -25,6 +31,10 @@ if TYPE_CHECKING:
     from daskprs.azure.deployments.deployment import Deployment
     from daskprs.job.frontend import Surface
     from daskprs.job.result import ParallelRunResult
+
+OF_ELSEWHERE = ("azureml:", "http:", "https:", "file:")
+"""Prefixes of URLs that are looked up among the assets or refused, not read directly."""
+KINDS = {"uri_file": Path.is_file, "uri_folder": Path.is_dir}
 
 
 class BatchDeployment:
@@ -260,15 +270,51 @@ class BatchDeployment:
         given = {"mini_batch_size": mini_batch_size, "instance_count": instance_count}
         more = {key: value for key, value in given.items() if value is not None}
         deployment = self._with({**(changes or {}), **more})
-        places = Places(self._assets, data, input_type, output_path, job_dir)
-        return scored(
-            deployment,
-            places,
+        job = JobFolder(job_dir or default_path(deployment.name, secrets.token_hex(4)))
+        task = Task(
+            name=deployment.name,
+            data=self._source(data, input_type),
+            script=deployment.script,
+            source_directory=deployment.source_directory,
+            options={**deployment.options(), "overwrite": overwrite},
+            job_dir=job.path,
+            output_dir=None if output_path is None else self._found(output_path),
             client=client,
-            overwrite=overwrite,
-            progress=progress,
-            surface=surface,
         )
+        with _with_model(task, deployment, job) as whole:
+            return whole.run(progress=progress, surface=surface)
+
+    def _source(self, data: str | PathLike[str], input_type: str | None) -> str:
+        """Return the place of the files to score, if it is of the requested type."""
+        if input_type not in (None, *KINDS):
+            told = f": must be one of {', '.join(KINDS)}."
+            raise OptionError(Option("input_type", input_type), told)
+        place = self._found(data)
+        path = Path(place)
+        if input_type and not is_url(place) and path.exists() and not KINDS[input_type](path):
+            raise InputError(Option("input_type", input_type), f": {path} is not a {input_type}.")
+        return place
+
+    def _found(self, given: str | PathLike[str]) -> str:
+        reference = os.fspath(given)
+        if is_url(reference) and not reference.startswith(OF_ELSEWHERE):
+            return reference
+        return str(self._assets.place(reference, Path.cwd()))
+
+
+@contextmanager
+def _with_model(task: Task, deployment: Deployment, job: JobFolder) -> Iterator[Task]:
+    """Return a task with the deployment's model, if any, beside its job."""
+    model = deployment.model
+    if model is None:
+        yield task
+        return
+    if deployment.by_mlflow and task.client is None:
+        refuse_unservable(model, (path for one in discover(task.data) for path in one.paths()))
+    with contained(model, job) as folder:
+        variables = {MODEL_DIR: str(folder), **task.options["environment_variables"]}
+        more = {"side_inputs": {deployment.model_name: folder}, "environment_variables": variables}
+        yield replace(task, options={**task.options, **more})
 
 
 def _without_place(mistake: Mistake) -> str:

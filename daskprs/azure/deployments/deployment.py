@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,20 +16,23 @@ from daskprs.azure.deployments.form import (
     ModelForm,
 )
 from daskprs.azure.deployments.model_folder import DRIVER, OF_MLFLOW, is_mlflow
+from daskprs.azure.pipelines.component import YamlSource
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
-from daskprs.yaml_files.document import dotted
 from daskprs.yaml_files.form import filled_as_far, ineffective
-from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from daskprs.azure.assets import Assets
     from daskprs.yaml_files.document import Document, Loc
     from daskprs.yaml_files.form import Key
+    from daskprs.yaml_files.mistakes import Mistake
 
 SCRIPT: Loc = ("code_configuration", "scoring_script")
+INSTANCE_COUNT = "instance_count"
+HOLDERS_OF_COUNT = ("resources", "settings", "compute")
+SETTINGS = "settings"
 
 
 @dataclass(frozen=True)
@@ -74,54 +78,35 @@ class Deployment:
 def deployment_of(
     document: Document, content: Any, folder: Path, assets: Assets
 ) -> tuple[Deployment | None, list[Mistake]]:
-    """Return the deployment that a document describes, and all mistakes in it.
+    """Return the deployment in a document, whose content may be changed, and all mistakes in it.
 
-    Parameters
-    ----------
-    document
-        The file.
-    content
-        The content of the file, after changes.
-    folder
-        The folder that the file's paths are relative to.
-    assets
-        The known local paths of assets.
-
+    Paths start from `folder`.
     """
     content = {} if content is None else content
     form, mistakes, wrong = filled_as_far(ModelDeployment, content, document)
     if form is None:
         return None, mistakes
-    reading = _DeploymentReader(form, document, folder, assets, mistakes, wrong)
-    found = reading.deployment()
+    source = YamlSource(document, (), folder)
+    found = _DeploymentReader(form, source, assets, mistakes, wrong).deployment()
     return (None if mistakes else found), mistakes
 
 
+@dataclass(frozen=True)
 class _DeploymentReader:
     """One form on its way to a deployment."""
 
-    def __init__(
-        self,
-        form: ModelDeployment,
-        document: Document,
-        folder: Path,
-        assets: Assets,
-        mistakes: list[Mistake],
-        wrong: frozenset[str],
-    ) -> None:
-        self._form = form
-        self._document = document
-        self._folder = folder
-        self._assets = assets
-        self._mistakes = mistakes
-        self._left_out = wrong
+    form: ModelDeployment
+    source: YamlSource
+    assets: Assets
+    mistakes: list[Mistake]
+    left_out: frozenset[str]
 
     def deployment(self) -> Deployment:
-        form = self._form
+        form = self.form
         model, model_name = self._model()
         script, root = self._script(model)
         return Deployment(
-            form.name or Path(self._document.name).stem,
+            form.name or Path(self.source.document.name).stem,
             form.endpoint_name,
             self._settings(),
             self._instance_count(),
@@ -133,12 +118,12 @@ class _DeploymentReader:
         )
 
     def _wrong(self, loc: Loc, told: str) -> None:
-        self._mistakes.append(Mistake(self._document.place(loc), dotted(loc), told))
+        self.mistakes.append(self.source.mistake(told, *loc))
 
     def _place(self, reference: str, loc: Loc) -> Path | None:
         """Return the local path of a reference in the file, if it exists."""
         try:
-            path = self._assets.place(reference, self._folder)
+            path = self.assets.place(reference, self.source.base)
             is_there = path.exists()
         except (UsageError, OSError) as error:  # a name that is too long, say
             self._wrong(loc, str(error))
@@ -151,13 +136,13 @@ class _DeploymentReader:
     # ---- what scores, and with what ----
 
     def _model(self) -> tuple[Path | None, str]:
-        match self._form.model:
+        match self.form.model:
+            case ModelForm(path=None, local_path=None):
+                self._wrong(("model",), "it has no path")
+                return None, ""
             case ModelForm(path=path, local_path=local, name=name):
-                if path is None and local is None:
-                    self._wrong(("model",), "it has no path")
-                    return None, ""
-                reference, loc = path or local or "", ("model", "path" if path else "local_path")
-                found = self._place(reference, loc if path or local else ("model",))
+                below = ("path",) if path else ("local_path",) if local else ()
+                found = self._place(path or local or "", ("model", *below))
             case str(reference):
                 found, name = self._place(reference, ("model",)), _asset_name(reference)
             case None:
@@ -165,28 +150,26 @@ class _DeploymentReader:
         return found, name or (found.name if found else "")
 
     def _script(self, model: Path | None) -> tuple[str, Path]:
-        code = self._form.code_configuration
-        if code is None and not self._left_out.isdisjoint(("model", "code_configuration")):
-            return "", self._folder
+        code = self.form.code_configuration
+        if code is None and not self.left_out.isdisjoint(("model", "code_configuration")):
+            return "", self.source.base
         if code is None:
-            if self._form.model is None:
+            if self.form.model is None:
                 self._wrong((), "it has neither a code_configuration nor a model")
             elif model is not None and not is_mlflow(model):
                 told = (
-                    f"there is none, and the model {model} is not one of MLflow's, which need "
+                    f"it is missing, and the model {model} is not an MLflow model, which needs "
                     f"none: it has no file {OF_MLFLOW}"
                 )
                 self._wrong(("code_configuration",), told)
             return DRIVER.name, DRIVER.parent
-        root: Path | None = self._folder
-        if code.code is not None:
-            root = self._code(code.code)
+        root = self.source.base if code.code is None else self._code(code.code)
         if root is not None:
             try:
                 check_script(root / code.scoring_script, root)
             except UsageError as error:
                 self._wrong(SCRIPT, str(error))
-        return code.scoring_script, root or self._folder
+        return code.scoring_script, root or self.source.base
 
     def _code(self, code: str | Code) -> Path | None:
         loc: Loc = ("code_configuration", "code")
@@ -196,7 +179,7 @@ class _DeploymentReader:
             return None
         root = self._place(reference, loc)
         if root is not None and not root.is_dir():
-            self._wrong(loc, f"{str(root)!r} is no folder: the script's name stands beside it")
+            self._wrong(loc, f"{str(root)!r} is not a folder: the script's name stands beside it")
             return None
         return root
 
@@ -204,7 +187,7 @@ class _DeploymentReader:
 
     def _settings(self) -> DeploymentSettings:
         """Return the settings, from either place that may hold them."""
-        form = self._form
+        form = self.form
         inner = form.settings or DeploymentSettings()
         own = form.model_fields_set & DeploymentSettings.model_fields.keys()
         for name in sorted(own & inner.model_fields_set):
@@ -212,7 +195,7 @@ class _DeploymentReader:
         return inner.model_copy(update={name: getattr(form, name) for name in own})
 
     def _instance_count(self) -> int:
-        form = self._form
+        form = self.form
         counts = {
             ("resources", "instance_count"): form.resources and form.resources.instance_count,
             ("settings", "instance_count"): form.settings and form.settings.instance_count,
@@ -235,9 +218,45 @@ def _asset_name(reference: str) -> str | None:
 
 
 def _said(keys: Iterator[Key]) -> Iterator[Key]:
-    """Leave out what lies in what is said already, and what says what a file is."""
+    """Yield each key once, without the keys inside another key and the schema."""
     said: set[str] = {"$schema", "model.$schema"}
     for key in keys:
         if key.name not in said and key.name.rpartition(".")[0] not in said:
             said.add(key.name)
             yield key
+
+
+# ---- changes of an invocation ----
+
+
+def changed(content: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a changed copy of a file's content, for values by dotted key: ``settings.timeout``.
+
+    Both forms of files take both ways to name a setting.
+    """
+    if not isinstance(content, dict) or not changes:
+        return content
+    content = copy.deepcopy(content)
+    for key, value in changes.items():
+        way = key.split(".")
+        if way[-1] == INSTANCE_COUNT and way[:-1] in ([], *([one] for one in HOLDERS_OF_COUNT)):
+            for holder in (content, *map(content.get, HOLDERS_OF_COUNT)):
+                if isinstance(holder, dict):
+                    holder.pop(INSTANCE_COUNT, None)
+            way = ["resources", INSTANCE_COUNT]
+        elif way[0] == SETTINGS and len(way) > 1 and way[1] in content:
+            way = way[1:]
+        elif way[0] in DeploymentSettings.model_fields and way[0] not in content:
+            way = [SETTINGS, *way]
+        _put(content, way, value)
+    return content
+
+
+def _put(content: dict[str, Any], way: list[str], value: Any) -> None:
+    *above, last = way
+    for name in above:
+        inner = content.get(name)
+        if not isinstance(inner, dict):
+            inner = content[name] = {}
+        content = inner
+    content[last] = value

@@ -126,23 +126,28 @@ class DeploymentResources(Form):
     shm_size: str | None = without_effect("there is no container")
 
 
-class ModelDeployment(DeploymentSettings):
-    """A deployment of a model. What `settings` holds may stand beside it, as in older files."""
+class DeploymentForm(Form):
+    """The keys that both kinds of deployments share."""
 
     schema_: str | None = without_effect("for editors", alias="$schema")
     name: str | None = works(None, "names the job folder")
     endpoint_name: str | None = works(None, "under which `daskprs serve` offers it")
-    type: Literal["model"] | None = works(None)
     description: str | None = without_effect(LABEL)
     tags: dict[str, Any] | None = without_effect(LABEL)
     properties: dict[str, Any] | None = without_effect(LABEL)
+    environment: Any = without_effect(PYTHON)
+
+
+class ModelDeployment(DeploymentForm, DeploymentSettings):
+    """A deployment of a model. What `settings` holds may stand beside it, as in older files."""
+
+    type: Literal["model"] | None = works(None)
     model: Annotated[Text | Annotated[ModelForm, MAPPING], SHAPE] | None = works(
         None, "`AZUREML_MODEL_DIR` is a folder that contains it"
     )
     code_configuration: CodeConfiguration | None = works(
         None, "not needed for an MLflow model: it is served through MLflow"
     )
-    environment: Any = without_effect(PYTHON)
     compute: Annotated[Text | Annotated[Compute, MAPPING], SHAPE] | None = without_effect(
         f"{HERE}; an `instance_count` in it, as the oldest files have it, counts"
     )
@@ -150,18 +155,11 @@ class ModelDeployment(DeploymentSettings):
     settings: DeploymentSettings | None = works(None)
 
 
-class PipelineDeployment(Form):
+class PipelineDeployment(DeploymentForm):
     """A deployment of a pipeline component, or of the pipeline of a job."""
 
-    schema_: str | None = without_effect("for editors", alias="$schema")
-    name: str | None = works(None, "names the job folder")
-    endpoint_name: str | None = works(None, "under which `daskprs serve` offers it")
     type: Literal["pipeline"] = works()
-    description: str | None = without_effect(LABEL)
-    tags: dict[str, Any] | None = without_effect(LABEL)
-    properties: dict[str, Any] | None = without_effect(LABEL)
     component: NamedFile | None = works(None, "the file of a pipeline component, or an asset")
     job_definition: NamedFile | None = works(None, "the file of a pipeline job, or an asset")
-    environment: Any = without_effect(PYTHON)
     compute: str | None = without_effect(HERE)
     settings: SettingsForm | None = works(None)

@@ -32,17 +32,10 @@ class Invocation(NamedTuple):
 
 
 def read_invocation(path: str | PathLike[str], assets: Assets) -> Invocation:
-    """Return what a file gives; its paths are relative to it, and its references resolved.
-
-    Raises
-    ------
-    YamlError
-        With every mistake in it.
-
-    """
+    """Return the inputs and outputs in a file, whose paths are relative to it; refuse mistakes."""
     document = Document.read(path)
     form, mistakes = filled(InvocationForm, document.content or {}, document)
     refuse(mistakes)
-    base = Path(path).absolute().parent
-    inputs, outputs = (form.inputs or {}, form.outputs or {}) if form else ({}, {})
-    return Invocation(texts_of(inputs, base, assets), texts_of(outputs, base, assets))
+    form, base = form or InvocationForm(), Path(path).absolute().parent
+    inputs = texts_of(form.inputs or {}, base, assets)
+    return Invocation(inputs, texts_of(form.outputs or {}, base, assets))

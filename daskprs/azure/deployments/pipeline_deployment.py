@@ -25,8 +25,6 @@ OF_A_JOB = ("inputs", "outputs", "experiment_name", "display_name")
 class DeployedPipeline:
     """A pipeline with the settings of its deployment."""
 
-    name: str
-    endpoint_name: str | None
     path: Path
     """The file of the pipeline."""
     overrides: tuple[str, ...]
@@ -51,35 +49,14 @@ def is_job(content: Any) -> bool:
 
 
 def refuse_pipeline_itself(document: Document) -> None:
-    """Refuse a pipeline that is given where its deployment is meant.
-
-    Raises
-    ------
-    YamlError
-        With the way to run it.
-
-    """
+    """Refuse a pipeline that is given where its deployment is meant, and name the way to run it."""
     if "jobs" in document.content:
         told = way_to_run(document.content, Path(document.name).name)
         refuse([Mistake(document.place(("jobs",)), "jobs", str(told))])
 
 
 def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeline:
-    """Return the pipeline that a document deploys.
-
-    Parameters
-    ----------
-    document
-        The file; what it names is relative to its folder.
-    assets
-        The known local paths of assets.
-
-    Raises
-    ------
-    YamlError
-        With every mistake in it.
-
-    """
+    """Return the pipeline that a document deploys, or refuse the document with all mistakes."""
     refuse_pipeline_itself(document)
     form, mistakes = filled(PipelineDeployment, document.content, document)
     path = Path()
@@ -94,10 +71,7 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
         except UsageError as error:
             mistakes.append(Mistake(document.place((key,)), key, str(error)))
     refuse(mistakes)
-    return DeployedPipeline(
-        (form.name if form else None) or Path(document.name).stem,
-        form.endpoint_name if form else None,
-        path,
-        as_overrides(form.settings) if form else (),
-        tuple(key.name for key in ineffective(form) if key.name != "$schema") if form else (),
-    )
+    if form is None:
+        return DeployedPipeline(path, (), ())
+    idle = (key.name for key in ineffective(form) if key.name != "$schema")
+    return DeployedPipeline(path, as_overrides(form.settings), tuple(idle))

@@ -146,6 +146,7 @@ Outputs = dict[
 class JobForm(Form):
     """The keys that steps, components and pipelines share."""
 
+    type: str | None = works(None)
     inputs: Inputs | None = works(None)
     outputs: Outputs | None = works(None)
     name: str | None = without_effect(SHOWN_IN_THE_STUDIO)
@@ -167,7 +168,6 @@ class JobForm(Form):
 class StepForm(JobForm):
     """A step of a pipeline, or a component."""
 
-    type: str | None = works(None)
     component: Any = works(None, note="a file, a reference, or the component itself")
     environment_variables: Variables | None = works(None)
     queue_settings: Any = without_effect(HERE)

@@ -19,14 +19,7 @@ AS_THEY_ARE = {"index": False, "encoding": "utf-8", "lineterminator": "\n"}
 
 
 def frame_settings(folder: Path) -> dict[str, Any]:
-    """Return the options in the settings file of a folder; empty when the file does not exist.
-
-    Raises
-    ------
-    YamlError
-        With every mistake in it.
-
-    """
+    """Return the options in a folder's settings file, if any; refuse all mistakes in the file."""
     path = folder / FILE
     try:
         found = json.loads(path.read_text("utf-8-sig"))
@@ -40,11 +33,11 @@ def frame_settings(folder: Path) -> dict[str, Any]:
     for key in WAY:
         if not isinstance(found, dict):
             break
-        unknown = [one for one in found if one != key]
-        mistakes.extend(
-            Mistake(place, one, f"there is no key {one!r}; {nearest_of(one, [key])}")
-            for one in unknown
-        )
+        mistakes += [
+            Mistake(place, one, f"this key is unknown; {nearest_of(one, [key])}")
+            for one in found
+            if one != key
+        ]
         found = found.get(key, {})
     if not isinstance(found, dict):
         shape = '{"append_row": {"pandas.DataFrame.to_csv": {"sep": ","}}}'
@@ -66,5 +59,5 @@ def _options(given: dict[str, Any], place: SourceLocation, mistakes: list[Mistak
             yield OPTION_OF[name], value
         elif AS_THEY_ARE.get(name, ...) != value:
             known = nearest_of(name, [*OPTION_OF])
-            told = f"{name}={value!r} cannot be had in an append_row file; {known}"
-            mistakes.append(Mistake(place, key, told))
+            rule = f"{name}={value!r} does not fit an append_row file; {known}"
+            mistakes.append(Mistake(place, key, rule))

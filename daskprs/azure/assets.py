@@ -15,7 +15,7 @@ from daskprs.yaml_files.form import Form, filled, works
 from daskprs.yaml_files.mistakes import nearest_of, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from os import PathLike
 
 SHORT = re.compile(r"azureml:(?P<name>[^/:@][^:@]*)([:@](?P<version>.+))?")
@@ -51,19 +51,11 @@ class Assets:
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Assets:
-        """Read a mapping file, whose paths are relative to the file.
-
-        Raises
-        ------
-        YamlError
-            With every mistake in it.
-
-        """
+        """Read a mapping file, whose paths are relative to the file; refuse all its mistakes."""
         document = Document.read(path)
         form, mistakes = filled(AssetFile, document.content or {}, document)
         refuse(mistakes)
-        if form is None:
-            return cls()
+        form = form or AssetFile()
         base = Path(path).absolute().parent
         return cls(_below(base, form.assets), _below(base, form.datastores))
 
@@ -79,26 +71,11 @@ class Assets:
     ) -> Path:
         """Return the local path that a reference means; the path need not exist.
 
-        Parameters
-        ----------
-        reference
-            A path or a reference, as written in a file.
-        base
-            The folder that relative paths start from.
-        store_root
-            Returns the root of a datastore without a known root. By default such a reference is
-            unresolved.
-
-        Raises
-        ------
-        Unresolved
-            When the local path is unknown, or the reference is a web address.
-        UsageError
-            When a path climbs out of its datastore.
-
+        Relative paths start from `base`. `store_root` returns the root of a datastore without a
+        known root. Without it such a reference is unresolved, as is a web address.
         """
         if "\0" in reference:
-            msg = f"{reference!r} is no path: it has a null character in it."
+            msg = f"{reference!r} is not a path: it has a null character in it."
             raise UsageError(msg)
         if reference in self.paths:
             return Path(self.paths[reference])
@@ -108,7 +85,7 @@ class Assets:
             if found := form.fullmatch(reference):
                 return self._asset(reference, found)
         if reference.startswith("azureml:"):
-            msg = f"{reference!r} is no reference to an asset: azureml:name:1, azureml:name@latest"
+            msg = f"{reference!r} is not a reference such as azureml:name:1 or azureml:name@latest"
             raise Unresolved(msg)
         if reference.startswith("file:"):
             path = reference.removeprefix("file:")
@@ -122,21 +99,14 @@ class Assets:
         return base / Path(reference).expanduser()
 
     def file(self, reference: str, base: Path) -> Path:
-        """Return the local path of an existing file.
-
-        Raises
-        ------
-        UsageError
-            When the file does not exist, or its local path is unknown.
-
-        """
+        """Return the local path of an existing file, or refuse the reference."""
         path = self.place(reference, base)
         try:
             is_there = path.is_file()
         except OSError as error:  # a name that is too long, say
             raise UsageError(str(error)) from error
         if not is_there:
-            msg = f"there is no file {str(path)!r}.{nearest(path)}"
+            msg = f"the file {str(path)!r} does not exist.{nearest(path)}"
             raise UsageError(msg)
         return path
 
@@ -149,7 +119,7 @@ class Assets:
         elif store_root is not None:
             root = store_root(store)
         else:
-            near = self._near(store, self.datastores)
+            near = _near(store, self.datastores)
             msg = (
                 f"{reference}: the datastore {store!r} has no local root.{near} Give it by "
                 f"--datastore {store}=FOLDER, or the place of this path alone by "
@@ -170,16 +140,16 @@ class Assets:
             if key in self.paths:
                 return Path(self.paths[key])
         msg = (
-            f"{reference}: nobody has told where this asset is.{self._near(name, self.paths)} Give "
+            f"{reference}: the place of this asset is unknown.{_near(name, self.paths)} Give "
             f"its place by --asset {keys[0]}=PATH, or in a mapping file by --assets."
         )
         raise Unresolved(msg)
 
-    def _near(self, name: str, known: Mapping[str, str]) -> str:
-        if not known:
-            return ""
-        told = nearest_of(name, [*known])
-        return f" {told[:1].upper()}{told[1:]}{'' if told.endswith('?') else '.'}"
+
+def _near(name: str, known: Mapping[str, str]) -> str:
+    """Return a hint for an unknown name as a sentence."""
+    hint = nearest_of(name, [*known]) if known else ""
+    return f" {hint[:1].upper()}{hint[1:]}{'' if hint.endswith('?') else '.'}" if hint else ""
 
 
 def split_asset(word: str) -> tuple[str, str] | None:
@@ -189,9 +159,8 @@ def split_asset(word: str) -> tuple[str, str] | None:
 
 
 def _below(base: Path, paths: Mapping[str, str]) -> dict[str, str]:
-    return dict(_absolute(base, paths))
-
-
-def _absolute(base: Path, paths: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name, path in paths.items():
-        yield name.removeprefix("azureml:") if "://" not in name else name, str(base / path)
+    """Return absolute paths, by names without the prefix of references to assets."""
+    return {
+        name if "://" in name else name.removeprefix("azureml:"): str(base / path)
+        for name, path in paths.items()
+    }

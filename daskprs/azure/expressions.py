@@ -175,8 +175,8 @@ def _add(parts: list[str | Reference], text: str) -> None:
 
 
 def _unknown(text: str) -> ExpressionError:
-    known = ", ".join(KNOWN)
-    return ExpressionError(f"{OPEN}{_shown(text)}{CLOSE}: there is no such expression; {known}")
+    shown = f"{OPEN}{_shown(text)}{CLOSE}"
+    return ExpressionError(f"{shown}: this expression is unknown; known are {', '.join(KNOWN)}")
 
 
 def _unclosed(text: str, close: str) -> ExpressionError:

@@ -17,7 +17,7 @@ from daskprs.agent.child import stand_ins
 from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 CALLED = {"init", "run", "shutdown"}
 """Functions of an entry script that are always called: their imports are needed."""
@@ -49,14 +49,7 @@ class _Import(NamedTuple):
 def refuse_missing_modules(
     script: Path, source_directory: Path, search_path: Sequence[str] = ()
 ) -> None:
-    """Refuse a script that imports modules that this Python lacks.
-
-    Raises
-    ------
-    ScriptError
-        With every missing module, and the place of its import.
-
-    """
+    """Refuse a script that imports modules that this Python lacks; name each with its place."""
     missing = missing_modules(script, source_directory, search_path)
     if missing:
         shown = "".join(f"\n  {one}" for one in missing)
@@ -71,91 +64,69 @@ def refuse_missing_modules(
 def missing_modules(
     script: Path, source_directory: Path, search_path: Sequence[str] = ()
 ) -> list[MissingModule]:
-    """Return the imports that would fail, each module once.
+    """Return the imports that would fail, each module once; folders are searched as by Python.
 
     Only imports that always run count: unconditional statements, without a handler for their
-    failure, at the top level and in `init`, `run` and `shutdown`. Modules in the source directory
-    are searched, too.
-
-    Parameters
-    ----------
-    script
-        The entry script.
-    source_directory
-        The folder that the script imports from.
-    search_path
-        More folders, such as those of ``PYTHONPATH``.
-
+    failure, at the top level and in `init`, `run` and `shutdown`. Modules in these folders are
+    searched, too.
     """
-    return _Search((str(source_directory), *search_path)).of(script)
+    search = _Search([str(source_directory), *search_path])
+    search.read(script, CALLED)
+    return [*search.missing.values()]
 
 
 class _Search:
     """Goes from the entry script to the modules beside it."""
 
-    def __init__(self, folders: tuple[str, ...]) -> None:
+    def __init__(self, folders: Sequence[str]) -> None:
         self._folders = folders
         self._seen: set[Path] = set()
-        self._missing: dict[str, MissingModule] = {}
+        self.missing: dict[str, MissingModule] = {}
 
-    def of(self, script: Path) -> list[MissingModule]:
-        self._read(script, CALLED)
-        return list(self._missing.values())
-
-    def _read(self, file: Path, called: set[str]) -> None:
+    def read(self, file: Path, called: Collection[str] = ()) -> None:
+        """Search the imports of a file; a file without readable code is its importer's problem."""
         if file in self._seen:
             return
         self._seen.add(file)
         try:
             tree = ast.parse(file.read_bytes(), str(file))
         except (OSError, SyntaxError, ValueError):
-            return  # its importer will report the error
+            return
         for one in _imports(tree.body, called):
             if one.level:
-                self._follow_relative(file, one)
+                folder = file.parents[min(one.level, len(file.parents)) - 1]
+                self._read_below(folder, one.module.split(".") if one.module else [], one.names)
             else:
                 self._look_up(one, file)
 
     def _look_up(self, one: _Import, file: Path) -> None:
         top, *below = one.module.split(".")
-        place = importlib.machinery.PathFinder.find_spec(top, list(self._folders))
-        if place is not None:
-            self._follow(place, below, one)
+        place = importlib.machinery.PathFinder.find_spec(top, self._folders)
+        if place is None:
+            lacking = _lacking(one)
+            if lacking is not None:
+                self.missing.setdefault(lacking, MissingModule(lacking, file, one.line))
             return
-        lacking = _lacking(one)
-        if lacking is not None and lacking not in self._missing:
-            self._missing[lacking] = MissingModule(lacking, file, one.line)
-
-    def _follow(
-        self, place: importlib.machinery.ModuleSpec, below: list[str], one: _Import
-    ) -> None:
-        """Read the modules in our own folders that an import brings in."""
         if place.origin is not None and place.origin.endswith(".py"):
-            self._read(Path(place.origin), set())
+            self.read(Path(place.origin))
         for folder in place.submodule_search_locations or ():
-            path = Path(folder)
-            for name in below:
-                self._read(path / name / "__init__.py", set())
-                self._read((path / name).with_suffix(".py"), set())
-                path /= name
-            for name in one.names:
-                self._read(path / f"{name}.py", set())
-                self._read(path / name / "__init__.py", set())
+            self._read_below(Path(folder), below, one.names)
 
-    def _follow_relative(self, file: Path, one: _Import) -> None:
-        folder = file.parents[one.level - 1] if one.level <= len(file.parents) else file.parent
-        path = folder.joinpath(*filter(None, one.module.split(".")))
-        self._read(path.with_suffix(".py"), set())
-        for name in one.names:
-            self._read(path / f"{name}.py", set())
+    def _read_below(self, folder: Path, below: Iterable[str], names: Iterable[str]) -> None:
+        """Read the modules in our own folders that an import brings in."""
+        modules = []
+        for name in below:
+            folder /= name
+            modules.append(folder)
+        for path in (*modules, *(folder / name for name in names)):
+            self.read(path.parent / f"{path.name}.py")
+            self.read(path / "__init__.py")
 
 
 def _lacking(one: _Import) -> str | None:
     """Return the name of a module that neither this Python nor the agents' stand-ins have."""
     top = one.module.partition(".")[0]
-    if top in sys.builtin_module_names or top in sys.stdlib_module_names:
-        return None
-    if top in sys.modules or importlib.util.find_spec(top) is not None:
+    if top in sys.stdlib_module_names or top in sys.modules or importlib.util.find_spec(top):
         return None
     if not stand_ins.stands_for(one.module):
         return one.module if stand_ins.stands_for(top) else top
@@ -165,7 +136,7 @@ def _lacking(one: _Import) -> str | None:
     return None
 
 
-def _imports(body: list[ast.stmt], called: set[str]) -> Iterator[_Import]:
+def _imports(body: list[ast.stmt], called: Collection[str]) -> Iterator[_Import]:
     """Yield the imports that always run in a list of statements."""
     for node in body:
         match node:
@@ -176,11 +147,11 @@ def _imports(body: list[ast.stmt], called: set[str]) -> Iterator[_Import]:
                 names = tuple(alias.name for alias in node.names if alias.name != "*")
                 yield _Import(node.module or "", names, node.level, node.lineno)
             case ast.With() | ast.ClassDef():
-                yield from _imports(node.body, set())
+                yield from _imports(node.body, ())
             case ast.FunctionDef() if node.name in called:
-                yield from _imports(node.body, set())
+                yield from _imports(node.body, ())
             case ast.Try() if not any(map(_catches, node.handlers)):
-                yield from _imports([*node.body, *node.orelse, *node.finalbody], set())
+                yield from _imports([*node.body, *node.orelse, *node.finalbody], ())
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:

@@ -62,14 +62,7 @@ class Kept(NamedTuple):
 
 
 class ReusableResults:
-    """The results of earlier runs, one file each.
-
-    Parameters
-    ----------
-    folder
-        The folder with these files.
-
-    """
+    """The results of earlier runs, each in a file of a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.absolute()
@@ -119,24 +112,13 @@ def run_or_reuse(
     surface: Surface | None = None,
     **changes: Any,
 ) -> StepOutcome:
-    """Run a task, unless an earlier run has done the same.
+    """Run a task, unless `results` has one of an earlier run that did the same.
 
-    Parameters
-    ----------
-    task
-        The task.
-    results
-        The results of earlier runs; None: run the task in any case.
-    moved
-        Paths that are others in each run, and names that stand for them: an output below one may
-        be where an earlier run has left it.
-    progress, surface, **changes
-        As those of `Task.run`.
-
+    For `moved`, see `key_of`. All other arguments are those of `Task.run`.
     """
     key = None
     if results is not None and not changes.get("resume"):
-        # As if it could be replaced: an output file that is there may be the result looked for.
+        # An existing output file may be the result of that run: do not refuse it here.
         call = task.checked(**{**changes, "overwrite": True})
         key = key_of(call, moved)
         found = None if key is None else results.find(key)
@@ -154,19 +136,10 @@ def key_of(
     made: Collection[str] = (),
     others: Mapping[str, str] | None = None,
 ) -> str | None:
-    """Return what a call is known by; None of one that cannot be known.
+    """Return the key of a call; None for a call whose result cannot be recognized.
 
-    Parameters
-    ----------
-    call
-        The call.
-    moved
-        Paths that are others in each run, and names that stand for them.
-    made
-        Paths of outputs.
-    others
-        What else a script reads: paths, by name.
-
+    `moved` has the paths that change with each run, with a stand-in for each. `made` has paths of
+    outputs, and `others` further paths that the script reads, by name.
     """
     if call.kept["objects"] or is_remote(call.named_output_dir):
         return None
@@ -187,7 +160,7 @@ def key_of(
 
 
 def _input_of(call: CheckedCall, moved: Mapping[str, str]) -> Any:
-    """Return what an input is known by: in a folder that is another in each run, without it."""
+    """Return the version of an input; below a folder that changes with each run, its path too."""
     data = call.kept["data"]
     if isinstance(data, str) and any(f"{data}/".startswith(f"{path}/") for path in moved):
         return {"path": data, "version": version_of(Path(data))}
@@ -195,7 +168,7 @@ def _input_of(call: CheckedCall, moved: Mapping[str, str]) -> Any:
 
 
 def files_named(words: Iterable[str], made: Collection[str]) -> dict[str, str]:
-    """Return what files are known by whose whole paths are among words, outputs left out."""
+    """Return the versions of the files whose whole paths are among words, except outputs."""
     found = {}
     for word in words:
         path = word.partition("=")[2] if word.startswith("-") else word
@@ -206,9 +179,9 @@ def files_named(words: Iterable[str], made: Collection[str]) -> dict[str, str]:
 
 
 def digest_of(parts: Mapping[str, Any], moved: Mapping[str, str]) -> str:
-    """Return a digest of JSON values, with names for what is another path in each run."""
+    """Return a digest of JSON values, with stand-ins for the paths that change with each run."""
     text = json.dumps(parts, sort_keys=True)
-    for path in sorted(moved, key=len, reverse=True):  # a name is no part of a longer one
+    for path in sorted(moved, key=len, reverse=True):  # a path may be a part of a longer one
         whole = rf"(?<![\w.-]){re.escape(json.dumps(path)[1:-1])}(?![\w.-])"
         text = re.sub(whole, moved[path].replace("\\", r"\\"), text)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -30,19 +30,7 @@ def link_driver_log(step: JobFolder, log: Path | None = None) -> None:
 def tell_parent(
     step: JobFolder, name: str, parent: PipelineFolder, flags: Mapping[str, Any]
 ) -> None:
-    """Copy a step's logs and metrics to its pipeline as its flags ask, however the step ended.
-
-    Parameters
-    ----------
-    step, name
-        The folder and the name of the step.
-    parent
-        The folder of the pipeline's run.
-    flags
-        System flags of the step: ``copy_logs_to_parent``, ``push_metrics_to_parent`` and
-        ``metrics_name_prefix``.
-
-    """
+    """Copy a step's logs and metrics to its pipeline as its system flags ask."""
     if flags.get("copy_logs_to_parent") and step.logs.is_dir():
         shutil.copytree(step.logs, parent.logs(name), dirs_exist_ok=True)
     if flags.get("push_metrics_to_parent"):

@@ -127,9 +127,7 @@ def _set(flags: Flags, flag: SystemFlag, text: str) -> None:
 
 def _misspelt(word: str, name: str) -> list[str]:
     """Return a warning when a script's flag is nearly a system flag."""
-    if not word.startswith("--"):
-        return []
     near = difflib.get_close_matches(name, [*KNOWN], n=1, cutoff=CLOSE_ENOUGH)
-    if not near:
+    if not near or not word.startswith("--"):
         return []
-    return [f"--{name} goes to the script: there is no such system flag. Is --{near[0]} meant?"]
+    return [f"--{name} goes to the script: it is not a system flag. Is --{near[0]} meant?"]

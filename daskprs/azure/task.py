@@ -51,21 +51,7 @@ class Task:
         return replace(self, options={**self.options, "environment_variables": variables})
 
     def checked(self, **changes: Any) -> CheckedCall:
-        """Return the call, after every check that costs little.
-
-        Parameters
-        ----------
-        **changes
-            Options that differ.
-
-        Raises
-        ------
-        UsageError
-            When an option, the script, a module of it, the input or the output cannot be used.
-        JobFolderError
-            When the folder already holds a job and the call does not resume it.
-
-        """
+        """Return the call with changed options, after every check that costs little."""
         from daskprs.job.request import check_call
 
         call = check_call(
@@ -84,18 +70,7 @@ class Task:
     def check(self, *, with_data: bool = True, **changes: Any) -> None:
         """Check a task that does not run yet, without looking at its job folder.
 
-        Parameters
-        ----------
-        with_data
-            Whether the task's input and side inputs already exist.
-        **changes
-            Options that differ.
-
-        Raises
-        ------
-        UsageError
-            As by `checked`.
-
+        `with_data` says whether its input and side inputs already exist.
         """
         if with_data:
             replace(self, job_dir=None).checked(**changes)
@@ -123,25 +98,7 @@ class Task:
     def run(
         self, *, progress: bool | None = None, surface: Surface | None = None, **changes: Any
     ) -> ParallelRunResult:
-        """Run the task to its end, and return its result.
-
-        Parameters
-        ----------
-        progress
-            As the option.
-        surface
-            The surface that the caller uses; None: Python.
-        **changes
-            Options that differ.
-
-        Raises
-        ------
-        UsageError, JobFolderError
-            As by `checked`.
-        ParallelRunFailed, ParallelRunCanceled
-            As by `daskprs.parallel_run`.
-
-        """
+        """Run the task with changed options to its end, and return its result."""
         from daskprs.job.prestart import prestart
 
         changes["progress"] = progress

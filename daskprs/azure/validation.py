@@ -25,7 +25,7 @@ from daskprs.azure.v1.config.config_yaml import FileForm
 from daskprs.errors import UsageError, YamlError
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.inputs.mltable.form import MLTableForm
-from daskprs.yaml_files.document import Document, dotted
+from daskprs.yaml_files.document import Document, Loc, dotted
 from daskprs.yaml_files.form import filled, ineffective
 from daskprs.yaml_files.mistakes import Mistake, SourceLocation, refuse
 
@@ -36,34 +36,7 @@ if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
 
 
-def check_component(
-    document: Document, assets: Assets, folder: PipelineFolder
-) -> tuple[list[Mistake], list[str]]:
-    """Return all mistakes in a component, with warnings, and its keys without effect.
-
-    The component is checked as the only step of a pipeline whose inputs are not known yet.
-
-    Parameters
-    ----------
-    document
-        The file.
-    assets
-        Where assets are.
-    folder
-        Where the pipeline would run.
-
-    """
-    source = YamlSource.of(document)
-    step, mistakes = declared(Path(document.name).stem, document.content, source, assets)
-    if step is None:
-        return mistakes, []
-    step = step.alone()
-    values = Values(folder, CallerInputs(assets))
-    ports = PipelinePorts(PipelineJobForm(), source, values)
-    maker = StepMaker(Wiring(ports, {step.name: step}))
-    maker.made(step)
-    keys = [key.name for key in step.without_effect if key.name != "$schema"]
-    return [*mistakes, *values.mistakes, *maker.mistakes], keys
+ROOT = "parallel_run_config"
 
 
 class Verdict(NamedTuple):
@@ -91,7 +64,7 @@ class FileKind(NamedTuple):
     """A kind of file."""
 
     name: str
-    fits: Callable[[Check], bool]
+    fits: Callable[[dict[str, Any]], bool]
     check: Callable[[Check], None]
     """Raises the mistakes; adds warnings to those of the check."""
 
@@ -99,29 +72,20 @@ class FileKind(NamedTuple):
 def validate(
     path: str | PathLike[str], assets: Assets, inputs: Mapping[str, str] | None = None
 ) -> Verdict:
-    """Check one of Azure's YAML files whole: nothing is run.
+    """Check one of Azure's YAML files, or the folder of an MLTable, as a whole; run nothing.
 
-    Parameters
-    ----------
-    path
-        The file; for an MLTable, also its folder.
-    assets
-        Where assets are.
-    inputs
-        Values for the inputs of a pipeline.
-
+    `inputs` has values for the inputs of a pipeline.
     """
     place, name, warnings = Path(path), "", list[str]()
     if place.is_dir():
         place /= "MLTable"
         if not place.exists():
-            told = f"{path}: in this folder is no MLTable. Name files: {Path(path) / '*.yml'}"
+            told = f"{path}: this folder has no MLTable. Name files: {Path(path) / '*.yml'}"
             return Verdict("", [told], [])
     try:
         check = Check(Document.read(place), place, assets, inputs or {}, warnings)
         if not isinstance(check.document.content, dict):
-            told = "it is no mapping of keys"
-            refuse([Mistake(check.document.place(()), "", told)])
+            refuse([Mistake(check.document.place(()), "", "it is not a mapping of keys")])
         kind = _kind_of(check)
         name = kind.name
         kind.check(check)
@@ -136,25 +100,24 @@ def validate(
 
 def _kind_of(check: Check) -> FileKind:
     for kind in KINDS:
-        if kind.fits(check):
+        if kind.fits(check.document.content) or check.path.name == kind.name == "MLTable":
             return kind
     place = SourceLocation(check.document.name, 1, 1)
     keys = ", ".join(map(repr, check.document.content))
     told = (
-        f"nobody can tell what this file describes: its keys are {keys}. A pipeline has jobs, a "
+        f"this file is of no known kind: its keys are {keys}. A pipeline has jobs, a "
         "parallel or command component a type, a batch deployment a model or a "
         "code_configuration, an MLTable paths, a config of SDK v1 the key parallel_run_config."
     )
     raise YamlError(str(Mistake(place, "", told)))
 
 
-def _has(*keys: str, **values: str) -> Callable[[Check], bool]:
+def _has(*keys: str, **values: str) -> Callable[[dict[str, Any]], bool]:
     """Return a rule: one of these keys is there, or one with that value."""
 
-    def fits(check: Check) -> bool:
-        content: dict[str, Any] = check.document.content
-        told = any(content.get(key) == value for key, value in values.items())
-        return told or any(key in content for key in keys)
+    def fits(content: dict[str, Any]) -> bool:
+        has_value = any(content.get(key) == value for key, value in values.items())
+        return has_value or any(key in content for key in keys)
 
     return fits
 
@@ -178,16 +141,15 @@ def _check_deployment(check: Check) -> None:
     if found is None:
         return
     _say(check, [key.name for key in found.without_effect])
-    loc, told = SCRIPT, ""
-    if found.by_mlflow and found.model is not None:
-        missing = missing_packages(found.model)
-        loc, told = ("model",), f"to serve it takes what this Python lacks: {', '.join(missing)}"
-        told = told if missing else ""
-    elif not found.by_mlflow:
-        root = found.source_directory
-        names = [str(one) for one in missing_modules(root / found.script, root)]
-        told = f"it imports what this Python lacks: {', '.join(names)}" if names else ""
-    refuse([Mistake(document.place(loc), dotted(loc), told)] if told else [])
+    if found.by_mlflow:
+        loc: Loc = ("model",)
+        use = "to serve it takes"
+        missing = missing_packages(found.model) if found.model is not None else []
+    else:
+        loc, use, root = SCRIPT, "it imports", found.source_directory
+        missing = [str(one) for one in missing_modules(root / found.script, root)]
+    told = f"{use} what this Python lacks: {', '.join(missing)}"
+    refuse([Mistake(document.place(loc), dotted(loc), told)] if missing else [])
 
 
 def _check_pipeline_deployment(check: Check) -> None:
@@ -215,18 +177,48 @@ def _nowhere(path: Path) -> PipelineFolder:
 
 
 def _check_component(check: Check) -> None:
-    mistakes, without_effect = check_component(check.document, check.assets, _nowhere(check.path))
+    """Check a component as the only step of a pipeline whose inputs are not known yet."""
+    document, assets = check.document, check.assets
+    source, keys = YamlSource.of(document), list[str]()
+    step, mistakes = declared(Path(document.name).stem, document.content, source, assets)
+    if step is not None:
+        step = step.alone()
+        values = Values(_nowhere(check.path), CallerInputs(assets))
+        ports = PipelinePorts(PipelineJobForm(), source, values)
+        maker = StepMaker(Wiring(ports, {step.name: step}))
+        maker.made(step)
+        mistakes += [*values.mistakes, *maker.mistakes]
+        keys = [key.name for key in step.without_effect]
     check.warnings.extend(str(one) for one in mistakes if one.is_warning)
     refuse(mistakes)
-    _say(check, without_effect)
+    _say(check, keys)
 
 
 def _check_config(check: Check) -> None:
-    from daskprs.azure.validation import check_config
-
-    mistakes, without_effect = check_config(check.document)
+    document = check.document
+    form, mistakes = filled(FileForm, document.content, document)
+    config = document.content.get(ROOT)
+    if isinstance(config, dict) and isinstance(config.get("entry_script"), str):
+        told = _script_told(config["entry_script"], config.get("source_directory"), document)
+        if told:
+            loc = (ROOT, "entry_script")
+            mistakes.append(Mistake(document.place(loc), dotted(loc), told))
     refuse(mistakes)
-    _say(check, without_effect)
+    _say(check, [key.name for key in ineffective(form)] if form is not None else ())
+
+
+def _script_told(script: str, folder: object, document: Document) -> str:
+    """Return the script's mistake if it is usable neither from here nor beside the file."""
+    told = ""
+    for base in (Path.cwd(), Path(document.name).absolute().parent):
+        root = base / folder if isinstance(folder, str) else None
+        try:
+            check_script(script if root else base / script, root)
+        except UsageError as error:
+            told = told or str(error)
+        else:
+            return ""
+    return told
 
 
 def _check_endpoint(check: Check) -> None:
@@ -242,20 +234,12 @@ def _say(check: Check, keys: Iterable[str]) -> None:
         check.warnings.append(f"{check.document.name}: without effect here: {names}.")
 
 
-def _is_mltable(check: Check) -> bool:
-    return check.path.name == "MLTable" or _has("transformations", type="mltable")(check)
-
-
 KINDS = (
-    FileKind("MLTable", _is_mltable, _check_mltable),
-    FileKind("config of SDK v1", _has("parallel_run_config"), _check_config),
+    FileKind("MLTable", _has("transformations", type="mltable"), _check_mltable),
+    FileKind("config of SDK v1", _has(ROOT), _check_config),
     FileKind("pipeline", _has("jobs"), _check_pipeline),
-    FileKind("pipeline", lambda check: is_job(check.document.content), _check_pipeline),
-    FileKind(
-        "batch deployment of a pipeline",
-        lambda check: is_of_pipeline(check.document.content),
-        _check_pipeline_deployment,
-    ),
+    FileKind("pipeline", is_job, _check_pipeline),
+    FileKind("batch deployment of a pipeline", is_of_pipeline, _check_pipeline_deployment),
     FileKind("component", _has("task", "command", type="parallel"), _check_component),
     FileKind(
         "batch deployment of a model",
@@ -266,31 +250,3 @@ KINDS = (
     FileKind("batch endpoint", _has("auth_mode", "endpoint_name", "defaults"), _check_endpoint),
 )
 """Kinds of files, in the order in which they are tried."""
-
-ROOT = "parallel_run_config"
-
-
-def check_config(document: Document) -> tuple[list[Mistake], list[str]]:
-    """Return all mistakes in a config, and its keys without effect."""
-    form, mistakes = filled(FileForm, document.content, document)
-    config = document.content.get(ROOT)
-    if isinstance(config, dict) and isinstance(config.get("entry_script"), str):
-        told = _script_told(config["entry_script"], config.get("source_directory"), document)
-        if told:
-            loc = (ROOT, "entry_script")
-            mistakes.append(Mistake(document.place(loc), dotted(loc), told))
-    return mistakes, [key.name for key in ineffective(form)] if form is not None else []
-
-
-def _script_told(script: str, folder: object, document: Document) -> str:
-    """Return the script's mistake if it is usable neither from here nor beside the file."""
-    told = ""
-    for base in (Path.cwd(), Path(document.name).absolute().parent):
-        root = base / folder if isinstance(folder, str) else None
-        try:
-            check_script(script if root else base / script, root)
-        except UsageError as error:
-            told = told or str(error)
-        else:
-            return ""
-    return told

@@ -146,10 +146,10 @@ def test_every_mistake_is_told_in_one_go() -> None:
         "  three: {command: 'cat ${{inputs.a}}', inputs: {a: '${{parent.inputs.far}}'}}\n"
     )
     told = refused(text, inputs={"nods": "3"}, outputs={"row": "x"}).splitlines()
-    missing = f"there is no file or folder {Path.cwd()}/dat."
+    missing = f"the file or folder {Path.cwd()}/dat does not exist."
     sise = "there is no key 'mini_batch_sise'; did you mean 'mini_batch_size'?"
     unknown = "${{parent.inputs.b}}: there is no input 'b'; known are far, nodes, data"
-    far = "azureml:far:1: nobody has told where this asset is. Give its place by"
+    far = "azureml:far:1: the place of this asset is unknown. Give its place by"
     assert told == [
         "p.yml:1:1: --input nods: there is no input 'nods'; did you mean 'nodes'?",
         "p.yml:1:1: --output row: there is no output 'row'; did you mean 'rows'?",
@@ -175,7 +175,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("    input_data: ${{inputs.data}}\n", "", "jobs.score.input_data: it is missing"),
         ("input_data: ${{inputs.data}}", "input_data: ./data", "has to be one expression"),
         ("input_data: ${{inputs.data}}", "input_data: ${{inputs.dat}}", "did you mean 'data'?"),
-        ("input_data: ${{inputs.data}}", "input_data: ${{inputs.words}}", "no folder or mltable"),
+        ("input_data: ${{inputs.data}}", "input_data: ${{inputs.words}}", "not a folder or an"),
         ("{type: uri_folder, path: ./data}", "{type: uri_file, path: ./data/1.txt}", "uri_file"),
         (
             "append_row_to: ${{outputs.rows}}",
@@ -186,10 +186,10 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("percent 30", "percent 300", "--allowed_failed_percent 300: must be a number from 0 to"),
         ("nodes: 2", "nodes: 0", "resources.instance_count: it has to be at least 1, or -1"),
         ("parent.inputs.nodes", "parent.inputs.node", "cannot stand here; inputs of the pipeline"),
-        ("words: a b", "words: ${{parent.jobs.prep.outputs.o}}", "there is no step 'prep'"),
+        ("words: a b", "words: ${{parent.jobs.prep.outputs.o}}", "the step 'prep' does not exist"),
         ("words: a b", "words: ${{parent.jobs.score.outputs.rows}}", "score → score"),
         ("words: a b", "words: ${{parent.jobs.score.inputs.words}}", "depend on themselves"),
-        ("words: a b", "words: ${{input.words}}", "there is no such expression; inputs.<name>"),
+        ("words: a b", "words: ${{input.words}}", "expression is unknown; known are inputs.<name>"),
         ("words: a b", "words: ${{inputs.words", "}} is missing"),
         ("--words ${{inputs.words}}", "-n ${{inputs.nodes}}", "write ${{parent.inputs.nodes}}"),
         ("path: ./model", 'path: "./mo\\0del"', "it has a null character in it"),
@@ -197,7 +197,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("path: ./model", "path: https://x.org/m.zip", "--asset https://x.org/m.zip=PATH"),
         ("path: ./model", "path: azureml://datastores/x/paths/m", "--datastore x=FOLDER, or"),
         ("path: ./model", "path: ./model, type: mltable", "this key is in line"),
-        ("uri_folder, path: ./model", "mltable, path: ./model", "no file MLTable in it"),
+        ("uri_folder, path: ./model", "mltable, path: ./model", "it has no file MLTable"),
         ("./model}", "./model, mode: mount}", "it has to be one of ro_mount"),
     ],
 )
@@ -211,7 +211,7 @@ def test_what_cannot_be_run_is_refused(old: str, new: str, told: str) -> None:
 def test_of_a_folder_that_is_not_there_nothing_else_is_told() -> None:
     """That the script in it is missing comes of it."""
     said = refused(SCORE.replace("./src", "./scr", 1))
-    assert re.fullmatch(r".*: jobs.score.task.code: there is no folder .*scr. Did .*src'\?", said)
+    assert re.fullmatch(r".*: jobs.score.task.code: .*scr does not exist. Did .*src'\?", said)
 
 
 @pytest.mark.usefixtures("home")
@@ -345,7 +345,7 @@ def test_references_resolve_by_asset_datastore_and_mapping_file(home: Path) -> N
         made = task(read(text, assets))
         assert Path(made.options["side_inputs"]["model"]).resolve() == home / folder, reference
     told = refused(SCORE.replace("./model", "azureml:n:1"), assets)
-    assert "azureml:n:1: nobody has told where this asset is." in told
+    assert "azureml:n:1: the place of this asset is unknown." in told
 
 
 @pytest.mark.usefixtures("home")
@@ -380,7 +380,7 @@ def test_all_nodes_and_another_place_for_rows(home: Path) -> None:
     assert made.options["append_row_file_name"] == "rows"
     assert made.output_dir == home / "run/pipeline.outputs"
     told = refused(text.replace("to: ${{outputs.rows}}", "to: ${{outputs.row}}"))
-    assert told.startswith("p.yml:28:20: jobs.score.append_row_to: ${{outputs.row}} is no output")
+    assert told.startswith("p.yml:28:20: jobs.score.append_row_to: ${{outputs.row}} is not an")
 
 
 def test_keys_win_over_a_size(home: Path) -> None:
@@ -470,7 +470,7 @@ def test_a_misspelt_key_hides_no_other_mistake_of_its_step() -> None:
     text = text.replace("words: a b", "words: ${{parent.jobs.prp.outputs.words}}")
     told = [line.partition(": jobs.score.")[2] for line in refused(text).splitlines()]
     begins = [
-        "inputs.words: ${{parent.jobs.prp.outputs.words}}: there is no step 'prp'; known are",
+        "inputs.words: ${{parent.jobs.prp.outputs.words}}: the step 'prp' does not exist; known",
         "resources.instance_count: ${{parent.inputs.nods}} cannot stand here; inputs of the",
         "input_dta: there is no key 'input_dta'; did you mean 'input_data'?",
         "task.entry_script: there is no entry script 'scor.py'",
@@ -516,7 +516,7 @@ jobs:
         assert needs["first"] == needs["second"] == set()
         (home / "all/b").mkdir(exist_ok=True)
     told = refused(text.replace('l: {path: "${{parent.outputs.last', 'l: {path: "${{outputs.none'))
-    assert "p.yml:5:62: jobs.third.inputs.l.path: there is no file or folder" in told
+    assert "p.yml:5:62: jobs.third.inputs.l.path: the file or folder" in told
 
 
 @pytest.mark.parametrize(
@@ -555,7 +555,10 @@ jobs:
   b: {command: "cat ${{inputs.i}}", inputs: {i: "${{parent.jobs.a.outputs.whatever}}"}}
 """
     told = [line.partition(": ")[2] for line in refused(text).splitlines()]
-    begins = ["jobs.a.component: azureml:c:1: nobody", "jobs.a.inputs.i.path: azureml:d:1: nobody"]
+    begins = [
+        "jobs.a.component: azureml:c:1: the place",
+        "jobs.a.inputs.i.path: azureml:d:1: the place",
+    ]
     assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins
 
 

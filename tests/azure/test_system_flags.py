@@ -22,7 +22,7 @@ def test_a_misspelt_flag_is_a_warning_and_goes_to_the_script() -> None:
     flags, wrong = split_flags(["--resource_monitor_interva", "20"])
     assert not wrong
     assert flags.arguments == ["--resource_monitor_interva", "20"]
-    told = "there is no such system flag. Is --resource_monitor_interval meant?"
+    told = "it is not a system flag. Is --resource_monitor_interval meant?"
     assert flags.warnings == [f"--resource_monitor_interva goes to the script: {told}"]
 
 

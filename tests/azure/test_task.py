@@ -63,7 +63,7 @@ def test_mistakes_in_the_settings_file_are_told_in_one_go(task: Task, tmp_path: 
     assert "header: it has to be true or false, not 'yes'" in told
     assert "sep: it has to be one character, not '||'" in told
     assert "known are sep, header" in told
-    assert "index=True cannot be had" in told
+    assert "index=True does not fit" in told
 
 
 def test_a_module_that_is_missing_is_named_before_the_start(task: Task, tmp_path: Path) -> None:

@@ -201,8 +201,8 @@ def validate(*words: str) -> Result:
             ],
         ),
         ("undeployed.yml", ["2:12: component"]),
-        ("strange.yml", ["1:1: nobody can tell"]),
-        ("list.yml", ["1:1: it is no mapping of keys"]),
+        ("strange.yml", ["1:1: this file is of no known kind"]),
+        ("list.yml", ["1:1: it is not a mapping of keys"]),
     ],
 )
 def test_every_mistake_has_its_place(file: str, places: list[str]) -> None:
@@ -335,4 +335,4 @@ def test_several_files_are_checked_in_one_go() -> None:
     assert "command.yml:4:10: command: " in done.stdout
     assert "endpont.yml: it cannot be read" in done.stdout
     assert "Did you mean 'endpoint.yml'" in done.stdout
-    assert "src: in this folder is no MLTable. Name files: src/*.yml\n" in done.stdout
+    assert "src: this folder has no MLTable. Name files: src/*.yml\n" in done.stdout

@@ -193,7 +193,7 @@ class BatchDeployment:
         elif mistakes:
             raise OptionError("\n".join(map(_without_place, mistakes)))
         if found is None:
-            msg = f"{self._document.name} is no deployment of a model."
+            msg = f"{self._document.name} does not deploy a model."
             raise OptionError(msg)
         return found
 

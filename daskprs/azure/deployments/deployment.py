@@ -129,7 +129,7 @@ class _DeploymentReader:
             self._wrong(loc, str(error))
             return None
         if not is_there:
-            self._wrong(loc, f"there is no file or folder {str(path)!r}.{nearest(path)}")
+            self._wrong(loc, f"the file or folder {str(path)!r} does not exist.{nearest(path)}")
             return None
         return path.resolve()
 

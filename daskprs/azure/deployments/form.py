@@ -122,8 +122,8 @@ class DeploymentResources(Form):
     instance_count: int | None = works(None, "nodes at most; default 1", ge=1)
     instance_type: str | None = without_effect(HERE)
     properties: dict[str, Any] | None = without_effect(HERE)
-    docker_args: Any = without_effect("there is no container")
-    shm_size: str | None = without_effect("there is no container")
+    docker_args: Any = without_effect("containers are not used")
+    shm_size: str | None = without_effect("containers are not used")
 
 
 class DeploymentForm(Form):

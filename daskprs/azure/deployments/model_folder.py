@@ -37,21 +37,7 @@ def is_mlflow(model: Path) -> bool:
 
 
 def refuse_unservable(model: Path, files: Iterator[str]) -> None:
-    """Refuse a model or files that MLflow cannot serve here.
-
-    Parameters
-    ----------
-    model
-        An MLflow model.
-    files
-        The paths to score.
-
-    Raises
-    ------
-    ScriptError
-        With the missing packages, or the files that the model cannot read.
-
-    """
+    """Refuse an MLflow model without its packages here, and files that it cannot score."""
     missing = missing_packages(model)
     suffixes = {Path(path).suffix.lower(): path for path in files}
     if not suffixes.keys().isdisjoint(IMAGES) and importlib.util.find_spec("PIL") is None:
@@ -66,26 +52,14 @@ def refuse_unservable(model: Path, files: Iterator[str]) -> None:
     wrong = [path for suffix, path in suffixes.items() if suffix not in (*TABLES, *IMAGES)]
     if wrong:
         msg = (
-            f"files of these kinds are no input of an MLflow model without a scoring script: "
+            f"an MLflow model without a scoring script does not take files of these kinds: "
             f"{', '.join(sorted(wrong)[:SHOWN])}. It takes {', '.join((*TABLES, *IMAGES))}."
         )
         raise ScriptError(msg)
 
 
 def missing_packages(model: Path) -> list[str]:
-    """Return the packages that an MLflow model needs and this Python lacks.
-
-    Raises
-    ------
-    ScriptError
-        When MLflow cannot serve the model anywhere.
-
-    """
-    return [name for name in _needed(model) if importlib.util.find_spec(name) is None]
-
-
-def _needed(model: Path) -> Iterator[str]:
-    """Yield the packages that loading a model needs."""
+    """Return the packages that an MLflow model needs and this Python lacks."""
     from daskprs.yaml_files.document import Document
 
     content: Any = Document.read(model / OF_MLFLOW).content
@@ -96,10 +70,11 @@ def _needed(model: Path) -> Iterator[str]:
             f"{model / OF_MLFLOW} has no flavor python_function: MLflow cannot serve such a model."
         )
         raise ScriptError(msg)
-    yield "mlflow"
+    needed = ["mlflow"]
     package, _, flavor = str(python.get("loader_module", "")).rpartition(".")
     if package == "mlflow" and flavor in PACKAGE_OF:
-        yield PACKAGE_OF[flavor]
+        needed.append(PACKAGE_OF[flavor])
+    return [name for name in needed if importlib.util.find_spec(name) is None]
 
 
 @contextmanager
@@ -109,18 +84,13 @@ def contained(model: Path, job: JobFolder) -> Iterator[Path]:
     Its files are linked, not copied, where the file system allows it. One link to the whole model
     does not work: MLflow rejects its files as outside of the model's folder. When the job is
     refused before it begins, the folder is removed.
-
-    Raises
-    ------
-    JobFolderError
-        When the folder cannot be made.
-
     """
     made = [path for path in (job.path.parent, job.path) if not path.exists()]
     is_ours = not job.model.exists()
     try:
         if is_ours:
-            _link_tree(model, job.model / model.name)
+            job.model.mkdir(parents=True)
+            _link(model, job.model / model.name)
     except OSError as error:
         _forget(job.model, made)
         msg = f"job_dir: {job.model} cannot be made: {error}. Use another job_dir."
@@ -133,19 +103,15 @@ def contained(model: Path, job: JobFolder) -> Iterator[Path]:
         raise
 
 
-def _link_tree(model: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True)
-    if model.is_dir():
-        shutil.copytree(model, place, copy_function=_link, ignore_dangling_symlinks=True)
-    else:
-        _link(str(model), str(place))
-
-
-def _link(file: str, place: str) -> None:
+def _link(path: str | Path, place: str | Path) -> None:
+    """Link a file, or each file of a folder, to another place."""
+    if Path(path).is_dir():
+        shutil.copytree(path, place, copy_function=_link, ignore_dangling_symlinks=True)
+        return
     try:
-        os.link(os.path.realpath(file), place)
+        os.link(os.path.realpath(path), place)
     except OSError:  # another file system, or another user's file
-        shutil.copy2(file, place)
+        shutil.copy2(path, place)
 
 
 def _forget(folder: Path, made: list[Path]) -> None:

@@ -132,7 +132,7 @@ class CommandStep:
         for name in SCRIPTS.findall(text):
             script = code / name
             if not script.is_file():
-                self._wrong(f"there is no script {name} in {code}", "command")
+                self._wrong(f"the script {name} does not exist in {code}", "command")
                 continue
             for one in missing_modules(script, script.parent):
                 told = f"{one} is a module that this Python ({sys.executable}) does not have"
@@ -143,14 +143,7 @@ class CommandStep:
 
 
 def refuse_no_shell() -> None:
-    """Refuse to run commands on a system without the shell.
-
-    Raises
-    ------
-    YamlError
-        Saying so.
-
-    """
+    """Refuse to run commands on a system without the shell."""
     if shutil.which(SHELL) is None:
         msg = f"command steps are run by {SHELL}, which is not installed here."
         raise YamlError(msg)

@@ -203,7 +203,7 @@ def _code(
         mistakes.append(source.mistake(str(error), *way))
         return None
     if not path.is_dir():
-        mistakes.append(source.mistake(f"there is no folder {path}.{nearest(path)}", *way))
+        mistakes.append(source.mistake(f"the folder {path} does not exist.{nearest(path)}", *way))
     return path
 
 

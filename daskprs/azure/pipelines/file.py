@@ -76,14 +76,7 @@ def way_to_run(content: Any, file: str) -> str | None:
 def read_pipeline(
     path: str | PathLike[str], folder: PipelineFolder, given: CallerInputs
 ) -> Pipeline:
-    """Return the pipeline in a file, for a run in a folder.
-
-    Raises
-    ------
-    YamlError
-        With every mistake in the file and in the files that it names.
-
-    """
+    """Return the pipeline in a file, for a run in a folder; refuse all mistakes at once."""
     document = Document.read(path)
     if is_of_component(document.content):
         component, given = _of_component(document, given)
@@ -142,7 +135,7 @@ class _PipelineReader:
         if form is None:
             refuse(self._mistakes)
         if form is None or not form.jobs:
-            refuse([*self._mistakes, self._source.mistake("there is no step in it", "jobs")])
+            refuse([*self._mistakes, self._source.mistake("it has no steps", "jobs")])
         return form  # type: ignore[return-value]
 
     def _declared(self, form: PipelineForm, ports: PipelinePorts) -> dict[str, Declared]:

@@ -209,8 +209,8 @@ class CommandForm(StepForm):
     environment: Any = without_effect(ENVIRONMENT)
     resources: ResourcesForm | None = without_effect("a command runs once, on this machine")
     distribution: Any = without_effect("a command runs once, on this machine")
-    job_tier: Any = without_effect("there is no queue")
-    priority: Any = without_effect("there is no queue")
+    job_tier: Any = without_effect("nothing is queued here")
+    priority: Any = without_effect("nothing is queued here")
 
 
 class RetryForm(Form):
@@ -231,6 +231,13 @@ class TaskForm(Form):
     append_row_to: str | None = works(None, note="without it: summary_only")
     environment: Any = without_effect(ENVIRONMENT)
     model: Any = without_effect("give the model as an input")
+
+    @property
+    def arguments(self) -> tuple[str, str]:
+        """The key of the script's arguments, and their text."""
+        if self.program_arguments:
+            return "program_arguments", self.program_arguments
+        return "args", self.args or ""
 
 
 class ParallelForm(StepForm):

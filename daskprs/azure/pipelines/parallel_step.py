@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from daskprs.agent.node.environment import ASSETS
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed, words
-from daskprs.azure.pipelines.forms import ALL
+from daskprs.azure.pipelines.forms import ALL, ResourcesForm, RetryForm, TaskForm
 from daskprs.azure.pipelines.values import Binding, takes_path
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
 from daskprs.yaml_files.mistakes import Mistake, nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from daskprs.azure.expressions import Reference
     from daskprs.azure.pipelines.component import Declared
-    from daskprs.azure.pipelines.forms import ParallelForm, TaskForm
+    from daskprs.azure.pipelines.forms import ParallelForm
     from daskprs.azure.pipelines.wiring import Wiring
 
 TRIES, RUN_SECONDS, NODES, FILES = 3, 60, 1, 1
@@ -45,13 +45,13 @@ class ParallelStep:
         self.task: Task | None = None
         self._step = step
         self._form = form
+        self._task_keys = form.task or TaskForm()
         self._wiring = wiring
         self._inputs = wiring.inputs_of(step.name)
         self._outputs = wiring.outputs_of[step.name]
         data, output = self._unless_wrong(self._data), self._unless_wrong(self._append_row_to)
         script = self._unless_wrong(self._script)
         self._find_flags()
-        self.warnings = [one._replace(is_warning=True) for one in self._warned()]
         if not self.mistakes and data is not None and script is not None:
             self.task = self._task(data, output, script)
 
@@ -77,27 +77,27 @@ class ParallelStep:
             raise _Wrong("it is missing: it names an input, ${{inputs.<name>}}", "input_data")
         one = self._reference(text, "input_data")
         if one.scope != "inputs" or one.of_parent or one.name not in self._inputs:
-            told = f"{one} is no input of this step; {nearest_of(one.name, known)}"
+            told = f"{one} is not an input of this step; {nearest_of(one.name, known)}"
             raise _Wrong(told, "input_data")
         bound = self._inputs[one.name]
         if bound.is_file or not takes_path(bound.type or "uri_folder"):
-            told = f"{one} is a {bound.type}: what is cut has to be a uri_folder or an mltable"
+            told = f"{one} is a {bound.type}: input_data has to be a uri_folder or an mltable"
             raise _Wrong(told, "input_data")
         if bound.value is None or not (bound.is_path or bound.type):
-            told = f"{one} is {bound.value!r}, and no folder or mltable"
+            told = f"{one} is {bound.value!r}, not a folder or an mltable"
             raise _Wrong(told, "input_data")
         return bound
 
     def _append_row_to(self) -> Binding | None:
         """Return the output that rows go to, if there is one."""
-        text = self._form.task.append_row_to if self._form.task else None
+        text = self._task_keys.append_row_to
         way = ("append_row_to",) if text is None else ("task", "append_row_to")
         text = self._form.append_row_to if text is None else text
         if text is None:
             return None
         one = self._reference(text, *way)
         if one.scope != "outputs" or one.of_parent or one.name not in self._outputs:
-            told = f"{one} is no output of this step; {nearest_of(one.name, [*self._outputs])}"
+            told = f"{one} is not an output of this step; {nearest_of(one.name, [*self._outputs])}"
             raise _Wrong(told, *way)
         return self._outputs[one.name]
 
@@ -112,15 +112,18 @@ class ParallelStep:
 
     def _find_flags(self) -> None:
         """Split the arguments into those of the system and those of the script."""
-        task = self._form.task
-        text = (task.program_arguments or task.args or "") if task else ""
-        key = "args" if task and task.program_arguments is None else "program_arguments"
+        source, (key, text) = self._step.source, self._task_keys.arguments
         try:
             found = words(text, lambda one: self._wiring.resolved(self._step, one))
             self.flags, wrong = split_flags(found)
         except (ExpressionError, ValueError) as error:
             wrong = [str(error)]
-        self.mistakes += [self._step.source.mistake(told, "task", key) for told in wrong]
+        self.mistakes += [source.mistake(told, "task", key) for told in wrong]
+        warnings = [source.mistake(told, "task", key) for told in self.flags.warnings]
+        if self._form.partition_keys and self._form.mini_batch_size is not None:
+            told = "it has no effect: partition_keys win"
+            warnings.append(source.mistake(told, "mini_batch_size"))
+        self.warnings = [one._replace(is_warning=True) for one in warnings]
 
     def _reference(self, text: str, *way: str) -> Reference:
         """Return the one expression that a key is."""
@@ -140,20 +143,11 @@ class ParallelStep:
             self.mistakes.append(self._step.source.mistake(str(error), *error.way))
             return None
 
-    def _warned(self) -> Iterator[Mistake]:
-        """Yield the warnings."""
-        source, task = self._step.source, self._form.task
-        key = "args" if task and task.program_arguments is None else "program_arguments"
-        for told in self.flags.warnings:
-            yield source.mistake(told, "task", key)
-        if self._form.partition_keys and self._form.mini_batch_size is not None:
-            yield source.mistake("it has no effect: partition_keys win", "mini_batch_size")
-
     # ---- options ----
 
     def _options(self, data: Binding) -> dict[str, Any]:
-        form, retry = self._form, self._form.retry_settings
-        retries = retry.max_retries if retry else None
+        form, retry = self._form, self._form.retry_settings or RetryForm()
+        threshold = form.mini_batch_error_threshold
         options: dict[str, Any] = {
             "input_type": "auto" if data.type in TABLES else "files",
             "mini_batch_size": form.mini_batch_size,
@@ -161,9 +155,9 @@ class ParallelStep:
             "process_count_per_node": form.max_concurrency_per_instance,
             "node_count": self._node_count(),
             "logging_level": form.logging_level or "INFO",
-            "allowed_failed_count": _given(form.mini_batch_error_threshold, -1),
-            "run_max_try": TRIES if retries is None else retries + 1,
-            "run_invocation_timeout": (retry.timeout if retry else None) or RUN_SECONDS,
+            "allowed_failed_count": -1 if threshold is None else threshold,
+            "run_max_try": TRIES if retry.max_retries is None else retry.max_retries + 1,
+            "run_invocation_timeout": retry.timeout or RUN_SECONDS,
             "arguments": self.flags.arguments,
             "environment_variables": self._variables(),
             "side_inputs": self._side_inputs(data),
@@ -178,7 +172,7 @@ class ParallelStep:
         return {name: value for name, value in options.items() if value is not None}
 
     def _node_count(self) -> int | None:
-        count = self._form.resources.instance_count if self._form.resources else None
+        count = (self._form.resources or ResourcesForm()).instance_count
         return None if count == ALL else count or NODES
 
     def _variables(self) -> dict[str, str]:
@@ -206,10 +200,6 @@ class ParallelStep:
             return output.path.parent if output.is_file else output.path
         folders = [one.path for one in self._outputs.values() if not one.is_file]
         return folders[0] if folders else None
-
-
-def _given(value: int | None, default: int) -> int:
-    return default if value is None else value
 
 
 def written(task: Task) -> str:

@@ -162,10 +162,10 @@ class Values:
         """Return a value; report a path that neither a step makes nor exists."""
         if bound.is_path and not bound.makers and not bound.is_unknown:
             if not bound.path.exists():
-                told = f"there is no file or folder {bound.path}.{nearest(bound.path)}"
+                told = f"the file or folder {bound.path} does not exist.{nearest(bound.path)}"
                 self.wrong(told, source, *way)
             elif bound.type == "mltable" and not (bound.path / "MLTable").is_file():
-                told = f"{bound.path} is not an mltable: there is no file MLTable in it"
+                told = f"{bound.path} is not an mltable: it has no file MLTable"
                 self.wrong(told, source, *way)
         return bound
 

@@ -281,7 +281,8 @@ class Wiring:
         if one.step in self._broken:
             return unknown()._replace(makers=(one.step,))
         if one.step not in self._steps:
-            msg = f"{one}: there is no step {one.step!r}; {nearest_of(one.step, [*self._steps])}"
+            hint = nearest_of(one.step, [*self._steps])
+            msg = f"{one}: the step {one.step!r} does not exist; {hint}"
             raise ExpressionError(msg)
         if one.scope == "outputs":
             return named(one, self.outputs_of[one.step])

@@ -42,23 +42,10 @@ LOOK_EVERY_S = 0.05
 
 
 class PipelineRun:
-    """One run of a pipeline.
+    """One run of a pipeline in a folder.
 
-    Parameters
-    ----------
-    pipeline
-        The pipeline.
-    folder
-        The folder of the run.
-    show
-        Receives lines: the output of steps, and their outcomes.
-    resume
-        Resume the run in the folder: steps that are Completed are kept.
-    again
-        More options for the resumed jobs.
-    surface
-        The surface that the caller uses: messages explain how to resume there.
-
+    `show` receives lines: the output of steps, and their outcomes. With `resume`, steps that are
+    Completed are kept, and `again` has more options for the resumed jobs.
     """
 
     def __init__(
@@ -88,18 +75,7 @@ class PipelineRun:
         self._before: dict[str, Any] = {}
 
     def run(self) -> PipelineResult:
-        """Run the pipeline to its end.
-
-        Raises
-        ------
-        JobFolderError
-            When the folder already holds a run and this call does not resume it.
-        PipelineFailed
-            When a step failed; carries the result.
-        ParallelRunCanceled
-            When Ctrl-C ended the run.
-
-        """
+        """Run the pipeline to its end; raise PipelineFailed with the result when a step failed."""
         self._folder.path.mkdir(parents=True, exist_ok=True)
         with held(self._folder.lock, f"the folder {self._folder}"):
             self._before = self._read_record()

@@ -46,14 +46,7 @@ def _places(step: Step, folder: PipelineFolder) -> Iterator[Path]:
 
 
 class StepReuse:
-    """Finds and keeps results of steps, beside the folder of a run.
-
-    Parameters
-    ----------
-    folder
-        The folder of the run.
-
-    """
+    """Finds and keeps results of steps, beside the folder of a run."""
 
     def __init__(self, folder: PipelineFolder) -> None:
         self._folder = folder

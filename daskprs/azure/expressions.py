@@ -16,7 +16,6 @@ from daskprs.yaml_files.mistakes import nearest_of
 
 OPEN, CLOSE = "${{", "}}"
 OPEN_OPTIONAL, CLOSE_OPTIONAL = "$[[", "]]"
-MARKS = re.compile(r"\$\{\{|\$\[\[|\]\]")
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 KNOWN = (
     "inputs.<name>",
@@ -69,34 +68,31 @@ Resolve: TypeAlias = Callable[[Reference], str | None]
 
 def parsed(text: str) -> tuple[Part, ...]:
     """Return the parts of a text; refuse open braces and expressions that are not in `KNOWN`."""
-    parts: list[Part] = []
-    inside: list[str | Reference] | None = None  # of an optional part
-    at = 0
-    while (mark := MARKS.search(text, at)) is not None:
-        here: list[str | Reference] = parts if inside is None else inside  # type: ignore[assignment]
-        _add(here, text[at : mark.start()])
-        at = mark.end()
-        match mark.group():
-            case "${{":
-                end = text.find(CLOSE, at)
-                if end < 0:
-                    raise _unclosed(text[mark.start() :], CLOSE)
-                here.append(reference(text[at:end]))
-                at = end + len(CLOSE)
-            case "$[[":
-                if inside is not None:
-                    msg = f"{_shown(text)}: {OPEN_OPTIONAL} within {OPEN_OPTIONAL}"
-                    raise ExpressionError(msg)
-                inside = []
-            case _ if inside is not None:
-                parts.append(Optional(tuple(inside)))
-                inside = None
-            case _:
-                _add(here, CLOSE_OPTIONAL)
-    if inside is not None:
-        raise _unclosed(text[text.rindex(OPEN_OPTIONAL) :], CLOSE_OPTIONAL)
-    _add(parts, text[at:])  # type: ignore[arg-type]
+    plain, *optional = text.split(OPEN_OPTIONAL)
+    parts: list[Part] = [*_simple_parts(plain)]
+    for at, rest in enumerate(optional, 1):
+        inside, close, after = rest.partition(CLOSE_OPTIONAL)
+        if not close and at < len(optional):
+            msg = f"{_shown(text)}: {OPEN_OPTIONAL} within {OPEN_OPTIONAL}"
+            raise ExpressionError(msg)
+        if not close:
+            raise _unclosed(OPEN_OPTIONAL + rest, CLOSE_OPTIONAL)
+        parts += [Optional(tuple(_simple_parts(inside))), *_simple_parts(after)]
     return tuple(parts)
+
+
+def _simple_parts(text: str) -> Iterator[str | Reference]:
+    """Yield the parts of a text without optional parts."""
+    plain, *braces = text.split(OPEN)
+    if plain:
+        yield plain
+    for rest in braces:
+        inside, close, after = rest.partition(CLOSE)
+        if not close:
+            raise _unclosed(OPEN + rest, CLOSE)
+        yield reference(inside)
+        if after:
+            yield after
 
 
 def reference(text: str) -> Reference:
@@ -130,8 +126,7 @@ def references(parts: tuple[Part, ...]) -> Iterator[Reference]:
 
 def only_reference(parts: tuple[Part, ...]) -> Reference | None:
     """Return the reference that is the whole of a text."""
-    (one,) = parts if len(parts) == 1 else (None,)
-    return one if isinstance(one, Reference) else None
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], Reference) else None
 
 
 def filled_in(parts: tuple[Part, ...], resolve: Resolve) -> str:
@@ -164,14 +159,6 @@ def _texts(parts: tuple[Part, ...], resolve: Resolve) -> Iterator[str]:
             case Optional(inner):
                 if all(resolve(one) is not None for one in references(inner)):
                     yield from _texts(inner, resolve)
-
-
-def _add(parts: list[str | Reference], text: str) -> None:
-    """Append text, to that which stands there already."""
-    if parts and isinstance(parts[-1], str):
-        parts[-1] += text
-    elif text:
-        parts.append(text)
 
 
 def _unknown(text: str) -> ExpressionError:

@@ -43,7 +43,7 @@ LIMITS = (
 class Kept(NamedTuple):
     """The kept result of an earlier run."""
 
-    told: dict[str, Any]
+    record: dict[str, Any]
     """The record of that run, as JSON values."""
     outputs: dict[str, Path]
     """Output files and folders, by name."""
@@ -80,11 +80,11 @@ class ReusableResults:
             return None
         return Kept(kept["told"], outputs)
 
-    def keep(self, key: str, told: dict[str, Any], outputs: Mapping[str, Path]) -> None:
+    def keep(self, key: str, record: dict[str, Any], outputs: Mapping[str, Path]) -> None:
         """Keep a result."""
         kept = {
             "form": FORM,
-            "told": told,
+            "told": record,
             "outputs": {name: str(place) for name, place in outputs.items()},
             "files": {name: _files(place) for name, place in outputs.items()},
         }
@@ -123,7 +123,7 @@ def run_or_reuse(
         key = key_of(call, moved)
         found = None if key is None else results.find(key)
         if found is not None:
-            return StepOutcome(ParallelRunResult.of(found.told), is_reused=True)
+            return StepOutcome(ParallelRunResult.of(found.record), is_reused=True)
     result = task.run(progress=progress, surface=surface, **changes)
     if results is not None and key is not None:
         results.keep(key, result.record(), {OUTPUT: Path(result.output_dir)})

@@ -80,8 +80,8 @@ def validate(
     if place.is_dir():
         place /= "MLTable"
         if not place.exists():
-            told = f"{path}: this folder has no MLTable. Name files: {Path(path) / '*.yml'}"
-            return Verdict("", [told], [])
+            problem = f"{path}: this folder has no MLTable. Name files: {Path(path) / '*.yml'}"
+            return Verdict("", [problem], [])
     try:
         check = Check(Document.read(place), place, assets, inputs or {}, warnings)
         if not isinstance(check.document.content, dict):
@@ -104,12 +104,12 @@ def _kind_of(check: Check) -> FileKind:
             return kind
     place = SourceLocation(check.document.name, 1, 1)
     keys = ", ".join(map(repr, check.document.content))
-    told = (
+    problem = (
         f"this file is of no known kind: its keys are {keys}. A pipeline has jobs, a "
         "parallel or command component a type, a batch deployment a model or a "
         "code_configuration, an MLTable paths, a config of SDK v1 the key parallel_run_config."
     )
-    raise YamlError(str(Mistake(place, "", told)))
+    raise YamlError(str(Mistake(place, "", problem)))
 
 
 def _has(*keys: str, **values: str) -> Callable[[dict[str, Any]], bool]:
@@ -131,7 +131,7 @@ def _check_mltable(check: Check) -> None:
 
     open_mltable(str(check.path.absolute()), ReadOptions())
     form, _ = filled(MLTableForm, check.document.content, check.document)
-    _say(check, [key.name for key in ineffective(form)] if form is not None else ())
+    _warn_of(check, [key.name for key in ineffective(form)] if form is not None else ())
 
 
 def _check_deployment(check: Check) -> None:
@@ -140,7 +140,7 @@ def _check_deployment(check: Check) -> None:
     refuse(mistakes)
     if found is None:
         return
-    _say(check, [key.name for key in found.without_effect])
+    _warn_of(check, [key.name for key in found.without_effect])
     if found.by_mlflow:
         loc: Loc = ("model",)
         use = "to serve it takes"
@@ -148,13 +148,13 @@ def _check_deployment(check: Check) -> None:
     else:
         loc, use, root = SCRIPT, "it imports", found.source_directory
         missing = [str(one) for one in missing_modules(root / found.script, root)]
-    told = f"{use} what this Python lacks: {', '.join(missing)}"
-    refuse([Mistake(document.place(loc), dotted(loc), told)] if missing else [])
+    problem = f"{use} what this Python lacks: {', '.join(missing)}"
+    refuse([Mistake(document.place(loc), dotted(loc), problem)] if missing else [])
 
 
 def _check_pipeline_deployment(check: Check) -> None:
     found = pipeline_deployment_of(check.document, check.assets)
-    _say(check, found.without_effect)
+    _warn_of(check, found.without_effect)
     _check_pipeline_at(found.path, check, found.overrides, with_inputs=False)
 
 
@@ -191,7 +191,7 @@ def _check_component(check: Check) -> None:
         keys = [key.name for key in step.without_effect]
     check.warnings.extend(str(one) for one in mistakes if one.is_warning)
     refuse(mistakes)
-    _say(check, keys)
+    _warn_of(check, keys)
 
 
 def _check_config(check: Check) -> None:
@@ -199,35 +199,35 @@ def _check_config(check: Check) -> None:
     form, mistakes = filled(FileForm, document.content, document)
     config = document.content.get(ROOT)
     if isinstance(config, dict) and isinstance(config.get("entry_script"), str):
-        told = _script_told(config["entry_script"], config.get("source_directory"), document)
-        if told:
+        problem = _script_problem(config["entry_script"], config.get("source_directory"), document)
+        if problem:
             loc = (ROOT, "entry_script")
-            mistakes.append(Mistake(document.place(loc), dotted(loc), told))
+            mistakes.append(Mistake(document.place(loc), dotted(loc), problem))
     refuse(mistakes)
-    _say(check, [key.name for key in ineffective(form)] if form is not None else ())
+    _warn_of(check, [key.name for key in ineffective(form)] if form is not None else ())
 
 
-def _script_told(script: str, folder: object, document: Document) -> str:
+def _script_problem(script: str, folder: object, document: Document) -> str:
     """Return the script's mistake if it is usable neither from here nor beside the file."""
-    told = ""
+    problem = ""
     for base in (Path.cwd(), Path(document.name).absolute().parent):
         root = base / folder if isinstance(folder, str) else None
         try:
             check_script(script if root else base / script, root)
         except UsageError as error:
-            told = told or str(error)
+            problem = problem or str(error)
         else:
             return ""
-    return told
+    return problem
 
 
 def _check_endpoint(check: Check) -> None:
-    told = "an endpoint has nothing to run: its deployments have; see daskprs serve"
-    warning = Mistake(check.document.place(()), "", told, is_warning=True)
+    problem = "an endpoint has nothing to run: its deployments have; see daskprs serve"
+    warning = Mistake(check.document.place(()), "", problem, is_warning=True)
     check.warnings.append(str(warning))
 
 
-def _say(check: Check, keys: Iterable[str]) -> None:
+def _warn_of(check: Check, keys: Iterable[str]) -> None:
     """Warn about keys that are set without effect."""
     names = ", ".join(dict.fromkeys(key for key in keys if key != "$schema"))
     if names:

@@ -161,9 +161,11 @@ class BatchDeployment:
         document = Document.read(path)
         if is_of_pipeline(document.content):
             refuse_pipeline_itself(document)
-            told = "it is a deployment of a pipeline: run it by daskprs invoke, or its pipeline by "
+            problem = (
+                "it is a deployment of a pipeline: run it by daskprs invoke, or its pipeline by "
+            )
             place = document.place(("type",))
-            refuse([Mistake(place, "type", f"{told}daskprs.azure.run_pipeline")])
+            refuse([Mistake(place, "type", f"{problem}daskprs.azure.run_pipeline")])
         document.content = changed(document.content, changes or {})
         self._fill(document, Path(path).absolute().parent, assets, is_file=True)
         return self
@@ -287,8 +289,8 @@ class BatchDeployment:
     def _source(self, data: str | PathLike[str], input_type: str | None) -> str:
         """Return the place of the files to score, if it is of the requested type."""
         if input_type not in (None, *KINDS):
-            told = f": must be one of {', '.join(KINDS)}."
-            raise OptionError(Option("input_type", input_type), told)
+            problem = f": must be one of {', '.join(KINDS)}."
+            raise OptionError(Option("input_type", input_type), problem)
         place = self._found(data)
         path = Path(place)
         if input_type and not is_url(place) and path.exists() and not KINDS[input_type](path):

@@ -114,11 +114,11 @@ class _DeploymentReader:
             root,
             model,
             model_name,
-            tuple(_said(ineffective(form))),
+            tuple(_once(ineffective(form))),
         )
 
-    def _wrong(self, loc: Loc, told: str) -> None:
-        self.mistakes.append(self.source.mistake(told, *loc))
+    def _wrong(self, loc: Loc, problem: str) -> None:
+        self.mistakes.append(self.source.mistake(problem, *loc))
 
     def _place(self, reference: str, loc: Loc) -> Path | None:
         """Return the local path of a reference in the file, if it exists."""
@@ -157,11 +157,11 @@ class _DeploymentReader:
             if self.form.model is None:
                 self._wrong((), "it has neither a code_configuration nor a model")
             elif model is not None and not is_mlflow(model):
-                told = (
+                problem = (
                     f"it is missing, and the model {model} is not an MLflow model, which needs "
                     f"none: it has no file {OF_MLFLOW}"
                 )
-                self._wrong(("code_configuration",), told)
+                self._wrong(("code_configuration",), problem)
             return DRIVER.name, DRIVER.parent
         root = self.source.base if code.code is None else self._code(code.code)
         if root is not None:
@@ -217,12 +217,12 @@ def _asset_name(reference: str) -> str | None:
     return reference.removeprefix("azureml:").partition("@")[0].partition(":")[0] or None
 
 
-def _said(keys: Iterator[Key]) -> Iterator[Key]:
+def _once(keys: Iterator[Key]) -> Iterator[Key]:
     """Yield each key once, without the keys inside another key and the schema."""
-    said: set[str] = {"$schema", "model.$schema"}
+    shown: set[str] = {"$schema", "model.$schema"}
     for key in keys:
-        if key.name not in said and key.name.rpartition(".")[0] not in said:
-            said.add(key.name)
+        if key.name not in shown and key.name.rpartition(".")[0] not in shown:
+            shown.add(key.name)
             yield key
 
 

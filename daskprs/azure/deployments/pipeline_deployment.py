@@ -51,8 +51,8 @@ def is_job(content: Any) -> bool:
 def refuse_pipeline_itself(document: Document) -> None:
     """Refuse a pipeline that is given where its deployment is meant, and name the way to run it."""
     if "jobs" in document.content:
-        told = way_to_run(document.content, Path(document.name).name)
-        refuse([Mistake(document.place(("jobs",)), "jobs", str(told))])
+        problem = way_to_run(document.content, Path(document.name).name)
+        refuse([Mistake(document.place(("jobs",)), "jobs", str(problem))])
 
 
 def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeline:
@@ -63,8 +63,8 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
     given = {key: document.content.get(key) for key in OF_A_PIPELINE}
     named = {key: value for key, value in given.items() if isinstance(value, str)}
     if not named and form is not None:
-        told = "it is missing: the file of the pipeline that is deployed"
-        mistakes.append(Mistake(document.place(()), "component", told))
+        problem = "it is missing: the file of the pipeline that is deployed"
+        mistakes.append(Mistake(document.place(()), "component", problem))
     for key, reference in named.items():
         try:
             path = assets.file(reference, Path(document.name).absolute().parent)

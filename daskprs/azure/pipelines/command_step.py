@@ -135,11 +135,11 @@ class CommandStep:
                 self._wrong(f"the script {name} does not exist in {code}", "command")
                 continue
             for one in missing_modules(script, script.parent):
-                told = f"{one} is a module that this Python ({sys.executable}) does not have"
-                self._wrong(f"{told}: install the package that brings it", "command")
+                problem = f"{one} is a module that this Python ({sys.executable}) does not have"
+                self._wrong(f"{problem}: install the package that brings it", "command")
 
-    def _wrong(self, told: object, *way: str) -> None:
-        self.mistakes.append(self._step.source.mistake(str(told), *way))
+    def _wrong(self, problem: object, *way: str) -> None:
+        self.mistakes.append(self._step.source.mistake(str(problem), *way))
 
 
 def refuse_no_shell() -> None:

@@ -47,10 +47,10 @@ class YamlSource:
         """Return the location of a value in the declaration."""
         return self.document.place((*self.loc, *below), of_key=of_key)
 
-    def mistake(self, told: str, *below: str | int, of_key: bool = False) -> Mistake:
+    def mistake(self, problem: str, *below: str | int, of_key: bool = False) -> Mistake:
         """Return a mistake at a place in the declaration."""
         place = self.place(*below, of_key=of_key)
-        return Mistake(place, dotted((*self.loc, *below)), told)
+        return Mistake(place, dotted((*self.loc, *below)), problem)
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ def declared(
     component, origin = _component(content, source, assets, mistakes)
     kind = _kind(content, component)
     if kind not in FORMS:
-        told = f"a step of type {kind!r} cannot be run here: {INSTEAD.get(kind, OTHERWISE)}"
-        return None, [*mistakes, source.mistake(told, "type")]
+        problem = f"a step of type {kind!r} cannot be run here: {INSTEAD.get(kind, OTHERWISE)}"
+        return None, [*mistakes, source.mistake(problem, "type")]
     form, more, wrong = _filled(FORMS[kind], content | {COMPONENT: None}, source)
     mistakes += more
     below = None

@@ -129,8 +129,8 @@ class _PipelineReader:
             refuse([self._source.mistake("a pipeline is a mapping of keys")])
         document = self._source.document
         if "jobs" not in self._content:
-            told = way_to_run(self._content, Path(document.name).name)
-            refuse([self._source.mistake(told)] if told else [])
+            problem = way_to_run(self._content, Path(document.name).name)
+            refuse([self._source.mistake(problem)] if problem else [])
         form, self._mistakes, _ = filled_as_far(PipelineForm, self._content, document, PORTS)
         if form is None:
             refuse(self._mistakes)
@@ -157,8 +157,8 @@ class _PipelineReader:
     def _unknown_settings(self, form: PipelineForm) -> Iterator[str]:
         """Yield warnings about unknown settings."""
         for name in (form.settings.model_extra or ()) if form.settings else ():
-            told = f"it has no effect: {nearest_of(name, [*SettingsForm.model_fields])}"
-            mistake = self._source.mistake(told, "settings", name, of_key=True)
+            problem = f"it has no effect: {nearest_of(name, [*SettingsForm.model_fields])}"
+            mistake = self._source.mistake(problem, "settings", name, of_key=True)
             yield str(mistake._replace(is_warning=True))
 
     def _refuse_names(
@@ -167,9 +167,9 @@ class _PipelineReader:
         """Refuse names that are not valid as plain folder names."""
         for name in names:
             if not NAME.fullmatch(name):
-                told = f"{name!r} is not a name: letters, digits, _ and - are allowed"
+                problem = f"{name!r} is not a name: letters, digits, _ and - are allowed"
                 self._mistakes.append(
-                    (source or self._source).mistake(told, key, name, of_key=True)
+                    (source or self._source).mistake(problem, key, name, of_key=True)
                 )
 
     def _order(self, steps: Mapping[str, Declared], wiring: Wiring) -> list[str]:
@@ -179,8 +179,10 @@ class _PipelineReader:
             return [name for name in sorter.static_order() if name in steps]
         except CycleError as error:
             circle = " → ".join(reversed(error.args[1]))
-            told = f"the steps wait for each other: {circle}"
-            self._mistakes.append(self._source.mistake(told, "jobs", error.args[1][0], of_key=True))
+            problem = f"the steps wait for each other: {circle}"
+            self._mistakes.append(
+                self._source.mistake(problem, "jobs", error.args[1][0], of_key=True)
+            )
             return list(steps)
 
 

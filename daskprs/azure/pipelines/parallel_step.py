@@ -31,8 +31,8 @@ T = TypeVar("T")
 class _Wrong(ValueError):  # noqa: N818 - it says what it is
     """Something is wrong with a key."""
 
-    def __init__(self, told: object, *way: str) -> None:
-        super().__init__(str(told))
+    def __init__(self, problem: object, *way: str) -> None:
+        super().__init__(str(problem))
         self.way = way
 
 
@@ -77,15 +77,15 @@ class ParallelStep:
             raise _Wrong("it is missing: it names an input, ${{inputs.<name>}}", "input_data")
         one = self._reference(text, "input_data")
         if one.scope != "inputs" or one.of_parent or one.name not in self._inputs:
-            told = f"{one} is not an input of this step; {nearest_of(one.name, known)}"
-            raise _Wrong(told, "input_data")
+            problem = f"{one} is not an input of this step; {nearest_of(one.name, known)}"
+            raise _Wrong(problem, "input_data")
         bound = self._inputs[one.name]
         if bound.is_file or not takes_path(bound.type or "uri_folder"):
-            told = f"{one} is a {bound.type}: input_data has to be a uri_folder or an mltable"
-            raise _Wrong(told, "input_data")
+            problem = f"{one} is a {bound.type}: input_data has to be a uri_folder or an mltable"
+            raise _Wrong(problem, "input_data")
         if bound.value is None or not (bound.is_path or bound.type):
-            told = f"{one} is {bound.value!r}, not a folder or an mltable"
-            raise _Wrong(told, "input_data")
+            problem = f"{one} is {bound.value!r}, not a folder or an mltable"
+            raise _Wrong(problem, "input_data")
         return bound
 
     def _append_row_to(self) -> Binding | None:
@@ -97,8 +97,10 @@ class ParallelStep:
             return None
         one = self._reference(text, *way)
         if one.scope != "outputs" or one.of_parent or one.name not in self._outputs:
-            told = f"{one} is not an output of this step; {nearest_of(one.name, [*self._outputs])}"
-            raise _Wrong(told, *way)
+            problem = (
+                f"{one} is not an output of this step; {nearest_of(one.name, [*self._outputs])}"
+            )
+            raise _Wrong(problem, *way)
         return self._outputs[one.name]
 
     def _script(self) -> TaskForm | None:
@@ -118,11 +120,11 @@ class ParallelStep:
             self.flags, wrong = split_flags(found)
         except (ExpressionError, ValueError) as error:
             wrong = [str(error)]
-        self.mistakes += [source.mistake(told, "task", key) for told in wrong]
-        warnings = [source.mistake(told, "task", key) for told in self.flags.warnings]
+        self.mistakes += [source.mistake(problem, "task", key) for problem in wrong]
+        warnings = [source.mistake(problem, "task", key) for problem in self.flags.warnings]
         if self._form.partition_keys and self._form.mini_batch_size is not None:
-            told = "it has no effect: partition_keys win"
-            warnings.append(source.mistake(told, "mini_batch_size"))
+            problem = "it has no effect: partition_keys win"
+            warnings.append(source.mistake(problem, "mini_batch_size"))
         self.warnings = [one._replace(is_warning=True) for one in warnings]
 
     def _reference(self, text: str, *way: str) -> Reference:
@@ -132,8 +134,8 @@ class ParallelStep:
         except ExpressionError as error:
             raise _Wrong(error, *way) from error
         if one is None:
-            told = f"it has to be one expression, as ${{{{inputs.<name>}}}}, not {text!r}"
-            raise _Wrong(told, *way)
+            problem = f"it has to be one expression, as ${{{{inputs.<name>}}}}, not {text!r}"
+            raise _Wrong(problem, *way)
         return one
 
     def _unless_wrong(self, find: Callable[[], T]) -> T | None:

@@ -73,8 +73,10 @@ class PipelinePorts:
         known = [*known]
         for name in given:
             if name not in known:
-                told = f"there is no {flag[2:]} {name!r}; {nearest_of(name, known)}"
-                self.values.mistakes.append(Mistake(self._source.place(), f"{flag} {name}", told))
+                problem = f"there is no {flag[2:]} {name!r}; {nearest_of(name, known)}"
+                self.values.mistakes.append(
+                    Mistake(self._source.place(), f"{flag} {name}", problem)
+                )
 
     def _input(self, name: str, port: Any, given: str | None) -> Binding:
         values, source = self.values, self._source

@@ -106,5 +106,5 @@ class StepMaker:
             task.check(with_data=is_ready, **changes)
         except UsageError as error:
             way = SCRIPT if isinstance(error, ScriptError) else ()
-            told = error.worded(self._given.surface.option)
-            self.mistakes.append(step.source.mistake(told, *way))
+            problem = error.worded(self._given.surface.option)
+            self.mistakes.append(step.source.mistake(problem, *way))

@@ -143,9 +143,9 @@ class Values:
         self.folder = folder
         self.given = given
 
-    def wrong(self, told: object, source: YamlSource, *way: str, of_key: bool = False) -> None:
+    def wrong(self, problem: object, source: YamlSource, *way: str, of_key: bool = False) -> None:
         """Keep a mistake."""
-        self.mistakes.append(source.mistake(str(told), *way, of_key=of_key))
+        self.mistakes.append(source.mistake(str(problem), *way, of_key=of_key))
 
     def path(
         self, text: str, kind: str | None, source: YamlSource, *way: str, made: bool = False
@@ -162,11 +162,11 @@ class Values:
         """Return a value; report a path that neither a step makes nor exists."""
         if bound.is_path and not bound.makers and not bound.is_unknown:
             if not bound.path.exists():
-                told = f"the file or folder {bound.path} does not exist.{nearest(bound.path)}"
-                self.wrong(told, source, *way)
+                problem = f"the file or folder {bound.path} does not exist.{nearest(bound.path)}"
+                self.wrong(problem, source, *way)
             elif bound.type == "mltable" and not (bound.path / "MLTable").is_file():
-                told = f"{bound.path} is not an mltable: it has no file MLTable"
-                self.wrong(told, source, *way)
+                problem = f"{bound.path} is not an mltable: it has no file MLTable"
+                self.wrong(problem, source, *way)
         return bound
 
     def refuse_undeclared(
@@ -176,14 +176,14 @@ class Values:
         known = [*known]
         for name in given if step.component is not None else ():
             if name not in known:
-                told = f"its component has no {ports[:-1]} {name!r}; {nearest_of(name, known)}"
-                self.wrong(told, step.source, ports, name, of_key=True)
+                problem = f"its component has no {ports[:-1]} {name!r}; {nearest_of(name, known)}"
+                self.wrong(problem, step.source, ports, name, of_key=True)
 
     def fitting(
         self, declared: InputForm | None, bound: Binding, source: YamlSource, *way: str
     ) -> Binding:
         """Return a value; report it if it breaks the rules of its declaration."""
-        told = None if declared is None else wrong_value(declared, bound)
-        if told is not None:
-            self.wrong(told, source, *way)
+        problem = None if declared is None else wrong_value(declared, bound)
+        if problem is not None:
+            self.wrong(problem, source, *way)
         return bound

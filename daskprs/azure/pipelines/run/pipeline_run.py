@@ -124,8 +124,8 @@ class PipelineRun:
         for name, bound in step.inputs.items():
             if bound.is_path and bound.makers and not bound.path.exists():
                 steps = " or ".join(map(repr, bound.makers))
-                told = f"the step {steps} has not written {bound.path}"
-                self._fail(step.name, f"its input {name!r} is not there: {told}")
+                problem = f"the step {steps} has not written {bound.path}"
+                self._fail(step.name, f"its input {name!r} is not there: {problem}")
                 return False
         return True
 
@@ -183,7 +183,7 @@ class PipelineRun:
             del self._running[name]
             ended.append(name)
             self._took[name] = time.monotonic() - process.began_s
-            self._tell_parent(process.step)
+            self._copy_logs(process.step)
             if code == 0:
                 self._reuse.done(process.step)
                 self._status[name] = COMPLETED
@@ -195,16 +195,16 @@ class PipelineRun:
             self._keep_record()
         return ended
 
-    def _tell_parent(self, step: Step) -> None:
+    def _copy_logs(self, step: Step) -> None:
         folder = JobFolder(self._folder.step(step.name))
         try:
             tell_parent(folder, step.name, self._folder, step.others)
         except OSError as error:  # the step's work is done all the same
             self._show(f"{step.name}: its logs cannot be copied: {error}")
 
-    def _fail(self, name: str, told: str) -> None:
+    def _fail(self, name: str, problem: str) -> None:
         self._status[name] = FAILED
-        self._failures.append(f"The step {name!r} failed: {told}")
+        self._failures.append(f"The step {name!r} failed: {problem}")
         self._show(f"{name}: Failed")
 
     def _end_all(self, why: str) -> None:
@@ -224,9 +224,11 @@ class PipelineRun:
     def _read_record(self) -> dict[str, Any]:
         found = read_record(self._folder)
         if found is not None and not self._resume:
-            told = f"the folder {self._folder} holds a run of a pipeline already. Go on with it by "
+            problem = (
+                f"the folder {self._folder} holds a run of a pipeline already. Go on with it by "
+            )
             way = (Option("resume", value=True), ", or use another ", Option("job_dir"), ".")
-            raise JobFolderError(told, *way)
+            raise JobFolderError(problem, *way)
         return found or {}
 
     def _keep_record(self) -> None:

@@ -68,7 +68,7 @@ class StepReuse:
         if places != found.outputs:  # otherwise this run itself left them there
             clear(step, self._folder)
             found.copy_to(places)
-        there = Path(found.told["folder"])
+        there = Path(found.record["folder"])
         log = self._folder.log(step.name)
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text(f"Not run: {there} has done the same, and its outputs were copied.\n")
@@ -78,9 +78,9 @@ class StepReuse:
         """Keep the result of a step."""
         key = self._keys.pop(step.name, None)
         if key is not None:
-            told = {"folder": str(self._folder.step(step.name))}
+            record = {"folder": str(self._folder.step(step.name))}
             places = {name: bound.path for name, bound in step.outputs.items()}
-            self._results.keep(key, told, places)
+            self._results.keep(key, record, places)
 
     def _key(self, step: Step) -> str | None:
         """Return the reuse key of a step, once its inputs exist; None if it has none."""

@@ -57,16 +57,6 @@ LAYERS = {
         run
         pipeline
     """,
-    "daskprs.azure.v1": """
-        registry
-        workspace_like
-        run_place
-        config
-        data
-        model
-        workspace
-        runs
-    """,
     "daskprs.cluster": """
         scaling_demand thread_pool topics worker_events
         connect driver_task lease

@@ -12,33 +12,35 @@ from daskprs import __version__
 from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from daskprs.azure.v1.config.compute import AmlCompute, ComputeTarget, ComputeTargetException
-    from daskprs.azure.v1.config.config import ParallelRunConfig
-    from daskprs.azure.v1.config.environment import (
+    from daskprs.azure.v1.config import ParallelRunConfig
+    from daskprs.azure.v1.dataset import DatasetConsumptionConfig, FileDataset, TabularDataset
+    from daskprs.azure.v1.dataset_factory import (
+        Dataset,
+        DataType,
+        FileDatasetFactory,
+        PromoteHeadersBehavior,
+        TabularDatasetFactory,
+    )
+    from daskprs.azure.v1.datastore import DataPath, Datastore
+    from daskprs.azure.v1.environment import (
         DEFAULT_CPU_IMAGE,
         DEFAULT_GPU_IMAGE,
+        AmlCompute,
+        ComputeTarget,
+        ComputeTargetException,
         CondaDependencies,
         DockerConfiguration,
         Environment,
         RunConfiguration,
     )
-    from daskprs.azure.v1.config.parameter import PipelineParameter
-    from daskprs.azure.v1.data.column_types import DataType, PromoteHeadersBehavior
-    from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
-    from daskprs.azure.v1.data.data_reference import DataReference
-    from daskprs.azure.v1.data.dataset import FileDataset, TabularDataset
-    from daskprs.azure.v1.data.dataset_factory import (
-        Dataset,
-        FileDatasetFactory,
-        TabularDatasetFactory,
-    )
-    from daskprs.azure.v1.data.datastore import DataPath, Datastore
-    from daskprs.azure.v1.data.outputs import OutputFileDatasetConfig, PipelineData
+    from daskprs.azure.v1.experiment import Experiment, PipelineRun, RunDetails, StepRun
+    from daskprs.azure.v1.inputs import DataReference
     from daskprs.azure.v1.model import Model
-    from daskprs.azure.v1.runs.experiment import Experiment
-    from daskprs.azure.v1.runs.parallel_step import ParallelRunStep
-    from daskprs.azure.v1.runs.pipeline import Pipeline
-    from daskprs.azure.v1.runs.published import (
+    from daskprs.azure.v1.outputs import OutputFileDatasetConfig, PipelineData
+    from daskprs.azure.v1.parallel_step import ParallelRunStep
+    from daskprs.azure.v1.parameter import PipelineParameter
+    from daskprs.azure.v1.pipeline import Pipeline
+    from daskprs.azure.v1.published import (
         InteractiveLoginAuthentication,
         MsiAuthentication,
         PipelineEndpoint,
@@ -47,54 +49,38 @@ if TYPE_CHECKING:
         ScheduleRecurrence,
         ServicePrincipalAuthentication,
     )
-    from daskprs.azure.v1.runs.runs import PipelineRun, RunDetails, StepRun
-    from daskprs.azure.v1.runs.script_run import Run
-    from daskprs.azure.v1.runs.script_step import PythonScriptStep, ScriptRunConfig
-    from daskprs.azure.v1.runs.step import StepSequence
+    from daskprs.azure.v1.run import Run
+    from daskprs.azure.v1.script_step import PythonScriptStep, ScriptRunConfig
+    from daskprs.azure.v1.step import StepSequence
     from daskprs.azure.v1.workspace import Workspace
 
 VERSION = __version__
 
 # Imported when they are asked for: scripts in agents ask for one or two of them.
 _NAMES = {
-    "data.column_types": ("DataType", "PromoteHeadersBehavior"),
-    "config.compute": ("AmlCompute", "ComputeTarget", "ComputeTargetException"),
-    "config.config": ("ParallelRunConfig",),
-    "data.consumption": ("DatasetConsumptionConfig",),
-    "data.data_reference": ("DataReference",),
-    "data.dataset": ("FileDataset", "TabularDataset"),
-    "data.dataset_factory": ("Dataset", "FileDatasetFactory", "TabularDatasetFactory"),
-    "data.datastore": ("DataPath", "Datastore"),
-    "config.environment": (
-        "CondaDependencies",
-        "DEFAULT_CPU_IMAGE",
-        "DEFAULT_GPU_IMAGE",
-        "DockerConfiguration",
-        "Environment",
-        "RunConfiguration",
-    ),
-    "runs.experiment": ("Experiment",),
-    "model": ("Model",),
-    "data.outputs": ("OutputFileDatasetConfig", "PipelineData"),
-    "runs.parallel_step": ("ParallelRunStep",),
-    "config.parameter": ("PipelineParameter",),
-    "runs.pipeline": ("Pipeline",),
-    "runs.published": (
-        "InteractiveLoginAuthentication",
-        "MsiAuthentication",
-        "PipelineEndpoint",
-        "PublishedPipeline",
-        "Schedule",
-        "ScheduleRecurrence",
-        "ServicePrincipalAuthentication",
-    ),
-    "runs.runs": ("PipelineRun", "RunDetails", "StepRun"),
-    "runs.script_run": ("Run", "_OfflineRun"),
-    "runs.script_step": ("PythonScriptStep", "ScriptRunConfig"),
-    "runs.step": ("StepSequence",),
-    "workspace": ("Workspace",),
+    "config": "ParallelRunConfig",
+    "dataset": "DatasetConsumptionConfig FileDataset TabularDataset",
+    "dataset_factory": """Dataset DataType FileDatasetFactory PromoteHeadersBehavior
+        TabularDatasetFactory""",
+    "datastore": "DataPath Datastore",
+    "environment": """DEFAULT_CPU_IMAGE DEFAULT_GPU_IMAGE AmlCompute ComputeTarget
+        ComputeTargetException CondaDependencies DockerConfiguration Environment
+        RunConfiguration""",
+    "experiment": "Experiment PipelineRun RunDetails StepRun",
+    "inputs": "DataReference",
+    "model": "Model",
+    "outputs": "OutputFileDatasetConfig PipelineData",
+    "parallel_step": "ParallelRunStep",
+    "parameter": "PipelineParameter",
+    "pipeline": "Pipeline",
+    "published": """InteractiveLoginAuthentication MsiAuthentication PipelineEndpoint
+        PublishedPipeline Schedule ScheduleRecurrence ServicePrincipalAuthentication""",
+    "run": "Run _OfflineRun",
+    "script_step": "PythonScriptStep ScriptRunConfig",
+    "step": "StepSequence",
+    "workspace": "Workspace",
 }
-_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names}
+_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "DEFAULT_CPU_IMAGE",

@@ -1,18 +1,18 @@
-"""`Model`: a file or folder by name."""
+"""`Model`: a file or folder by name, whose versions are kept in the folder of a workspace."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import tempfile
 from enum import StrEnum
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
 from daskprs.agent.child.public import EntryScript
 from daskprs.agent.node.environment import ASSETS
-from daskprs.azure.v1.registry import RegisteredModel, Registry
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.workspace import Workspace
+
+REGISTRY = ".azureml"
+"""What is registered, in the folder of a workspace; it may also hold ``config.json``."""
+RECORD = "model.json"
+FILES = "files"
 
 
 class Framework(StrEnum):
@@ -55,16 +60,19 @@ class Model:
 
     Framework = Framework
 
+    workspace: Workspace | None
     name: str
     version: int
     path: Path
     description: str | None
     tags: dict[str, str]
     properties: dict[str, str]
+    registered_by: str | None
+    """The folder of the step whose script registered the model."""
 
     def __init__(
         self,
-        workspace: WorkspaceLike,
+        workspace: Workspace,
         name: str | None = None,
         id: str | None = None,  # noqa: A002 - the original's signature
         tags: Iterable[Any] | None = None,
@@ -76,18 +84,18 @@ class Model:
             name, version = id.rsplit(":", 1)
         found = [
             one
-            for one in _registered(workspace, name, tags, properties)
+            for one in Model.list(workspace, name, tags, properties)
             if version is None or one.version == int(version)
         ]
         if not found:
-            told = f"{name!r}" if version is None else f"{name!r} of version {version}"
+            wanted = f"{name!r}" if version is None else f"{name!r} of version {version}"
             near = nearest_of(str(name), [*workspace.models])
             msg = (
-                f"there is no model {told} in this workspace ({near}). To register it: "
+                f"there is no model {wanted} in this workspace ({near}). To register it: "
                 f"Model.register(workspace=ws, model_path='/path', model_name={name!r})."
             )
             raise UsageError(msg)
-        self._be(workspace, found[-1])
+        vars(self).update(vars(found[-1]))
 
     def __repr__(self) -> str:
         return f"Model({self.name!r}, version={self.version}, path={str(self.path)!r})"
@@ -100,7 +108,7 @@ class Model:
     @classmethod
     def register(
         cls,
-        workspace: WorkspaceLike,
+        workspace: Workspace,
         model_path: str | PathLike[str],
         model_name: str,
         tags: Mapping[str, str] | None = None,
@@ -121,24 +129,24 @@ class Model:
             msg = f"model_path: there is no file or folder {model_path!r}.{nearest(model_path)}"
             raise UsageError(msg)
         place = RunPlace.current()
-        told = {
+        record = {
             "tags": dict(tags or {}),
             "properties": dict(properties or {}),
             "description": description,
             "run": None if place is None else str(place.folder),
         }
-        version = workspace.registry.add_model(model_name, path, told)
-        return cls(workspace, model_name, version=version)
+        folder = _add_version(_versions_folder(workspace.root, model_name), path, record)
+        return _model_in(folder, workspace)
 
     @classmethod
     def list(
         cls,
-        workspace: WorkspaceLike,
+        workspace: Workspace,
         name: str | None = None,
         tags: Iterable[Any] | None = None,
         properties: Iterable[Any] | None = None,
         run_id: str | None = None,
-        latest: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        latest: bool = False,
         **_: Any,
     ) -> list[Model]:
         """Return the models of a workspace: those of a name, with tags and properties.
@@ -146,13 +154,14 @@ class Model:
         With `latest`, return only the last version of each. With `run_id`, return only models
         registered by scripts of that run or of its steps.
         """
-        models = []
-        all_of_them = _registered(workspace, name, tags, properties)
-        of_run = (one for one in all_of_them if run_id is None or _is_of(run_id, one))
-        for _name, found in groupby(of_run, lambda one: one.name):
-            versions = [*found]
-            models += versions[-1:] if latest else versions
-        return [cls._of(workspace, one) for one in models]
+        found = [
+            one
+            for one in _registered(workspace.root, name, workspace)
+            if _has(one.tags, tags)
+            and _has(one.properties, properties)
+            and (run_id is None or _is_of(run_id, one))
+        ]
+        return [*{one.name: one for one in found}.values()] if latest else found
 
     @staticmethod
     def get_model_path(model_name: str, version: int | None = None, **_: Any) -> str:
@@ -183,61 +192,108 @@ class Model:
     def download(
         self,
         target_dir: str | PathLike[str] = ".",
-        exist_ok: bool = False,  # noqa: FBT001, FBT002 - the original's signature
-        exists_ok: bool | None = None,  # noqa: FBT001 - the same
+        exist_ok: bool = False,
+        exists_ok: bool | None = None,
     ) -> str:
         """Copy the model into a folder, and return the path of the copy."""
         target = Path(target_dir) / self.path.name
         if target.exists() and not (exist_ok or exists_ok):
             msg = f"{target} is there already. Download with exist_ok=True."
             raise UsageError(msg)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.is_dir():
-            shutil.copytree(self.path, target, dirs_exist_ok=True)
-        else:
-            shutil.copy2(self.path, target)
+        _copy(self.path, target)
         return str(target)
 
     def delete(self) -> None:
         """Remove this version from its workspace."""
-        self.workspace.registry.remove_model(self.name, self.version)
+        shutil.rmtree(self.path.parents[1])
 
-    @classmethod
-    def _of(cls, workspace: WorkspaceLike, one: RegisteredModel) -> Model:
-        model = cls.__new__(cls)
-        model._be(workspace, one)  # noqa: SLF001 - its own class
-        return model
 
-    def _be(self, workspace: WorkspaceLike, one: RegisteredModel) -> None:
-        self.workspace = workspace
-        self.name, self.version, self.path = one.name, one.version, one.path
-        self.tags, self.properties = one.told["tags"], one.told["properties"]
-        self.description = one.told["description"]
+def paths_of_models(root: Path, *, but_of: Path) -> dict[str, str]:
+    """Return where the models of a workspace are, the last version of each.
+
+    Versions that scripts of the given step registered do not count. They may be those of an attempt
+    that was broken off, and a resume must find what was there when that attempt began.
+    """
+    return {
+        one.name: str(one.path) for one in _registered(root) if one.registered_by != str(but_of)
+    }
 
 
 def _registered(
-    workspace: WorkspaceLike,
-    name: str | None,
-    tags: Iterable[Any] | None,
-    properties: Iterable[Any] | None,
-) -> Iterator[RegisteredModel]:
-    for one in workspace.registry.models(name):
-        if _has(one.told["tags"], tags) and _has(one.told["properties"], properties):
-            yield one
+    root: Path, name: str | None = None, workspace: Workspace | None = None
+) -> Iterator[Model]:
+    """Yield all models below the folder of a workspace, or those of a name, in order."""
+    folders = sorted((root / REGISTRY / "models").glob("*"))
+    for folder in folders if name is None else [_versions_folder(root, name)]:
+        for version in _versions(folder):
+            yield _model_in(folder / str(version), workspace)
 
 
-def _is_of(run_id: str, one: RegisteredModel) -> bool:
+def _model_in(folder: Path, workspace: Workspace | None) -> Model:
+    """Return the version whose files and record are in a folder."""
+    record = json.loads((folder / RECORD).read_text())
+    model = Model.__new__(Model)
+    model.workspace = workspace
+    model.name, model.version = unquote(folder.parent.name), int(folder.name)
+    model.path = next((folder / FILES).iterdir())
+    model.tags, model.properties = record["tags"], record["properties"]
+    model.description, model.registered_by = record["description"], record["run"]
+    return model
+
+
+def _versions_folder(root: Path, name: str) -> Path:
+    return root / REGISTRY / "models" / quote(name, safe="")
+
+
+def _versions(folder: Path) -> list[int]:
+    return sorted(int(one.name) for one in folder.glob("[0-9]*"))
+
+
+def _add_version(versions: Path, source: Path, record: Mapping[str, Any]) -> Path:
+    """Copy a file or folder as the next version of a model, and return that version's folder."""
+    versions.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".", dir=versions) as folder:
+        made = Path(folder, "made")
+        _copy(source, made / FILES / source.resolve().name)
+        (made / RECORD).write_text(json.dumps(record, default=str))
+        return _rename_to_next(made, versions)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file or folder, without the registry of a workspace in it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        ignored = shutil.ignore_patterns(REGISTRY)
+        shutil.copytree(source, target, ignore=ignored, dirs_exist_ok=True)
+    else:
+        shutil.copy2(source, target)
+
+
+def _rename_to_next(made: Path, versions: Path) -> Path:
+    """Rename a folder to the next version number; concurrent calls get different numbers."""
+    while True:
+        target = versions / str(max(_versions(versions), default=0) + 1)
+        try:
+            made.rename(target)
+        except OSError:
+            if not target.exists():
+                raise
+        else:
+            return target
+
+
+def _is_of(run_id: str, model: Model) -> bool:
     """Say whether a script of a run, or of one of its steps, registered a model."""
-    folder = Path(one.told["run"] or "")
+    folder = Path(model.registered_by or "")
     run = folder.parent.name
     return run_id in (folder.name, run, f"{run}-{folder.name}")
 
 
-def _of_this_step(name: str | None = None) -> Iterator[RegisteredModel]:
+def _of_this_step(name: str | None = None) -> Iterator[Model]:
     """Yield the models in the workspace of the step that this process is part of."""
     place = RunPlace.current()
     if place is not None and place.root is not None:
-        yield from Registry(place.root).models(name)
+        yield from _registered(place.root, name)
 
 
 def _place_of(name: str, version: int | str | None) -> str | None:

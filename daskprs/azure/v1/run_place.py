@@ -14,7 +14,7 @@ from daskprs.system.atomic_file import whole_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.workspace import Workspace
 
 VARIABLE = "DASKPRS_RUN"
 
@@ -30,7 +30,7 @@ class RunPlace(NamedTuple):
     """Folders of the workspace's datastores, by name."""
 
     @classmethod
-    def of(cls, folder: Path, workspace: WorkspaceLike | None) -> Self:
+    def of(cls, folder: Path, workspace: Workspace | None) -> Self:
         """Return the place for a step that will run in a folder."""
         if workspace is None:
             return cls(folder, None, {})

@@ -5,20 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
 
-from daskprs.azure.v1.data.dataset import AbstractDataset, dataset_of_record
-from daskprs.azure.v1.data.datastore import Datastore
-from daskprs.azure.v1.model import Model
-from daskprs.azure.v1.registry import FOLDER, Registry
+from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
+from daskprs.azure.v1.datastore import Datastore
+from daskprs.azure.v1.model import REGISTRY, Model
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
+from daskprs.system.atomic_file import whole_file
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
-    from daskprs.azure.v1.config.compute import AmlCompute
+    from daskprs.azure.v1.environment import AmlCompute
 
 DEFAULT_DATASTORE = "workspaceblobstore"
 CONFIG = ("config.json", ".azureml/config.json")
@@ -69,7 +70,6 @@ class Workspace:
         places = {DEFAULT_DATASTORE: self.root, **(datastores or {})}
         self.datastores = {name: Datastore.local(name, path) for name, path in places.items()}
         self.compute_targets: dict[str, AmlCompute] = {}
-        self.registry = Registry(self.root)
         self._default = DEFAULT_DATASTORE
         self._in_memory: dict[str, AbstractDataset] = {}
         for one in self.datastores.values():
@@ -133,12 +133,13 @@ class Workspace:
     @property
     def models(self) -> dict[str, Model]:
         """The last version of each model that was registered in it."""
-        return {one.name: one for one in Model.list(self, latest=True)}
+        return {one.name: one for one in Model.list(self)}
 
     @property
     def datasets(self) -> dict[str, AbstractDataset]:
         """The datasets that were registered in it."""
-        records = self.registry.datasets()
+        files = sorted((self.root / REGISTRY / "datasets").glob("*.json"))
+        records = {unquote(file.stem): json.loads(file.read_text()) for file in files}
         kept = {name: dataset_of_record(one) for name, one in records.items()}
         return {**kept, **self._in_memory}
 
@@ -147,13 +148,16 @@ class Workspace:
         record = dataset.record()
         if record is None:
             self._in_memory[name] = dataset
-        else:
-            self._in_memory.pop(name, None)
-            self.registry.keep_dataset(name, record)
+            return
+        self._in_memory.pop(name, None)
+        path = self.root / REGISTRY / "datasets" / f"{quote(name, safe='')}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            file.write(json.dumps(record, indent=1).encode())
 
     def folders(self) -> tuple[Path, ...]:
         """Return the folders of all datastores, and the folder of the registry."""
-        return (*(one.root for one in self.datastores.values()), self.root / FOLDER)
+        return (*(one.root for one in self.datastores.values()), self.root / REGISTRY)
 
     def get_default_datastore(self) -> Datastore:
         """Return the default datastore: the folder `root`, unless another was set."""

@@ -7,12 +7,12 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.data.datastore import DataPath, Datastore
+from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.path_columns import PATH
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.workspace import Workspace
     from daskprs.inputs.source.source import Source, TableSource
 
 
@@ -50,6 +50,47 @@ def places_of(path: Any) -> list[str]:
         "(datastore, 'path'), or a list of these."
     )
     raise InputError(msg)
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetConsumptionConfig:
+    """A dataset by the name that a step knows it by.
+
+    Parameters
+    ----------
+    name : str
+        The name; of a side input, scripts find it by ``EntryScript().side_inputs`` too.
+    dataset : FileDataset, TabularDataset or PipelineParameter
+        The data, or a parameter that stands for it.
+    mode : str
+        Data is read in place, whatever it says. A script step finds a dataset by its name where it
+        is ``"direct"``, and the path of the files where it is another.
+    path_on_compute : str, optional
+        A path at which a script expects it. An absolute one of a side input is a link to the data
+        while the step runs, unless something is there.
+
+    """
+
+    name: str
+    dataset: Any
+    mode: str = "direct"
+    path_on_compute: str | None = None
+
+    def as_mount(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
+        """Return it with a path at which a script expects it."""
+        return replace(self, mode="mount", path_on_compute=path_on_compute)
+
+    def as_download(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
+        """Return the same as `as_mount`: data is read in place."""
+        return replace(self, mode="download", path_on_compute=path_on_compute)
+
+    def as_hdfs(self) -> DatasetConsumptionConfig:
+        """Return it: data is read in place."""
+        return replace(self, mode="hdfs")
+
+    def as_direct(self) -> DatasetConsumptionConfig:
+        """Return it: data is read in place."""
+        return replace(self, mode="direct")
 
 
 class AbstractDataset:
@@ -81,10 +122,9 @@ class AbstractDataset:
         return f"{type(self).__name__}({self.data!r}, {self.reading!r})"
 
     def register(
-        self, workspace: WorkspaceLike, name: str, description: str | None = None, **_: Any
+        self, workspace: Workspace, name: str, description: str | None = None, **_: Any
     ) -> Self:
         """Register the dataset by name; a frame in memory only while the workspace object lives."""
-        del description
         self.name = name
         workspace.keep_dataset(name, self)
         return self
@@ -134,7 +174,7 @@ class FileDataset(AbstractDataset):
     def download(
         self,
         target_path: str | os.PathLike[str] | None = None,
-        overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        overwrite: bool = False,
         **_: Any,
     ) -> list[str]:
         """Copy its files into a folder, and return their paths there."""
@@ -226,8 +266,8 @@ class TabularDataset(AbstractDataset):
         partition_keys: Sequence[str],
         target: Any = None,
         name: str | None = None,
-        show_progress: bool = True,  # noqa: FBT001, FBT002 - the original's signature
-        partition_as_file_dataset: bool = False,  # noqa: FBT001, FBT002 - the same
+        show_progress: bool = True,
+        partition_as_file_dataset: bool = False,
     ) -> TabularDataset:
         """Return this table partitioned by columns, and register it by name.
 
@@ -243,7 +283,6 @@ class TabularDataset(AbstractDataset):
             column.
 
         """
-        del show_progress
         partition_keys = (
             [partition_keys] if isinstance(partition_keys, str) else list(partition_keys)
         )

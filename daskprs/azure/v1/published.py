@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 from daskprs.errors import UsageError
 
 
-def refuse_publishing() -> NoReturn:
-    """Refuse to publish.
+def refuse_publishing(*_: Any, **__: Any) -> NoReturn:
+    """Refuse: no endpoint here can run the pipeline.
 
     Raises
     ------
@@ -35,40 +35,35 @@ class PublishedPipeline:
         """Return an empty list: a workspace has none."""
         return []
 
-    @staticmethod
-    def get(*_: Any, **__: Any) -> NoReturn:
-        """Refuse, as `Pipeline.publish` does."""
-        refuse_publishing()
+    get = refuse_publishing
 
 
 class PipelineEndpoint(PublishedPipeline):
     """An endpoint of pipelines: there is none."""
 
-    publish = PublishedPipeline.get
+    publish = refuse_publishing
 
 
 class Schedule(PublishedPipeline):
     """A schedule of a pipeline: there is none."""
 
-    create = PublishedPipeline.get
+    create = refuse_publishing
 
 
 class ScheduleRecurrence:
     """When a schedule would run."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Take it: `Schedule.create` says what to do instead."""
+        """Accept any arguments: `Schedule.create` says what to do instead."""
 
 
 class InteractiveLoginAuthentication:
     """A login without effect: nothing here needs authentication."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Take it."""
+        """Accept any arguments."""
 
-    def get_authentication_header(self) -> NoReturn:
-        """Refuse: no service here needs the header."""
-        refuse_publishing()
+    get_authentication_header = refuse_publishing
 
 
 class ServicePrincipalAuthentication(InteractiveLoginAuthentication):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import warnings
 from pathlib import Path
@@ -11,22 +12,24 @@ from daskprs.azure.reuse import ReusableResults, StepOutcome, run_or_reuse
 from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
-from daskprs.azure.v1.config.parameter import refuse_unknown
-from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.data.inputs import (
+from daskprs.azure.v1.config import ParallelRunConfig
+from daskprs.azure.v1.dataset import DatasetConsumptionConfig
+from daskprs.azure.v1.inputs import (
+    INPUTS,
     dataset_of,
+    is_table,
     joined,
+    mounted,
     name_of,
-    outputs_in,
-    parameters_in,
     root_of,
+    source_of,
     words_of,
 )
-from daskprs.azure.v1.data.mounting import mounted
-from daskprs.azure.v1.data.outputs import as_output
+from daskprs.azure.v1.model import paths_of_models
+from daskprs.azure.v1.outputs import Output, as_output
+from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
-from daskprs.azure.v1.runs.step import PipelineStep
-from daskprs.azure.v1.runs.step_rules import refuse_misfits
+from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import OptionError
 from daskprs.folders.job_folder import JobFolder, default_path
 from daskprs.folders.pipeline_folder import PipelineFolder
@@ -37,11 +40,12 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.azure.v1.config.config import ParallelRunConfig
-    from daskprs.azure.v1.config.parameter import PipelineParameter
-    from daskprs.azure.v1.data.outputs import Output
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.parameter import PipelineParameter
+    from daskprs.azure.v1.workspace import Workspace
     from daskprs.job.result import ParallelRunResult
+
+NAME = re.compile(r"[a-z][-a-z0-9]{1,30}[a-z0-9]")
+NAME_RULE = "3 to 32 lower case letters, digits and dashes, the first a letter and the last no dash"
 
 
 class ParallelRunStep(PipelineStep):
@@ -83,10 +87,9 @@ class ParallelRunStep(PipelineStep):
         output: Output | str | PathLike[str] | None = None,
         side_inputs: Sequence[Any] | None = None,
         arguments: Sequence[Any] | None = None,
-        allow_reuse: bool = True,  # noqa: FBT001, FBT002 - the original's signature
+        allow_reuse: bool = True,
         models: Sequence[Any] | None = None,
     ) -> None:
-        del models
         self.name = name
         self.parallel_run_config = parallel_run_config
         self.inputs = inputs
@@ -94,34 +97,23 @@ class ParallelRunStep(PipelineStep):
         self.side_inputs = side_inputs or []
         self.arguments = arguments or []
         self.allow_reuse = allow_reuse
-        refuse_misfits(vars(self))
-        if self.output is not None:
-            self.output.producer = self
-
-    def __repr__(self) -> str:
-        return f"ParallelRunStep({self.name!r})"
-
-    @property
-    def needed(self) -> list[Output]:
-        """Outputs that other steps must write before this step."""
-        given = [*self.inputs, *self.side_inputs, *self.arguments]
-        return [one for one in outputs_in(given) if one is not self.output]
-
-    @property
-    def outputs(self) -> list[Output]:
-        """The outputs of the step."""
-        return [] if self.output is None else [self.output]
+        mistakes = [*_mistakes(vars(self))]
+        if mistakes:
+            raise OptionError("\n".join(mistakes))
+        self.outputs = [] if self.output is None else [self.output]
+        for one in self.outputs:
+            one.producer = self
 
     def parameters(self) -> Iterator[PipelineParameter]:
-        """Yield the pipeline parameters that it uses."""
+        """Yield the pipeline parameters that the step and its config use."""
         yield from self.parallel_run_config.parameters()
-        yield from parameters_in([*self.inputs, *self.side_inputs, *self.arguments])
+        yield from super().parameters()
 
     def run(
         self,
         *,
         pipeline_parameters: Mapping[str, Any] | None = None,
-        workspace: WorkspaceLike | None = None,
+        workspace: Workspace | None = None,
         client: Client | str | None = None,
         job_dir: str | PathLike[str] | None = None,
         overwrite: bool = False,
@@ -155,15 +147,14 @@ class ParallelRunStep(PipelineStep):
         refuse_unknown(parameters, self.parameters())
         folder = Path(job_dir or default_path(self.name, secrets.token_hex(4))).absolute()
         changes: dict[str, Any] = {"overwrite": True} if overwrite else {}
-        changes |= {"resume": resume} if resume else {}
-        known = workspace or self._workspace()
         return self.execute(
             folder,
             parameters=parameters,
-            workspace=known,
+            workspace=workspace or self._workspace(),
             client=client,
             results=ReusableResults(PipelineFolder(folder).results),
             progress=progress,
+            resume=resume,
             **changes,
         ).result
 
@@ -172,7 +163,7 @@ class ParallelRunStep(PipelineStep):
         folder: Path,
         *,
         parameters: Mapping[str, Any],
-        workspace: WorkspaceLike | None,
+        workspace: Workspace | None,
         client: Client | str | None = None,
         parent: PipelineFolder | None = None,
         results: ReusableResults | None = None,
@@ -186,8 +177,7 @@ class ParallelRunStep(PipelineStep):
         run_id = (folder if parent is None else parent.path).name
         task = self.task(folder, parameters, workspace, client, run_id)
         task = task.with_variables(RunPlace.of(folder, workspace).variables())
-        links = self._links(parameters)
-        with mounted(links):
+        with mounted(self._links(parameters)):
             try:
                 outcome = run_or_reuse(
                     task,
@@ -209,7 +199,7 @@ class ParallelRunStep(PipelineStep):
         self,
         folder: Path,
         parameters: Mapping[str, Any],
-        workspace: WorkspaceLike | None,
+        workspace: Workspace | None,
         client: Client | str | None,
         run_id: str,
     ) -> Task:
@@ -223,7 +213,7 @@ class ParallelRunStep(PipelineStep):
         flags = self._flags(parameters)
         for one in flags.warnings:
             warnings.warn(one, stacklevel=2)
-        models = {} if workspace is None else workspace.registry.paths(but_of=folder)
+        models = {} if workspace is None else paths_of_models(workspace.root, but_of=folder)
         options = {
             **flags.options,
             **config.options(parameters),
@@ -245,17 +235,8 @@ class ParallelRunStep(PipelineStep):
             data_folders=() if workspace is None else workspace.folders(),
         )
 
-    # ---- what it is given ----
-
     def _flags(self, parameters: Mapping[str, Any]) -> Flags:
-        """Return the arguments, those that are flags of the system apart.
-
-        Raises
-        ------
-        OptionError
-            With a line for each flag that cannot be used.
-
-        """
+        """Return the arguments, with the system flags apart from those of the script."""
         flags, wrong = split_flags(words_of(self.arguments, parameters))
         if wrong:
             raise OptionError("\n".join(f"arguments: {one}" for one in wrong))
@@ -285,8 +266,39 @@ class ParallelRunStep(PipelineStep):
             and one.path_on_compute.startswith("/")
         }
 
-    def _workspace(self) -> WorkspaceLike | None:
+    def _workspace(self) -> Workspace | None:
         """Return the workspace that its parts know."""
         compute = getattr(self.parallel_run_config.compute_target, "workspace", None)
         datastore = None if self.output is None else self.output.datastore
         return compute or (None if datastore is None else datastore.workspace)
+
+
+def _mistakes(given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each parameter of a step, by name, that cannot be used."""
+    name, config, output = (given[one] for one in ("name", "parallel_run_config", "output"))
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        yield f"name={name!r}: must be {NAME_RULE}."
+    if not isinstance(config, ParallelRunConfig):
+        yield f"parallel_run_config={config!r}: must be a ParallelRunConfig."
+    if output is not None and not isinstance(output, Output):
+        yield f"output={output!r}: must be an OutputFileDatasetConfig or a PipelineData."
+    if not isinstance(given["arguments"], list | tuple):
+        yield f"arguments={given['arguments']!r}: must be a list."
+    if not isinstance(given["allow_reuse"], bool):
+        yield f"allow_reuse={given['allow_reuse']!r}: must be True or False."
+    yield from _mistakes_of_data("inputs", given["inputs"])
+    yield from _mistakes_of_data("side_inputs", given["side_inputs"])
+
+
+def _mistakes_of_data(name: str, given: Any) -> Iterator[str]:
+    if not isinstance(given, list | tuple) or (name == "inputs" and not given):
+        yield f"{name}={given!r}: must be a list of datasets."
+        return
+    strange = [one for one in given if source_of(one, {}) is None]
+    for one in strange:
+        yield f"{name}: {one!r} is none of what a step works on: {INPUTS}."
+    kinds = {is_table(one, {}) for one in given if one not in strange}
+    if name == "inputs" and len(kinds) > 1:
+        yield "inputs: all must be datasets of files, or all must be tables."
+    if name == "side_inputs" and True in kinds:
+        yield "side_inputs: all must be datasets of files."

@@ -1,22 +1,35 @@
-"""The results of an experiment: finished runs of pipelines and of their steps."""
+"""`Experiment`: runs pipelines and scripts, here and to their end, and returns these runs."""
 
 from __future__ import annotations
 
+import re
+import secrets
 import shutil
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, overload
 
-from daskprs.azure.v1.data.dataset import FileDataset
-from daskprs.azure.v1.runs.published import refuse_publishing
-from daskprs.azure.v1.runs.script_run import metrics_in
+from daskprs.azure.reuse import ReusableResults
+from daskprs.azure.v1.dataset import FileDataset
+from daskprs.azure.v1.parameter import refuse_unknown
+from daskprs.azure.v1.published import refuse_publishing
+from daskprs.azure.v1.run import Run, metrics_in
+from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.errors import UsageError
+from daskprs.folders.job_folder import default_path
+from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.folders.pipeline_record import write_record
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from os import PathLike
 
-    from daskprs.azure.v1.data.outputs import Output
+    from distributed import Client
+
+    from daskprs.azure.v1.outputs import Output
+    from daskprs.azure.v1.pipeline import Pipeline
+    from daskprs.azure.v1.workspace import Workspace
     from daskprs.job.result import ParallelRunResult
 
 COMPLETED = "Finished"
@@ -42,11 +55,10 @@ class OutputData:
     def download(
         self,
         local_path: str | PathLike[str],
-        overwrite: bool | None = None,  # noqa: FBT001 - the original's signature
-        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+        overwrite: bool | None = None,
+        show_progress: bool = True,
     ) -> int:
         """Copy it into a folder, and return how many files it has."""
-        del show_progress
         if self.place is None or not self.place.is_dir():
             msg = f"the output {self.name!r} has written nothing."
             raise UsageError(msg)
@@ -112,13 +124,11 @@ class StepRun:
         """Return the script's metrics; for a reused result, those of the run that made it."""
         return metrics_in(self.folder if self.result is None else Path(self.result.job_dir))
 
-    def get_status(self) -> str:
-        """Return how it ended; one that failed has raised instead."""
+    def get_status(self, **_: Any) -> str:
+        """Return how it ended, at once; one that failed has raised instead."""
         return COMPLETED
 
-    def wait_for_completion(self, **_: Any) -> str:
-        """Return how it ended, at once."""
-        return COMPLETED
+    wait_for_completion = get_status
 
 
 class PipelineRun:
@@ -154,13 +164,11 @@ class PipelineRun:
         """Yield the runs of all steps, the last first."""
         return reversed(self._steps)
 
-    def get_status(self) -> str:
-        """Return how it ended; one that failed has raised instead."""
+    def get_status(self, **_: Any) -> str:
+        """Return how it ended, at once; one that failed has raised instead."""
         return COMPLETED
 
-    def wait_for_completion(self, **_: Any) -> str:
-        """Return how it ended, at once: `Experiment.submit` has waited."""
-        return COMPLETED
+    wait_for_completion = get_status
 
     def get_metrics(self, **_: Any) -> dict[str, Any]:
         """Return the metrics that scripts logged to the parent of their runs."""
@@ -170,9 +178,7 @@ class PipelineRun:
         """Return where it can be looked at: its folder."""
         return self.folder.as_uri()
 
-    def publish_pipeline(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse, as `Pipeline.publish` does."""
-        refuse_publishing()
+    publish_pipeline = refuse_publishing
 
 
 class RunDetails:
@@ -184,3 +190,97 @@ class RunDetails:
     def show(self, **_: Any) -> PipelineRun | StepRun:
         """Return the run, which notebooks show: it is over, so there is nothing to follow."""
         return self.run
+
+
+class Experiment:
+    """Runs pipelines: here, now, and to their end.
+
+    Parameters
+    ----------
+    workspace : Workspace, optional
+        The workspace whose models scripts find.
+    name : str
+        The name of the experiment, which its runs bear.
+
+    """
+
+    def __init__(self, workspace: Workspace | None = None, name: str = "experiment") -> None:
+        self.workspace = workspace
+        self.name = name
+
+    def start_logging(self, **_: Any) -> Run:
+        """Return a run of what follows in this process."""
+        folder = default_path(self.name, secrets.token_hex(4)).absolute()
+        return Run(folder, self.workspace, experiment_name=self.name)
+
+    @overload
+    def submit(self, config: Pipeline, **given: Any) -> PipelineRun: ...
+
+    @overload
+    def submit(self, config: ScriptRunConfig, **given: Any) -> StepRun: ...
+
+    def submit(
+        self,
+        config: Pipeline | ScriptRunConfig,
+        *,
+        pipeline_parameters: Mapping[str, Any] | None = None,
+        regenerate_outputs: bool = False,
+        client: Client | str | None = None,
+        progress: bool | None = None,
+        **_: Any,
+    ) -> PipelineRun | StepRun:
+        """Run the steps of a pipeline one after the other, and return the finished run.
+
+        Parameters
+        ----------
+        config
+            The pipeline, or one script.
+        pipeline_parameters
+            Values of parameters by name; the others are at their defaults.
+        regenerate_outputs
+            Run every step, whether or not an earlier run has done the same.
+        client, progress
+            As those of `daskprs.parallel_run`.
+
+        Raises
+        ------
+        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled
+            As by `daskprs.parallel_run`, of the first step that does.
+
+        """
+        parameters = pipeline_parameters or {}
+        refuse_unknown(parameters, config.parameters())
+        parent = PipelineFolder(default_path(self.name, secrets.token_hex(4)))
+        steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
+        _keep_record(parent, self.name, [])
+        runs: list[StepRun] = []
+        for step in steps:
+            place = _folder_of(step.name, parent, runs)
+            outcome = step.execute(
+                place,
+                parameters=parameters,
+                workspace=getattr(config, "workspace", None) or self.workspace,
+                client=client,
+                parent=parent,
+                results=None if regenerate_outputs else ReusableResults(parent.results),
+                progress=progress,
+            )
+            runs.append(StepRun(step, place, parent.path.name, outcome))
+            _keep_record(parent, self.name, runs)
+        if isinstance(config, ScriptRunConfig):
+            return runs[0]
+        return PipelineRun(parent.path.name, parent.path, runs)
+
+
+def _folder_of(name: str, parent: PipelineFolder, runs: list[StepRun]) -> Path:
+    """Return a unique folder for a step; its name needs no quotes in a shell."""
+    plain = re.sub(r"[^\w.-]+", "-", name)
+    taken = {one.folder.name for one in runs}
+    names = (plain if at == 0 else f"{plain}-{at}" for at in count())
+    return parent.step(next(one for one in names if one not in taken))
+
+
+def _keep_record(folder: PipelineFolder, name: str, runs: list[StepRun]) -> None:
+    """Write the record of the steps so far, which marks the folder as that of a run."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    write_record(folder, name, {one.folder.name: {"status": "Completed"} for one in runs})

@@ -3,31 +3,70 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.v1.config.parameter import PipelineParameter, settled
-from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.data.data_reference import DataReference
-from daskprs.azure.v1.data.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
-from daskprs.azure.v1.data.datastore import DataPath
-from daskprs.azure.v1.data.outputs import Output, OutputDataset
+from daskprs.azure.v1.dataset import (
+    AbstractDataset,
+    DatasetConsumptionConfig,
+    FileDataset,
+    TabularDataset,
+    places_of,
+)
+from daskprs.azure.v1.datastore import DataPath
+from daskprs.azure.v1.outputs import Output, OutputDataset
+from daskprs.azure.v1.parameter import PipelineParameter, settled
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from daskprs.azure.v1.datastore import Datastore
+
 INPUTS = (
     "a dataset, dataset.as_named_input('…'), an output of another step, a path, or a "
     "pandas DataFrame"
 )
-
 FRAMES = ("pandas.core.frame.DataFrame", "pandas.DataFrame")
+
+
+class DataReference:
+    """A path on a datastore as an input of a step.
+
+    Parameters
+    ----------
+    datastore : Datastore
+        Which.
+    data_reference_name : str, optional
+        Its name.
+    path_on_datastore : str, optional
+        Its path there.
+    **rest
+        Without effect: it is read in place.
+
+    """
+
+    def __init__(
+        self,
+        datastore: Datastore,
+        data_reference_name: str | None = None,
+        path_on_datastore: str | None = None,
+        **rest: Any,
+    ) -> None:
+        self.name = data_reference_name or datastore.name
+        place = datastore.place(path_on_datastore or "")
+        self.dataset = FileDataset([place], {"input_type": "files"})
+
+    def as_mount(self) -> DataReference:
+        """Return it: it is read, or written, in place."""
+        return self
+
+    as_download = as_upload = as_mount
 
 
 def name_of(given: Any, number: int) -> str:
     """Return the name of an input."""
-    if isinstance(given, OutputDataset):
-        return given.output.name
     return getattr(given, "name", None) or f"input_{number}"
 
 
@@ -52,21 +91,12 @@ def source_of(given: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def _is_frame(given: Any) -> bool:
-    """Say whether something is a pandas DataFrame, without importing pandas for it."""
+    """Say whether a value is a pandas DataFrame, without importing pandas."""
     return any(f"{one.__module__}.{one.__name__}" in FRAMES for one in type(given).__mro__)
 
 
 def dataset_of(given: Any, parameters: Mapping[str, Any]) -> AbstractDataset:
-    """Return the dataset that an input stands for.
-
-    Raises
-    ------
-    OptionError
-        When the input does not stand for a dataset.
-    UsageError
-        When no step has written the dataset.
-
-    """
+    """Return the dataset that an input stands for; a step must have written it."""
     found = source_of(given, parameters)
     if isinstance(found, OutputDataset):
         return found.located()
@@ -86,14 +116,7 @@ def is_table(given: Any, parameters: Mapping[str, Any]) -> bool:
 
 
 def joined(datasets: Sequence[AbstractDataset]) -> AbstractDataset:
-    """Return several inputs of a step as one; no mini-batch mixes folders or globs of them.
-
-    Raises
-    ------
-    OptionError
-        When they are not read in the same way.
-
-    """
+    """Return several inputs of a step as one; no mini-batch mixes folders or globs of them."""
     first = datasets[0]
     for other in datasets[1:]:
         if type(other) is not type(first) or other.reading != first.reading:
@@ -113,10 +136,8 @@ def joined(datasets: Sequence[AbstractDataset]) -> AbstractDataset:
 
 def outputs_in(values: Sequence[Any]) -> Iterator[Output]:
     """Yield the outputs that inputs and arguments stand for."""
-    for value in values:
-        found = source_of(value, {})
-        if isinstance(found, OutputDataset):
-            yield found.output
+    sources = (source_of(value, {}) for value in values)
+    return (one.output for one in sources if isinstance(one, OutputDataset))
 
 
 def parameters_in(values: Sequence[Any]) -> Iterator[PipelineParameter]:
@@ -130,14 +151,7 @@ def parameters_in(values: Sequence[Any]) -> Iterator[PipelineParameter]:
 
 
 def root_of(given: Any, parameters: Mapping[str, Any]) -> str:
-    """Return the path by which a script finds an input.
-
-    Raises
-    ------
-    OptionError
-        When it is a table, which scripts do not find by a path.
-
-    """
+    """Return the path by which a script finds an input, which must not be a table."""
     dataset = dataset_of(given, parameters)
     if not isinstance(dataset, FileDataset):
         msg = f"{given!r} is a table: only files can be a side input, or an argument."
@@ -148,14 +162,7 @@ def root_of(given: Any, parameters: Mapping[str, Any]) -> str:
 def words_of(
     arguments: Sequence[Any], parameters: Mapping[str, Any], *, with_tables: bool = False
 ) -> list[str]:
-    """Return arguments as text, with the paths of data in them (for tables, the names).
-
-    Raises
-    ------
-    OptionError
-        For what is neither text, a number, a path nor a name of data.
-
-    """
+    """Return arguments as text, with the paths of data in them (for tables, the names)."""
     return [_word(one, parameters, with_tables=with_tables) for one in arguments]
 
 
@@ -171,3 +178,24 @@ def _word(one: Any, parameters: Mapping[str, Any], *, with_tables: bool) -> str:
     if with_tables and is_table(value, parameters):
         return name_of(value, 0)
     return root_of(value, parameters)
+
+
+@contextmanager
+def mounted(places: Mapping[str, str]) -> Iterator[None]:
+    """Create links at the paths where scripts expect their side inputs, for a block."""
+    with ExitStack() as links:
+        for path, place in places.items():
+            link = Path(path)
+            if link.resolve() == Path(place).resolve():
+                continue
+            try:
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(Path(place).absolute())
+            except OSError as error:
+                msg = (
+                    f"as_mount({path!r}): the link to {place} cannot be made: {error}. Leave the "
+                    "path out, and pass the input to the script as an argument."
+                )
+                raise OptionError(msg) from error
+            links.callback(link.unlink, missing_ok=True)
+        yield

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import secrets
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from daskprs.azure.v1.data.column_types import (
-    delimited_reading,
-    dtypes_of,
-    encoding_of,
-    refuse_types_of_parquet,
-)
-from daskprs.azure.v1.data.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
-from daskprs.azure.v1.data.datastore import DataPath, Datastore
+from daskprs.azure.v1.dataset import AbstractDataset, FileDataset, TabularDataset, places_of
+from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import UsageError
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.partition_format import PartitionFormat
+from daskprs.inputs.mltable.form import ENCODINGS
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
@@ -25,9 +22,99 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.workspace import Workspace
 
 Kind = TypeVar("Kind", FileDataset, TabularDataset)
+YEAR_FIRST = re.compile("%Y[-/.]?%m")
+"""A format that is found by looking at the values."""
+
+
+class PromoteHeadersBehavior(Enum):
+    """Which files have a header line."""
+
+    NO_HEADERS = "no_header"
+    ONLY_FIRST_FILE_HAS_HEADERS = "from_first_file"
+    COMBINE_ALL_FILES_HEADERS = "all_files_different_headers"
+    ALL_FILES_HAVE_SAME_HEADERS = "all_files_same_headers"
+
+
+class DataType:
+    """The type of a column: made by its class methods."""
+
+    def __init__(self, dtype: str) -> None:
+        self.dtype = dtype
+
+    def __repr__(self) -> str:
+        return f"DataType({self.dtype!r})"
+
+    @classmethod
+    def to_string(cls) -> DataType:
+        """Return text."""
+        return cls("str")
+
+    @classmethod
+    def to_long(cls) -> DataType:
+        """Return whole numbers."""
+        return cls("int64")
+
+    @classmethod
+    def to_float(cls, decimal_mark: str = ".") -> DataType:
+        """Return numbers."""
+        if decimal_mark != ".":
+            msg = f"to_float(decimal_mark={decimal_mark!r}): numbers are read with a point."
+            raise UsageError(msg)
+        return cls("float64")
+
+    @classmethod
+    def to_bool(cls) -> DataType:
+        """Return truth values."""
+        return cls("bool")
+
+    @classmethod
+    def to_datetime(cls, formats: Any = None) -> DataType:
+        """Return points in time, written as ISO 8601 has it: the year first, then the month."""
+        given = [formats] if isinstance(formats, str) else formats or ()
+        if not all(YEAR_FIRST.match(one) for one in given):
+            msg = (
+                f"to_datetime(formats={formats!r}): dates are read with the year first. In an "
+                "MLTable file they may have formats: convert_column_types."
+            )
+            raise UsageError(msg)
+        has_zone = any(one.endswith(("Z", "%z")) for one in given)
+        return cls("datetime64[ns, UTC]" if has_zone else "datetime64[ns]")
+
+
+def dtypes_of(types: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return types of columns as `daskprs.parallel_run` takes them."""
+    return {
+        name: one.dtype if isinstance(one, DataType) else one for name, one in (types or {}).items()
+    }
+
+
+def delimited_reading(
+    separator: str, header: Any, encoding: str, *, include_path: bool, multi_line: bool
+) -> dict[str, Any]:
+    """Return the reading options of delimited text."""
+    if isinstance(header, bool):
+        header = "all_files_same_headers" if header else "no_header"
+    return {
+        "delimiter": separator,
+        "header": header.value if isinstance(header, PromoteHeadersBehavior) else header,
+        "encoding": ENCODINGS.get(encoding, encoding),
+        "include_path_column": include_path,
+        "support_multi_line": multi_line,
+    }
+
+
+def parquet_reading(types: Mapping[str, Any] | None, *, include_path: bool) -> dict[str, Any]:
+    """Return the reading options of Parquet, and refuse other types for its columns."""
+    if types:
+        msg = (
+            "set_column_types: Parquet has types of its own. In an MLTable file they can be "
+            "changed: convert_column_types."
+        )
+        raise UsageError(msg)
+    return {"include_path_column": include_path}
 
 
 class FileDatasetFactory:
@@ -36,9 +123,9 @@ class FileDatasetFactory:
     @staticmethod
     def from_files(
         path: Any,
-        validate: bool = True,  # noqa: FBT001, FBT002 - the original's signature
+        validate: bool = True,
         partition_format: str | None = None,
-        is_file: bool = False,  # noqa: FBT001, FBT002 - the same
+        is_file: bool = False,
     ) -> FileDataset:
         """Return files as a dataset.
 
@@ -60,7 +147,6 @@ class FileDatasetFactory:
             When something is not there.
 
         """
-        del is_file
         return _made(FileDataset, path, {}, partition_format, validate=validate)
 
     @staticmethod
@@ -68,8 +154,8 @@ class FileDatasetFactory:
         src_dir: str | PathLike[str],
         target: Any,
         pattern: str | None = None,
-        overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
-        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+        overwrite: bool = False,
+        show_progress: bool = True,
     ) -> FileDataset:
         """Copy a folder to a place on a datastore, and return it there as a dataset."""
         if pattern is not None:
@@ -86,15 +172,15 @@ class TabularDatasetFactory:
     @staticmethod
     def from_delimited_files(
         path: Any,
-        validate: bool = True,  # noqa: FBT001, FBT002 - the original's signature
-        include_path: bool = False,  # noqa: FBT001, FBT002 - the same
-        infer_column_types: bool = True,  # noqa: FBT001, FBT002 - the same
+        validate: bool = True,
+        include_path: bool = False,
+        infer_column_types: bool = True,
         set_column_types: Mapping[str, Any] | None = None,
         separator: str = ",",
-        header: Any = True,  # noqa: FBT002 - the same
+        header: Any = True,
         partition_format: str | None = None,
-        support_multi_line: bool = False,  # noqa: FBT001, FBT002 - the same
-        empty_as_string: bool = False,  # noqa: FBT001, FBT002 - the same
+        support_multi_line: bool = False,
+        empty_as_string: bool = False,
         encoding: str = "utf8",
     ) -> TabularDataset:
         """Return delimited text as a table.
@@ -121,8 +207,9 @@ class TabularDatasetFactory:
                 "text: read_delimited with empty_as_string: true."
             )
             raise UsageError(msg)
-        reading = delimited_reading(separator, header, encoding, include_path=include_path)
-        reading |= {"support_multi_line": support_multi_line}
+        reading = delimited_reading(
+            separator, header, encoding, include_path=include_path, multi_line=support_multi_line
+        )
         types = dtypes_of(set_column_types)
         made = _made(TabularDataset, path, reading, partition_format, validate=validate)
         if not infer_column_types:
@@ -133,21 +220,20 @@ class TabularDatasetFactory:
     @staticmethod
     def from_parquet_files(
         path: Any,
-        validate: bool = True,  # noqa: FBT001, FBT002 - the original's signature
-        include_path: bool = False,  # noqa: FBT001, FBT002 - the same
+        validate: bool = True,
+        include_path: bool = False,
         set_column_types: Mapping[str, Any] | None = None,
         partition_format: str | None = None,
     ) -> TabularDataset:
         """Return Parquet as a table; it has types of its own."""
-        refuse_types_of_parquet(set_column_types)
-        reading = {"include_path_column": include_path}
+        reading = parquet_reading(set_column_types, include_path=include_path)
         return _made(TabularDataset, path, reading, partition_format, validate=validate)
 
     @staticmethod
     def from_json_lines_files(
         path: Any,
-        validate: bool = True,  # noqa: FBT001, FBT002 - the original's signature
-        include_path: bool = False,  # noqa: FBT001, FBT002 - the same
+        validate: bool = True,
+        include_path: bool = False,
         set_column_types: Mapping[str, Any] | None = None,
         partition_format: str | None = None,
         invalid_lines: str = "error",
@@ -160,7 +246,10 @@ class TabularDatasetFactory:
                 "MLTable file it may be dropped: read_json_lines with invalid_lines: drop."
             )
             raise UsageError(msg)
-        reading = {"include_path_column": include_path, "encoding": encoding_of(encoding)}
+        reading = {
+            "include_path_column": include_path,
+            "encoding": ENCODINGS.get(encoding, encoding),
+        }
         made = _made(TabularDataset, path, reading, partition_format, validate=validate)
         made.reading["dtypes"] = dtypes_of(set_column_types)
         return made
@@ -193,7 +282,7 @@ class Dataset:
     Tabular = TabularDatasetFactory
 
     @staticmethod
-    def get_by_name(workspace: WorkspaceLike, name: str, version: Any = None) -> AbstractDataset:
+    def get_by_name(workspace: Workspace, name: str, version: Any = None) -> AbstractDataset:
         """Return a dataset that was registered in a workspace.
 
         Raises
@@ -202,7 +291,6 @@ class Dataset:
             When there is none of that name.
 
         """
-        del version
         known: Mapping[str, AbstractDataset] = workspace.datasets
         if name not in known:
             msg = (

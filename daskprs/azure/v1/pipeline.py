@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.v1.runs.experiment import Experiment
-from daskprs.azure.v1.runs.published import refuse_publishing
-from daskprs.azure.v1.runs.step import flat
+from daskprs.azure.v1.experiment import Experiment
+from daskprs.azure.v1.published import refuse_publishing
+from daskprs.azure.v1.step import flat
 from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from daskprs.azure.v1.config.parameter import PipelineParameter
-    from daskprs.azure.v1.runs.runs import PipelineRun
+    from daskprs.azure.v1.experiment import PipelineRun
+    from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.workspace import Workspace
 
 
@@ -44,7 +44,6 @@ class Pipeline:
         description: str | None = None,
         **rest: Any,
     ) -> None:
-        del rest
         self.workspace = workspace
         self.description = description
         self.steps = _in_order(flat(steps))
@@ -71,16 +70,7 @@ class Pipeline:
         """Run it, as `Experiment.submit` does."""
         return Experiment(self.workspace, experiment_name).submit(self, **given)
 
-    def publish(self, *_: Any, **__: Any) -> NoReturn:
-        """Refuse: no endpoint here can run the pipeline.
-
-        Raises
-        ------
-        UsageError
-            With what to write instead.
-
-        """
-        refuse_publishing()
+    publish = refuse_publishing
 
 
 def _refuse_one_place(steps: Iterable[Any]) -> None:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from pydantic import ValidationError
 
-from daskprs.azure.v1.config.config_form import ConfigForm
-from daskprs.azure.v1.config.config_yaml import from_yaml, to_yaml
-from daskprs.azure.v1.config.parallel_job import parallel_job
-from daskprs.azure.v1.config.parameter import PipelineParameter, settled
+from daskprs.azure.v1.config_form import ConfigForm, from_yaml, to_yaml
+from daskprs.azure.v1.environment import Environment, name_of_compute
+from daskprs.azure.v1.parameter import PipelineParameter, settled
 from daskprs.errors import OptionError
+from daskprs.inputs.source.sizes import DEFAULT_FILES
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from daskprs.azure.v1.config.compute import AmlCompute
-    from daskprs.azure.v1.config.environment import Environment
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.environment import AmlCompute
+    from daskprs.azure.v1.workspace import Workspace
     from daskprs.options.run_options import NoOtherOptions
 
 NAMES = tuple(ConfigForm.model_fields)
@@ -127,9 +126,7 @@ class ParallelRunConfig:
         self.checked({}, **unknown)
 
     @classmethod
-    def load_yaml(
-        cls, workspace: WorkspaceLike | None, path: str | PathLike[str]
-    ) -> ParallelRunConfig:
+    def load_yaml(cls, workspace: Workspace | None, path: str | PathLike[str]) -> ParallelRunConfig:
         """Return what a file holds below ``parallel_run_config``.
 
         Paths in the file are relative to the working directory, as they are in Python.
@@ -147,7 +144,6 @@ class ParallelRunConfig:
             With every mistake in it, each with its line and column.
 
         """
-        del workspace
         return cls(**from_yaml(path))
 
     def save_to_yaml(self, path: str | PathLike[str]) -> None:
@@ -207,7 +203,7 @@ class ParallelRunConfig:
             The folder of the output, as written in the file.
 
         """
-        return parallel_job(self.checked({}), data, data_type, output)
+        return _parallel_job(self.checked({}), data, data_type, output)
 
 
 def _told(error: ErrorDetails) -> str:
@@ -220,3 +216,57 @@ def _told(error: ErrorDetails) -> str:
         case _:
             message = f"{error['msg'][:1].lower()}{error['msg'][1:]}"
             return f"{name}: {message}, not {error['input']!r}."
+
+
+def _parallel_job(form: ConfigForm, data: str, data_type: str, output: str) -> dict[str, Any]:
+    """Return the YAML values of a v2 job with the same settings."""
+    size = form.mini_batch_size
+    if size is None and not form.partition_keys and data_type == "uri_folder":
+        size = DEFAULT_FILES  # in a job it would be 1
+    count, timeout_s = form.allowed_failed_count, form.run_invocation_timeout
+    job = {
+        "type": "parallel",
+        "description": form.description,
+        "compute": f"azureml:{name_of_compute(form.compute_target)}",
+        "inputs": {"data": {"type": data_type, "path": data}},
+        "outputs": {"output": _output(form, output)},
+        "input_data": "${{inputs.data}}",
+        "mini_batch_size": None if size is None else str(size),
+        "partition_keys": form.partition_keys,
+        "max_concurrency_per_instance": form.process_count_per_node,
+        "error_threshold": form.error_threshold,
+        "mini_batch_error_threshold": -1 if count is None else count,
+        "logging_level": form.logging_level,
+        "retry_settings": {"max_retries": form.run_max_try - 1, "timeout": timeout_s},
+        "resources": {"instance_count": form.node_count},
+        "environment_variables": form.all_variables(),
+        "task": _task(form),
+    }
+    return {name: value for name, value in job.items() if value is not None}
+
+
+def _output(form: ConfigForm, folder: str) -> dict[str, str]:
+    if form.output_action == "append_row" and form.append_row_file_name is not None:
+        return {"type": "uri_file", "path": f"{folder}/{form.append_row_file_name}"}
+    return {"type": "uri_folder", "path": folder}
+
+
+def _task(form: ConfigForm) -> dict[str, Any]:
+    percent = form.allowed_failed_percent
+    is_appended = form.output_action == "append_row"
+    task = {
+        "type": "run_function",
+        "code": form.source_directory,
+        "entry_script": form.entry_script,
+        "environment": _environment(form.environment),
+        "program_arguments": None if percent is None else f"--allowed_failed_percent {percent}",
+        "append_row_to": "${{outputs.output}}" if is_appended else None,
+    }
+    return {name: value for name, value in task.items() if value is not None}
+
+
+def _environment(environment: Any) -> str:
+    """Return a reference to an environment by name."""
+    if isinstance(environment, Environment) and environment.version:
+        return f"azureml:{environment.name}:{environment.version}"
+    return f"azureml:{getattr(environment, 'name', environment)}@latest"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from os import PathLike
 
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.workspace import Workspace
 
 
 class DataPath(NamedTuple):
@@ -54,11 +54,11 @@ class Datastore:
 
     name: str
     root: Path
-    workspace: WorkspaceLike | None
+    workspace: Workspace | None
     account_name = "local"
     account_key = None
 
-    def __init__(self, workspace: WorkspaceLike, name: str | None = None) -> None:
+    def __init__(self, workspace: Workspace, name: str | None = None) -> None:
         known = workspace.get_default_datastore() if name is None else workspace.datastore(name)
         self.name, self.root, self.workspace = known.name, known.root, workspace
 
@@ -73,18 +73,18 @@ class Datastore:
         return one
 
     @classmethod
-    def get(cls, workspace: WorkspaceLike, datastore_name: str) -> Datastore:
+    def get(cls, workspace: Workspace, datastore_name: str) -> Datastore:
         """Return the datastore of a workspace that has this name."""
         return cls(workspace, datastore_name)
 
     @classmethod
-    def get_default(cls, workspace: WorkspaceLike) -> Datastore:
+    def get_default(cls, workspace: Workspace) -> Datastore:
         """Return the default datastore of a workspace."""
         return cls(workspace)
 
     @classmethod
     def register_azure_blob_container(
-        cls, workspace: WorkspaceLike, datastore_name: str, container_name: str = "", **_: Any
+        cls, workspace: Workspace, datastore_name: str, container_name: str = "", **_: Any
     ) -> Datastore:
         """Return the local datastore of this name, without access to a container.
 
@@ -94,7 +94,6 @@ class Datastore:
             When it has no folder here.
 
         """
-        del container_name
         return cls(workspace, datastore_name)
 
     register_azure_file_share = register_azure_data_lake_gen2 = register_azure_blob_container
@@ -122,53 +121,43 @@ class Datastore:
         self,
         src_dir: str | PathLike[str],
         target_path: str | None = None,
-        overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
-        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+        overwrite: bool = False,
+        show_progress: bool = True,
     ) -> DataPath:
         """Copy a folder into the datastore; existing files stay unless `overwrite`."""
-        del show_progress
-        source = Path(src_dir)
-        files = [one for one in sorted(source.rglob("*")) if one.is_file()]
-        return self._copy(files, source, target_path, overwrite=overwrite)
+        files = [one for one in sorted(Path(src_dir).rglob("*")) if one.is_file()]
+        return self.upload_files(files, src_dir, target_path, overwrite)
 
     def upload_files(
         self,
         files: Iterable[str | PathLike[str]],
         relative_root: str | PathLike[str] | None = None,
         target_path: str | None = None,
-        overwrite: bool = False,  # noqa: FBT001, FBT002 - the same
-        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+        overwrite: bool = False,
+        show_progress: bool = True,
     ) -> DataPath:
         """Copy files into the datastore, by their paths below a root (None: by their names)."""
-        del show_progress
-        root = None if relative_root is None else Path(relative_root).absolute()
-        given = [Path(one).absolute() for one in files]
-        return self._copy(given, root, target_path, overwrite=overwrite)
+        path = self.path(target_path)
+        for one in files:
+            file = Path(one).absolute()
+            root = file.parent if relative_root is None else Path(relative_root).absolute()
+            _copy_file(file, Path(path.place) / file.relative_to(root), overwrite=overwrite)
+        return path
 
     def download(
         self,
         target_path: str | PathLike[str],
         prefix: str | None = None,
-        overwrite: bool = False,  # noqa: FBT001, FBT002 - the same
-        show_progress: bool = True,  # noqa: FBT001, FBT002 - the same
+        overwrite: bool = False,
+        show_progress: bool = True,
     ) -> int:
         """Copy the files below a prefix into a folder, and return their number."""
-        del show_progress
         source = Path(self.place(prefix or ""))
         files = [source] if source.is_file() else [*source.rglob("*")]
         copied = [one for one in files if one.is_file()]
         for one in copied:
             _copy_file(one, Path(target_path) / one.relative_to(self.root), overwrite=overwrite)
         return len(copied)
-
-    def _copy(
-        self, files: Iterable[Path], root: Path | None, target: str | None, *, overwrite: bool
-    ) -> DataPath:
-        path = target or ""
-        for one in files:
-            below = one.name if root is None else one.relative_to(root)
-            _copy_file(one, Path(self.place(path)) / below, overwrite=overwrite)
-        return self.path(path)
 
 
 def _copy_file(source: Path, target: Path, *, overwrite: bool) -> None:

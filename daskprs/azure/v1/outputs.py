@@ -6,17 +6,21 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from daskprs.azure.v1.data.column_types import delimited_reading, dtypes_of, refuse_types_of_parquet
-from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.data.dataset import AbstractDataset, FileDataset, TabularDataset
-from daskprs.azure.v1.data.datastore import Datastore
+from daskprs.azure.v1.dataset import (
+    AbstractDataset,
+    DatasetConsumptionConfig,
+    FileDataset,
+    TabularDataset,
+)
+from daskprs.azure.v1.dataset_factory import delimited_reading, dtypes_of, parquet_reading
+from daskprs.azure.v1.datastore import Datastore
 from daskprs.errors import UsageError
 from daskprs.inputs.files.partition_format import PartitionFormat
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.workspace import Workspace
 
 
 class OutputDataset:
@@ -90,33 +94,32 @@ class OutputDataset:
 
     def parse_delimited_files(
         self,
-        include_path: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        include_path: bool = False,
         separator: str = ",",
-        header: Any = True,  # noqa: FBT002 - the same
+        header: Any = True,
         partition_format: str | None = None,
         file_extension: str | None = None,
         set_column_types: Mapping[str, Any] | None = None,
-        quoted_line_breaks: bool = False,  # noqa: FBT001, FBT002 - the same
+        quoted_line_breaks: bool = False,
     ) -> OutputDataset:
         """Return it, or its files with an extension, as a table of delimited text."""
-        reading = {
-            **delimited_reading(separator, header, "utf8", include_path=include_path),
-            "partition_format": partition_format,
-            "support_multi_line": quoted_line_breaks,
-            "dtypes": dtypes_of(set_column_types) or None,
-        }
+        reading = delimited_reading(
+            separator, header, "utf8", include_path=include_path, multi_line=quoted_line_breaks
+        )
+        types = dtypes_of(set_column_types) or None
+        reading |= {"partition_format": partition_format, "dtypes": types}
         return OutputDataset(self.output, reading, _pattern(file_extension))
 
     def parse_parquet_files(
         self,
-        include_path: bool = False,  # noqa: FBT001, FBT002 - the same
+        include_path: bool = False,
         partition_format: str | None = None,
         file_extension: str | None = None,
         set_column_types: Mapping[str, Any] | None = None,
     ) -> OutputDataset:
         """Return it, or its files with an extension, as a table of Parquet, which has types."""
-        refuse_types_of_parquet(set_column_types)
-        reading = {"include_path_column": include_path, "partition_format": partition_format}
+        reading = parquet_reading(set_column_types, include_path=include_path)
+        reading["partition_format"] = partition_format
         return OutputDataset(self.output, reading, _pattern(file_extension))
 
 
@@ -179,7 +182,7 @@ class Output:
             return None
         return Path(self.datastore.place(self.path_on_datastore(run_id)))
 
-    def register_in(self, workspace: WorkspaceLike | None) -> None:
+    def register_in(self, workspace: Workspace | None) -> None:
         """Register the output as a dataset of a workspace, if requested."""
         if self.registered_as is not None and workspace is not None:
             self.as_dataset().located().register(workspace, self.registered_as)
@@ -200,7 +203,7 @@ class Output:
 
     def as_upload(
         self,
-        overwrite: bool = False,  # noqa: FBT001, FBT002 - the original's signature
+        overwrite: bool = False,
         source_globs: Any = None,
     ) -> Self:
         """Return this output; with `overwrite`, the step replaces an existing output file."""
@@ -245,7 +248,6 @@ class OutputFileDatasetConfig(Output):
         source: str | None = None,
         partition_format: str | None = None,
     ) -> None:
-        del source
         datastore, path = destination or (None, None)
         super().__init__(name or "output", datastore, path or DEFAULT_PATH)
         self.partition_format = partition_format
@@ -295,9 +297,8 @@ class PipelineData(Output):
         output_name: str | None = None,
         output_mode: str = "mount",
         output_path_on_compute: str | None = None,
-        output_overwrite: bool | None = None,  # noqa: FBT001 - the original's signature
+        output_overwrite: bool | None = None,
         **rest: Any,
     ) -> None:
-        del output_mode, output_path_on_compute, rest
         super().__init__(output_name or name, datastore, "azureml/{run-id}/{output-name}")
         self.overwrite = bool(output_overwrite)

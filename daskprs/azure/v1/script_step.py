@@ -10,31 +10,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.stand_ins import stand_in_folder
-from daskprs.azure.v1.config.parameter import refuse_unknown
-from daskprs.azure.v1.data.consumption import DatasetConsumptionConfig
-from daskprs.azure.v1.data.dataset import AbstractDataset, TabularDataset
-from daskprs.azure.v1.data.inputs import (
+from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
+from daskprs.azure.v1.inputs import (
     dataset_of,
     name_of,
     outputs_in,
-    parameters_in,
     root_of,
     source_of,
     words_of,
 )
-from daskprs.azure.v1.data.outputs import Output, as_output
+from daskprs.azure.v1.outputs import Output, as_output
+from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
-from daskprs.azure.v1.runs.step import PipelineStep
+from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import DaskprsError, OptionError
 from daskprs.folders.job_folder import JobFolder, default_path
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from daskprs.azure.v1.config.parameter import PipelineParameter
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.workspace import Workspace
 
 SHOWN_LINES = 20
 """Lines of a failed script's output that an error shows."""
@@ -81,7 +78,6 @@ class PythonScriptStep(PipelineStep):
         source_directory: str | os.PathLike[str] | None = None,
         **rest: Any,
     ) -> None:
-        del compute_target, runconfig_pipeline_params, params, rest
         self.script_name = script_name
         self.name = name or script_name
         self.arguments = list(arguments or [])
@@ -89,10 +85,8 @@ class PythonScriptStep(PipelineStep):
         self.source_directory = Path(source_directory or ".").absolute()
         self._environment = getattr(runconfig, "environment", None)
         read = [*outputs_in(self.inputs)]
-        written = [
-            *map(as_output, outputs or []),
-            *(one for one in self.arguments if isinstance(one, Output)),
-        ]
+        written = [one for one in self.arguments if isinstance(one, Output)]
+        written = [*map(as_output, outputs or []), *written]
         self.outputs = [one for one in dict.fromkeys(written) if one not in read]
         for one in self.outputs:
             one.producer = self
@@ -100,19 +94,6 @@ class PythonScriptStep(PipelineStep):
         if strange:
             msg = f"inputs: {strange[0]!r} is none of what a step reads."
             raise OptionError(msg)
-
-    def __repr__(self) -> str:
-        return f"PythonScriptStep({self.name!r})"
-
-    @property
-    def needed(self) -> list[Output]:
-        """Outputs that other steps must write before this step."""
-        given = outputs_in([*self.inputs, *self.arguments])
-        return [one for one in given if one not in self.outputs]
-
-    def parameters(self) -> Iterator[PipelineParameter]:
-        """Yield the pipeline parameters that it uses."""
-        return parameters_in([*self.inputs, *self.arguments])
 
     def run(
         self,
@@ -140,7 +121,7 @@ class PythonScriptStep(PipelineStep):
         folder: Path,
         *,
         parameters: Mapping[str, Any],
-        workspace: WorkspaceLike | None,
+        workspace: Workspace | None,
         parent: PipelineFolder | None = None,
         **_: Any,
     ) -> None:
@@ -155,12 +136,19 @@ class PythonScriptStep(PipelineStep):
             one.place.mkdir(parents=True, exist_ok=True)
         words = words_of(self.arguments, parameters, with_tables=True)
         place, records = RunPlace.of(folder, workspace), self._records(parameters)
+        folder.mkdir(parents=True, exist_ok=True)
+        place.keep_inputs(records)
+        self._run_process([str(script), *words], folder, place)
+        for one in self.outputs:
+            one.register_in(workspace)
+
+    def _run_process(self, words: list[str], folder: Path, place: RunPlace) -> None:
+        """Run Python with these words, and raise the end of its log when it fails."""
         log = JobFolder(folder).azure_driver_log
         log.parent.mkdir(parents=True, exist_ok=True)
-        place.keep_inputs(records)
         with log.open("wb") as file:
             done = subprocess.run(  # noqa: S603 - it is the user's script
-                [sys.executable, str(script), *words],
+                [sys.executable, *words],
                 cwd=self.source_directory,
                 env=self._variables(place, PipelineFolder(folder)),
                 stdout=file,
@@ -168,9 +156,11 @@ class PythonScriptStep(PipelineStep):
                 check=False,
             )
         if done.returncode:
-            raise DaskprsError(_told(self, log, done.returncode))
-        for one in self.outputs:
-            one.register_in(workspace)
+            lines = log.read_text("utf-8", "replace").splitlines()[-SHOWN_LINES:]
+            shown = "\n".join(f"  {line}" for line in lines)
+            failed = f"the step {self.name!r} has failed: exit code {done.returncode}."
+            msg = f"{failed}\n{shown}\nAll of it: {log}"
+            raise DaskprsError(msg)
 
     def _records(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Return the named inputs: datasets, or paths of mounted files."""
@@ -238,9 +228,3 @@ class ScriptRunConfig(PythonScriptStep):
         )
         if environment is not None:
             self._environment = environment
-
-
-def _told(step: PythonScriptStep, log: Path, code: int) -> str:
-    lines = log.read_text("utf-8", "replace").splitlines()[-SHOWN_LINES:]
-    shown = "\n".join(f"  {line}" for line in lines)
-    return f"the step {step.name!r} has failed: exit code {code}.\n{shown}\nAll of it: {log}"

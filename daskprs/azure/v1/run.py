@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from daskprs.agent.child.public import EntryScript
-from daskprs.azure.v1.data.dataset import dataset_of_record
+from daskprs.azure.v1.dataset import dataset_of_record
 from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.workspace import Workspace
@@ -75,7 +75,7 @@ class Run:
     @classmethod
     def get_context(
         cls,
-        allow_offline: bool = True,  # noqa: FBT001, FBT002 - the original's signature
+        allow_offline: bool = True,
         **_: Any,
     ) -> Run:
         """Return the run that this process is part of.
@@ -132,7 +132,6 @@ class Run:
 
     def log(self, name: str, value: Any, description: str = "", **_: Any) -> None:
         """Keep a value of a metric."""
-        del description
         LOGGER.info("%s: %s", name, value)
         if self._folder is not None:
             told = json.dumps({"name": name, "value": value}, default=_plain)

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from pydantic import ConfigDict, field_validator, model_validator
+import yaml
+from pydantic import AliasChoices, ConfigDict, field_validator, model_validator
 
+from daskprs.azure.v1.environment import Environment, name_of_compute
 from daskprs.errors import OptionError
 from daskprs.options.rules import check_number, check_percent
 from daskprs.options.run_options import TABLE
-from daskprs.yaml_files.form import Form, without_effect, works
+from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.form import F, Form, filled, without_effect, works
+from daskprs.yaml_files.mistakes import refuse
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 """Other names that Python's logging has."""
@@ -125,3 +134,94 @@ def _checked(name: str, value: Any) -> Any:
     except OptionError as error:
         told = str(error).removesuffix(".")
         raise ValueError(told) from error
+
+
+class EnvironmentForm(Form):
+    """An environment in the file; its images and packages have no effect here."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = works()
+    version: str | None = works(None)
+    environment_variables: dict[str, str] = works(
+        {}, validation_alias=AliasChoices("environment_variables", "environmentVariables")
+    )
+
+
+class ConfigFileForm(ConfigForm):
+    """The keys below the root key; environments and computes are named in one of two ways."""
+
+    environment: EnvironmentForm | str | None = works(None, "or its name, or its folder")
+    environment_name: str | None = works(None)
+    environment_version: str | None = works(None, "for people")
+    environment_dir_path: str | None = works(
+        None, "the name and the variables of its `azureml_environment.json`"
+    )
+    compute_target: str | None = without_effect("it runs here, or on the cluster of `client`")
+    compute_target_name: str | None = without_effect("the same")
+    input_format: Any = without_effect("the dataset says it")
+
+    @model_validator(mode="after")
+    def _complete(self) -> ConfigFileForm:
+        needed = {
+            "environment": self.environment or self.environment_name or self.environment_dir_path,
+            "compute_target": self.compute_target or self.compute_target_name,
+        }
+        missing = [name for name, given in needed.items() if given is None]
+        if missing:
+            msg = f"it has no {' and no '.join(missing)}"
+            raise ValueError(msg)
+        return self
+
+    def named_environment(self) -> Environment | str:
+        """Return the environment, from the file of its folder where the key names a folder."""
+        if isinstance(self.environment, EnvironmentForm):
+            return Environment(**self.environment.model_dump())
+        place = self.environment or self.environment_dir_path
+        file = os.path.join(place or "", "azureml_environment.json")  # noqa: PTH118 - any text
+        if place is not None and os.path.isfile(file):  # noqa: PTH113 - the same
+            return Environment(**_read(EnvironmentForm, file).model_dump())
+        if self.environment is not None:
+            return self.environment
+        name = self.environment_name or Path(place or "").name
+        return Environment(name, version=self.environment_version)
+
+
+class FileForm(Form):
+    """The whole file."""
+
+    parallel_run_config: ConfigFileForm = works()
+
+
+def from_yaml(path: str | PathLike[str]) -> dict[str, Any]:
+    """Return the parameters that a file gives."""
+    config = _read(FileForm, path).parallel_run_config
+    given = {name: getattr(config, name) for name in ConfigForm.model_fields}
+    given["environment"] = config.named_environment()
+    given["compute_target"] = config.compute_target or config.compute_target_name
+    return given
+
+
+def _read(form: type[F], path: str | PathLike[str]) -> F:
+    """Return the form of a file, or raise all mistakes in the file."""
+    document = Document.read(path)
+    one, mistakes = filled(form, document.content, document)
+    refuse(mistakes)
+    return cast("F", one)
+
+
+def to_yaml(form: ConfigForm, path: str | PathLike[str]) -> None:
+    """Write all parameters that are given."""
+    values = {name: getattr(form, name) for name in ConfigForm.model_fields}
+    values["environment"] = _written(form.environment)
+    values["compute_target"] = name_of_compute(form.compute_target)
+    given = {name: value for name, value in values.items() if value is not None}
+    text = yaml.safe_dump({"parallel_run_config": given}, sort_keys=False, allow_unicode=True)
+    Path(path).write_text(text, encoding="utf-8")
+
+
+def _written(environment: Any) -> Any:
+    if not isinstance(environment, Environment):
+        return environment
+    values = {name: getattr(environment, name) for name in EnvironmentForm.model_fields}
+    return {name: value for name, value in values.items() if value}

@@ -1,15 +1,20 @@
-"""`Environment` and its parts: names of packages, which are not installed here."""
+"""Environments and compute targets: names without effect, since everything runs where it is called.
+
+Packages are not installed, and clusters are not created.
+"""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from daskprs.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from os import PathLike
 
-    from daskprs.azure.v1.workspace_like import WorkspaceLike
+    from daskprs.azure.v1.workspace import Workspace
 
 DEFAULT_CPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-ubuntu20.04"
 DEFAULT_GPU_IMAGE = "mcr.microsoft.com/azureml/openmpi4.1.0-cuda11.1-cudnn8-ubuntu20.04"
@@ -23,7 +28,6 @@ class CondaDependencies:
         conda_dependencies_file_path: str | PathLike[str] | None = None,
         packages: Iterable[str] = (),
     ) -> None:
-        del conda_dependencies_file_path
         self.packages = list(packages)
 
     @classmethod
@@ -33,10 +37,9 @@ class CondaDependencies:
         pip_packages: Iterable[str] | None = None,
         conda_packages: Iterable[str] | None = None,
         python_version: str | None = None,
-        pin_sdk_version: bool = True,  # noqa: FBT001, FBT002 - the original's signature
+        pin_sdk_version: bool = True,
     ) -> CondaDependencies:
         """Return dependencies with these package names."""
-        del pip_indexurl, python_version, pin_sdk_version
         return cls(packages=[*(conda_packages or ()), *(pip_packages or ())])
 
     def add_pip_package(self, pip_package: str) -> None:
@@ -91,15 +94,13 @@ class Environment:
         return f"Environment({self.name!r})"
 
     @classmethod
-    def get(cls, workspace: WorkspaceLike, name: str, version: str | None = None) -> Environment:
+    def get(cls, workspace: Workspace, name: str, version: str | None = None) -> Environment:
         """Return an environment of that name, which uses the packages installed here."""
-        del workspace
         return cls(name, version=version)
 
     @staticmethod
-    def list(workspace: WorkspaceLike) -> dict[str, Environment]:
+    def list(workspace: Workspace) -> dict[str, Environment]:
         """Return no environments: none is registered, and `get` returns any name."""
-        del workspace
         return {}
 
     @classmethod
@@ -110,16 +111,15 @@ class Environment:
     from_pip_requirements = from_existing_conda_environment = from_conda_specification
     from_docker_image = from_dockerfile = from_conda_specification
 
-    def register(self, workspace: WorkspaceLike) -> Environment:
+    def register(self, workspace: Workspace) -> Environment:
         """Return this environment, without effect: environments are not registered here."""
-        del workspace
         return self
 
 
 class DockerConfiguration:
     """A setting without effect: scripts do not run in Docker here."""
 
-    def __init__(self, use_docker: bool = False, **_: Any) -> None:  # noqa: FBT001, FBT002 - the same
+    def __init__(self, use_docker: bool = False, **_: Any) -> None:
         self.use_docker = use_docker
 
 
@@ -131,3 +131,69 @@ class RunConfiguration:
         self.target: Any = None
         if conda_dependencies is not None:
             self.environment.python.conda_dependencies = conda_dependencies
+
+
+class ComputeTargetException(UsageError):  # noqa: N818 - the original's name
+    """The exception that notebooks catch for a missing cluster; here every name exists."""
+
+
+class AmlCompute:
+    """A compute target by name.
+
+    No cluster is created or queried: jobs run on this machine, or on the Dask cluster passed to
+    `ParallelRunStep.run`.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        The workspace whose `compute_targets` will list this target.
+    name : str
+        Its name.
+
+    """
+
+    def __init__(self, workspace: Workspace | None = None, name: str = "local") -> None:
+        self.workspace = workspace
+        self.name = name
+        if workspace is not None:
+            workspace.compute_targets[name] = self
+
+    def __repr__(self) -> str:
+        return f"AmlCompute({self.name!r})"
+
+    @staticmethod
+    def provisioning_configuration(**sizes: Any) -> dict[str, Any]:
+        """Return the given settings of a cluster."""
+        return sizes
+
+    def wait_for_completion(self, **_: Any) -> None:
+        """Return at once: there is nothing to wait for."""
+
+    def get_status(self) -> Any:
+        """Return an object whose `serialize` gives the name and location of the target."""
+        return SimpleNamespace(serialize=lambda: {"name": self.name, "location": "local"})
+
+    def delete(self) -> None:
+        """Remove the target from its workspace."""
+        if self.workspace is not None:
+            self.workspace.compute_targets.pop(self.name, None)
+
+
+class ComputeTarget(AmlCompute):
+    """The class by which notebooks create a cluster."""
+
+    def __new__(cls, workspace: Workspace | None = None, name: str = "local") -> Any:
+        """Return an `AmlCompute`, as the original does."""
+        return AmlCompute(workspace, name)
+
+    @staticmethod
+    def create(
+        workspace: Workspace | None, name: str, provisioning_configuration: Any = None
+    ) -> AmlCompute:
+        """Return a compute target by name."""
+        return AmlCompute(workspace, name)
+
+
+def name_of_compute(compute: Any) -> str:
+    """Return the name of a compute target, given as an object or a name."""
+    return compute if isinstance(compute, str) else str(getattr(compute, "name", compute))

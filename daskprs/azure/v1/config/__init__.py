@@ -1,1 +1,0 @@
-"""`ParallelRunConfig`, compute targets, environments and pipeline parameters of SDK v1."""

@@ -1,1 +1,0 @@
-"""Datasets, datastores and outputs of SDK v1."""

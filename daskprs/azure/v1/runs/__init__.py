@@ -1,1 +1,0 @@
-"""Steps, pipelines, experiments and runs of SDK v1."""

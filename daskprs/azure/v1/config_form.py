@@ -11,7 +11,7 @@ from pydantic import AliasChoices, ConfigDict, field_validator, model_validator
 
 from daskprs.azure.v1.environment import Environment, name_of_compute
 from daskprs.errors import OptionError
-from daskprs.options.rules import check_number, check_percent
+from daskprs.options.rules import check_number
 from daskprs.options.run_options import TABLE
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import F, Form, filled, without_effect, works
@@ -22,14 +22,8 @@ if TYPE_CHECKING:
 
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
 """Other names that Python's logging has."""
-OPTIONS = {
-    "allowed_failed_count": check_number(-1, optional=True),
-    "allowed_failed_percent": lambda name, value: (
-        None if value is None else check_percent(name, value)
-    ),
-    "node_count": check_number(1),
-}
-"""Rules that differ from those of `daskprs.RunOptions`, since None means something else here."""
+RULES = {"node_count": check_number(1)}
+"""Rules that differ from those of `daskprs.RunOptions`, where None is allowed."""
 NUMBERS = (
     "error_threshold",
     "node_count",
@@ -77,8 +71,8 @@ class ConfigForm(Form):
     @classmethod
     def _named(cls, value: Any) -> Any:
         if not hasattr(value, "name") and not isinstance(value, str):
-            told = f"environment={value!r}: must be an Environment, or the name of one"
-            raise ValueError(told)
+            msg = f"environment={value!r}: must be an Environment, or the name of one"
+            raise ValueError(msg)
         return value
 
     @field_validator(*NUMBERS, "output_action", "mini_batch_size", "logging_level", mode="before")
@@ -88,16 +82,25 @@ class ConfigForm(Form):
             value = _number(value)
         if info.field_name == "logging_level":
             value = LEVELS.get(str(value).upper(), value)
-        return _checked(info.field_name, value)
+        return cls._checked(info.field_name, value)
 
     @field_validator("append_row_file_name", "partition_keys", "environment_variables")
     @classmethod
-    def _if_given(cls, value: Any, info: Any) -> Any:
-        """Check a value whose default is None, if it is given."""
-        if value is None:
-            return None
-        checked = _checked(info.field_name, value)
+    def _after_its_type(cls, value: Any, info: Any) -> Any:
+        checked = cls._checked(info.field_name, value)
         return list(checked) if isinstance(checked, tuple) else checked
+
+    @classmethod
+    def _checked(cls, name: str, value: Any) -> Any:
+        """Return a value after checking it by the rule of its option."""
+        if value is None and cls.model_fields[name].default is None:
+            return None
+        rule = RULES.get(name) or TABLE[name].rule
+        try:
+            return rule(name, value)
+        except OptionError as error:
+            message = str(error).removesuffix(".")
+            raise ValueError(message) from error
 
     def all_variables(self) -> dict[str, str] | None:
         """Return the agents' variables: those of the environment, overridden by the config's."""
@@ -124,16 +127,6 @@ def _number(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def _checked(name: str, value: Any) -> Any:
-    """Return a value after checking it by the rule of its option."""
-    rule = OPTIONS.get(name) or TABLE[name].rule
-    try:
-        return rule(name, value)
-    except OptionError as error:
-        told = str(error).removesuffix(".")
-        raise ValueError(told) from error
 
 
 class EnvironmentForm(Form):

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 
 def places_of(path: Any) -> list[str]:
-    """Return the places of data that is named as in SDK v1.
-
-    A path, a `DataPath`, a datastore with a path on it, or a list of these.
-    """
+    """Return the places of data: paths, `DataPath`s, datastores with a path on it, or a list."""
     match path:
         case DataPath():
             return [path.place]
@@ -94,18 +91,7 @@ class DatasetConsumptionConfig:
 
 
 class AbstractDataset:
-    """Paths and reading options, for both kinds of datasets.
-
-    Parameters
-    ----------
-    data
-        The input, as `data` of `daskprs.parallel_run`.
-    reading
-        Options of `daskprs.parallel_run` for reading the data.
-    partition_keys
-        Names of the partition keys.
-
-    """
+    """The input of `daskprs.parallel_run`, and the options for reading it."""
 
     unit = ""
     version = 1
@@ -134,8 +120,8 @@ class AbstractDataset:
         if not isinstance(self.data, list):
             return None
         data = [one if is_url(one) else os.path.abspath(one) for one in self.data]  # noqa: PTH100
-        told = {"unit": self.unit, "name": self.name, "data": data, "reading": self.reading}
-        return {**told, "partition_keys": self.partition_keys}
+        record = {"unit": self.unit, "name": self.name, "data": data, "reading": self.reading}
+        return {**record, "partition_keys": self.partition_keys}
 
     def as_named_input(self, name: str) -> DatasetConsumptionConfig:
         """Return it as an input of a step."""
@@ -172,10 +158,7 @@ class FileDataset(AbstractDataset):
         return [f"/{relative or Path(path).name}" for path, relative in self._files()]
 
     def download(
-        self,
-        target_path: str | os.PathLike[str] | None = None,
-        overwrite: bool = False,
-        **_: Any,
+        self, target_path: str | os.PathLike[str] | None = None, overwrite: bool = False, **_: Any
     ) -> list[str]:
         """Copy its files into a folder, and return their paths there."""
         root = Path(tempfile.mkdtemp() if target_path is None else target_path).absolute()
@@ -200,8 +183,8 @@ class FileDataset(AbstractDataset):
         """
         if len(self.data) != 1:
             msg = (
-                "a dataset of several paths has no one place that a script could be told: make "
-                "one of the folder above them."
+                "a script gets one path for a dataset, and this dataset has several. Make a "
+                "dataset of the folder above them."
             )
             raise InputError(msg)
         path = self.data[0] if is_url(self.data[0]) else str(Path(self.data[0]).absolute())
@@ -220,7 +203,7 @@ class TabularDataset(AbstractDataset):
     unit = "row"
 
     def to_pandas_dataframe(self, **_: Any) -> pd.DataFrame:
-        """Return all rows, with the types that `run` would get them with."""
+        """Return all rows, with the types that `run` gets."""
         import pandas as pd
 
         from daskprs.inputs.whole_table import whole_table  # it imports pandas, too
@@ -271,10 +254,10 @@ class TabularDataset(AbstractDataset):
     ) -> TabularDataset:
         """Return this table partitioned by columns, and register it by name.
 
-        The keys are the last columns, in their order, as if the parts lay in folders of these
-        names. Nothing is written to the target: rows of a key are brought together when a step
-        runs. It is a datastore, or one with a path on it, and says in which workspace the name is
-        known.
+        The keys are the last columns, in their order, as if the parts were in folders of these
+        names. Nothing is written to the target: a step brings the rows of a key together when it
+        runs. The target is a datastore, or a datastore with a path on it, and its workspace
+        registers the name.
 
         Raises
         ------
@@ -283,9 +266,7 @@ class TabularDataset(AbstractDataset):
             column.
 
         """
-        partition_keys = (
-            [partition_keys] if isinstance(partition_keys, str) else list(partition_keys)
-        )
+        keys = [partition_keys] if isinstance(partition_keys, str) else list(partition_keys)
         if partition_as_file_dataset:
             msg = (
                 "partition_as_file_dataset: the parts are not written as files here. Use "
@@ -293,9 +274,9 @@ class TabularDataset(AbstractDataset):
             )
             raise UsageError(msg)
         names = self._columns()
-        check_columns(partition_keys, names, "partition_keys")
-        ordered = [*(one for one in names if one not in partition_keys), *partition_keys]
-        one = TabularDataset(self.data, {**self.reading, "columns": ordered}, partition_keys)
+        check_columns(keys, names, "partition_keys")
+        ordered = [*(one for one in names if one not in keys), *keys]
+        one = TabularDataset(self.data, {**self.reading, "columns": ordered}, keys)
         one.name = name
         datastore = target[0] if isinstance(target, tuple) else target
         if name is not None and isinstance(datastore, Datastore) and datastore.workspace:

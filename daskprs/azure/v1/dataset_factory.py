@@ -122,10 +122,7 @@ class FileDatasetFactory:
 
     @staticmethod
     def from_files(
-        path: Any,
-        validate: bool = True,
-        partition_format: str | None = None,
-        is_file: bool = False,
+        path: Any, validate: bool = True, partition_format: str | None = None, is_file: bool = False
     ) -> FileDataset:
         """Return files as a dataset.
 

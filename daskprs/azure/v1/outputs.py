@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,26 +24,15 @@ if TYPE_CHECKING:
     from daskprs.azure.v1.workspace import Workspace
 
 
+@dataclass(frozen=True, eq=False)
 class OutputDataset:
-    """A step's future output, as a dataset of a later step.
+    """A step's future output, as a dataset of a later step."""
 
-    Parameters
-    ----------
-    output
-        The output.
-    reading
-        Options for reading the output as a table; None: as files.
-    pattern
-        The glob of files below the output's folder; empty: all files.
-
-    """
-
-    def __init__(
-        self, output: Output, reading: Mapping[str, Any] | None = None, pattern: str = ""
-    ) -> None:
-        self.output = output
-        self.reading = reading
-        self.pattern = pattern
+    output: Output
+    reading: Mapping[str, Any] | None = None
+    """Options for reading the output as a table; None: as files."""
+    pattern: str = ""
+    """The glob of files below the output's folder; empty: all files."""
 
     @property
     def name(self) -> str:
@@ -50,14 +40,7 @@ class OutputDataset:
         return self.output.name
 
     def located(self) -> AbstractDataset:
-        """Return the dataset, after the step has written it.
-
-        Raises
-        ------
-        UsageError
-            When no step has written the output.
-
-        """
+        """Return the dataset; a step must have written it."""
         if self.output.place is None:
             msg = (
                 f"{self.output!r} is an input, and no step has written it: run the step whose "
@@ -128,36 +111,17 @@ def _pattern(file_extension: str | None) -> str:
     return f"**/*{file_extension}" if file_extension else ""
 
 
-DEFAULT_PATH = "dataset/{run-id}/{output-name}"
-
-
 class Output:
-    """A folder that a step writes.
+    """A folder that a step writes."""
 
-    Parameters
-    ----------
-    name
-        By which a run gives it back.
-    datastore
-        Where it lies; None: in the job folder.
-    path
-        Its path there; ``{run-id}`` and ``{output-name}`` stand for these.
-    reading
-        Options of `daskprs.parallel_run` by which later steps read it as a table; None: as files.
-
-    """
-
-    def __init__(
-        self,
-        name: str,
-        datastore: Datastore | None,
-        path: str,
-        reading: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, name: str, datastore: Datastore | None, path: str) -> None:
         self.name = name
         self.datastore = datastore
+        """The datastore of the output; None: it is in the job folder."""
         self.path = path
-        self.reading = reading
+        """The path on the datastore; ``{run-id}`` and ``{output-name}`` stand for these."""
+        self.reading: Mapping[str, Any] | None = None
+        """Options by which later steps read the output as a table; None: as files."""
         self.pattern = ""
         """The glob of files that later steps read; empty: all files."""
         self.partition_format: str | None = None
@@ -201,11 +165,7 @@ class Output:
 
     as_download = as_mount
 
-    def as_upload(
-        self,
-        overwrite: bool = False,
-        source_globs: Any = None,
-    ) -> Self:
+    def as_upload(self, overwrite: bool = False, source_globs: Any = None) -> Self:
         """Return this output; with `overwrite`, the step replaces an existing output file."""
         if source_globs is not None:
             msg = "source_globs: an output is written in place, so that all of it is there."
@@ -249,7 +209,7 @@ class OutputFileDatasetConfig(Output):
         partition_format: str | None = None,
     ) -> None:
         datastore, path = destination or (None, None)
-        super().__init__(name or "output", datastore, path or DEFAULT_PATH)
+        super().__init__(name or "output", datastore, path or "dataset/{run-id}/{output-name}")
         self.partition_format = partition_format
 
     def register_on_complete(self, name: str, **_: Any) -> OutputFileDatasetConfig:

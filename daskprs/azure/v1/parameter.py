@@ -40,14 +40,7 @@ def settled(value: Any, parameters: Mapping[str, Any]) -> Any:
 
 
 def refuse_unknown(parameters: Mapping[str, Any], used: Iterable[PipelineParameter]) -> None:
-    """Refuse parameters that nothing uses.
-
-    Raises
-    ------
-    OptionError
-        With the nearest known name.
-
-    """
+    """Refuse parameters that nothing uses, with the nearest known name."""
     known = sorted({one.name for one in used})
     for name in parameters:
         if name not in known:

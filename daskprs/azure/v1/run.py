@@ -1,4 +1,4 @@
-"""`Run`: the run that a script is part of, as far as it needs no service."""
+"""`Run`: the run that a script is part of, kept as files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import secrets
 import shutil
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 from daskprs.agent.child.public import EntryScript
 from daskprs.azure.v1.dataset import dataset_of_record
@@ -24,23 +24,22 @@ RUNNING, COMPLETED, FAILED = "Running", "Completed", "Failed"
 LOGGER = logging.getLogger("daskprs.run")
 
 
-class RunExperiment:
-    """The experiment of a run, seen from its script: a name, and the workspace."""
+class RunExperiment(NamedTuple):
+    """The experiment of a run, seen from its script."""
 
-    def __init__(self, name: str, workspace: Workspace) -> None:
-        self.name = name
-        self.workspace = workspace
+    name: str
+    workspace: Workspace
 
 
 class Run:
-    """A run, seen from its script: what it logs and uploads lies in the folder of the step.
+    """A run, seen from its script: what it logs and uploads is kept in the folder of the step.
 
-    Outside of a run, as in a notebook, it is an offline one, of which nothing is kept.
+    Outside of a run, as in a notebook, the run is offline, and nothing is kept.
 
     Attributes
     ----------
     id : str
-        The name of its folder; of a step, behind that of the run of the pipeline.
+        The name of its folder; for a step of a pipeline, ``<run of the pipeline>-<step>``.
     input_datasets : dict
         Its named inputs: datasets, or paths of files that are mounted or downloaded.
 
@@ -73,18 +72,14 @@ class Run:
             self.fail()
 
     @classmethod
-    def get_context(
-        cls,
-        allow_offline: bool = True,
-        **_: Any,
-    ) -> Run:
+    def get_context(cls, allow_offline: bool = True, **_: Any) -> Run:
         """Return the run that this process is part of.
 
         Raises
         ------
         UsageError
-            When it is part of none, and `allow_offline` says that it has to be; or of one whose
-            folder is not seen from this node.
+            When this node does not see the folder of the run. When there is no run, and
+            `allow_offline` is false.
 
         """
         place = RunPlace.seen()
@@ -117,7 +112,7 @@ class Run:
 
     @property
     def parent(self) -> Run | None:
-        """The run of the pipeline that it is part of; None of another."""
+        """The run of the pipeline that it is part of; None without a pipeline."""
         if self._folder is None or not is_pipeline_folder(self._folder.parent):
             return None
         return Run(self._folder.parent, self._workspace)
@@ -134,11 +129,11 @@ class Run:
         """Keep a value of a metric."""
         LOGGER.info("%s: %s", name, value)
         if self._folder is not None:
-            told = json.dumps({"name": name, "value": value}, default=_plain)
+            record = json.dumps({"name": name, "value": value}, default=_plain)
             file = ScriptFolder(self._folder).metrics
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a") as metrics:
-                metrics.write(f"{told}\n")
+                metrics.write(f"{record}\n")
 
     def log_list(self, name: str, value: Any, description: str = "", **_: Any) -> None:
         """Keep several values of a metric."""
@@ -164,7 +159,7 @@ class Run:
             plot.savefig(self._artifact(f"{name}.png"))
 
     def get_metrics(self, name: str | None = None, **_: Any) -> dict[str, Any]:
-        """Return what was logged so far; of a name that was logged several times, a list."""
+        """Return the metrics logged so far; one that was logged several times is a list."""
         found = metrics_in(self._folder)
         return found if name is None else {name: found[name]} if name in found else {}
 
@@ -195,20 +190,20 @@ class Run:
         """Copy an artifact to a path, or by its name into the working directory."""
         shutil.copy2(self._artifact(name), output_file_path or Path(name).name)
 
-    def register_model(self, model_name: str, model_path: str | None = None, **told: Any) -> Model:
+    def register_model(self, model_name: str, model_path: str | None = None, **more: Any) -> Model:
         """Register an artifact of the run, or a file or folder beside it, as a model."""
         path = model_path or model_name
         artifact = None if self._folder is None else ScriptFolder(self._folder).artifacts / path
         found = path if artifact is None or not artifact.exists() else artifact
-        return Model.register(self.experiment.workspace, found, model_name, **told)
+        return Model.register(self.experiment.workspace, found, model_name, **more)
 
     def tag(self, *_: Any, **__: Any) -> None:
-        """Take a tag: nothing shows it."""
+        """Accept tags, without effect."""
 
     set_tags = add_properties = flush = tag
 
     def complete(self, **_: Any) -> None:
-        """End it, as far as its script is concerned."""
+        """Mark the run as completed; its script continues."""
         self._status = COMPLETED
 
     def fail(self, *_: Any, **__: Any) -> None:
@@ -224,7 +219,7 @@ class Run:
         return {"runId": self.id, "status": self._status}
 
     def _name(self) -> str:
-        """Return the name of the experiment, which the run of a pipeline is kept under."""
+        """Return the name of the experiment, which the record of a pipeline's run holds."""
         if self._experiment_name is None and self._folder is not None:
             for one in (self._folder, self._folder.parent):
                 record = PipelineFolder(one).record
@@ -235,7 +230,7 @@ class Run:
     def _artifact(self, name: str) -> Path:
         """Return the path for an artifact, and make its folder."""
         if self._folder is None or ".." in Path(name).parts:
-            msg = f"{name!r} is no name of an artifact of {self!r}."
+            msg = f"{name!r} cannot be the name of an artifact of {self!r}."
             raise UsageError(msg)
         path = ScriptFolder(self._folder).artifacts / name.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -248,7 +243,7 @@ def _id_of(folder: Path) -> str:
 
 
 class _OfflineRun(Run):
-    """A run outside of any: scripts know it by this name of its class."""
+    """The run of a process without one; scripts compare the name of its class."""
 
 
 def metrics_in(folder: Path | None) -> dict[str, Any]:
@@ -257,11 +252,11 @@ def metrics_in(folder: Path | None) -> dict[str, Any]:
     file = None if folder is None else ScriptFolder(folder).metrics
     if file is not None and file.exists():
         for line in file.read_text().splitlines():
-            told = json.loads(line)
-            found.setdefault(told["name"], []).append(told["value"])
+            record = json.loads(line)
+            found.setdefault(record["name"], []).append(record["value"])
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON has no words for, such as numbers of NumPy, in words that it has."""
+    """Return a value that JSON cannot hold, such as a NumPy number, as one that it can."""
     return value.tolist() if hasattr(value, "tolist") else str(value)

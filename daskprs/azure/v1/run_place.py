@@ -40,28 +40,21 @@ class RunPlace(NamedTuple):
     @classmethod
     def current(cls) -> Self | None:
         """Return the place of this process's run; None outside of a run."""
-        told = os.environ.get(VARIABLE)
-        if told is None:
+        text = os.environ.get(VARIABLE)
+        if text is None:
             return None
-        given = json.loads(told)
+        given = json.loads(text)
         root = None if given["root"] is None else Path(given["root"])
         return cls(Path(given["folder"]), root, given["datastores"])
 
     @classmethod
     def seen(cls) -> Self | None:
-        """Return the place of this process's run, checked for reading and writing.
-
-        Raises
-        ------
-        UsageError
-            When this node does not see the folder, so that writes would be lost.
-
-        """
+        """Return the place of this process's run, and refuse a folder that is not seen here."""
         place = cls.current()
         if place is not None and not place.folder.is_dir():
             msg = (
-                f"this node does not see the folder of the run, {place.folder}, in which is kept "
-                "what scripts log and register. Run the step in a folder that all nodes see, by "
+                f"this node does not see the folder of the run, {place.folder}, which keeps what "
+                "scripts log and register. Run the step in a folder that all nodes see, by "
                 "job_dir, or on nodes that see this one."
             )
             raise UsageError(msg)
@@ -80,5 +73,5 @@ class RunPlace(NamedTuple):
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that pass this place to a process."""
-        told = json.dumps(self._asdict(), default=str, ensure_ascii=False)  # paths as they are
-        return {VARIABLE: told}
+        text = json.dumps(self._asdict(), default=str, ensure_ascii=False)  # paths as they are
+        return {VARIABLE: text}

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
-from daskprs.azure.v1.inputs import (
-    dataset_of,
-    name_of,
-    outputs_in,
-    root_of,
-    source_of,
-    words_of,
-)
+from daskprs.azure.v1.inputs import dataset_of, name_of, outputs_in, root_of, source_of, words_of
 from daskprs.azure.v1.outputs import Output, as_output
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
@@ -171,15 +164,15 @@ class PythonScriptStep(PipelineStep):
             is_read = isinstance(dataset, TabularDataset) or (
                 getattr(one, "mode", "") == "direct" and isinstance(one.dataset, AbstractDataset)
             )
-            told = dataset.record() if is_read else root_of(one, parameters)
-            if told is None:
+            record = dataset.record() if is_read else root_of(one, parameters)
+            if record is None:
                 msg = (
                     f"inputs: {name_of(one, number)!r} is a table in memory, which a script of its "
                     "own process does not see. Write it: Dataset.Tabular.register_pandas_dataframe("
                     "frame, (datastore, 'path'), 'name')."
                 )
                 raise OptionError(msg)
-            records[name_of(one, number)] = told
+            records[name_of(one, number)] = record
         return records
 
     def _variables(self, place: RunPlace, folder: PipelineFolder) -> dict[str, str]:
@@ -218,13 +211,6 @@ class ScriptRunConfig(PythonScriptStep):
         environment: Any = None,
         **rest: Any,
     ) -> None:
-        super().__init__(
-            script,
-            arguments=arguments,
-            compute_target=compute_target,
-            runconfig=run_config,
-            source_directory=source_directory,
-            **rest,
-        )
-        if environment is not None:
-            self._environment = environment
+        given = {"arguments": arguments, "runconfig": run_config, **rest}
+        super().__init__(script, source_directory=source_directory, **given)
+        self._environment = environment or self._environment

@@ -191,8 +191,5 @@ def _config(path: Path | None) -> Path | None:
     if path is not None and path.is_file():
         return path
     start = (path or Path()).absolute()
-    for folder in (start, *start.parents):
-        for name in CONFIG:
-            if (folder / name).is_file():
-                return folder / name
-    return None
+    files = (folder / name for folder in (start, *start.parents) for name in CONFIG)
+    return next((file for file in files if file.is_file()), None)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from daskprs.azure.v1.datastore import DataPath, Datastore
 from daskprs.errors import InputError, UsageError
 from daskprs.inputs.files.discover import discover
-from daskprs.inputs.files.path_columns import PATH
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.input_file import is_url
@@ -204,30 +203,22 @@ class TabularDataset(AbstractDataset):
 
     def to_pandas_dataframe(self, **_: Any) -> pd.DataFrame:
         """Return all rows, with the types that `run` gets."""
-        import pandas as pd
+        from daskprs.inputs.whole_table import whole_table  # it imports pandas
 
-        from daskprs.inputs.whole_table import whole_table  # it imports pandas, too
-
-        if isinstance(self.data, pd.DataFrame):
-            return self.data
         return whole_table(self.data, RunOptions.from_names(**self.reading).reading())
 
     def columns_of_files(self) -> list[str]:
         """Return the names of the columns that stand in the files."""
+        names, of_paths = self._columns()
+        return [name for name in names if name not in of_paths]
+
+    def _columns(self) -> tuple[list[str], list[str]]:
+        """Return the names of all columns but ``Path``, and of those with values from paths."""
         with _opened(self) as source:
             table = cast("TableSource", source)
-            taken = {PATH, *table.path_names}
-            return [name for name in table.meta().columns if name not in taken]
-
-    def _columns(self) -> list[str]:
-        """Return the names of all columns but the one of paths."""
-        import pandas as pd
-
-        if isinstance(self.data, pd.DataFrame):
-            return list(self.reading.get("columns") or self.data.columns)
-        with _opened(self) as source:
-            names = list(cast("TableSource", source).meta().columns)
-        return names[1:] if self.reading.get("include_path_column") else names
+            names = list(table.meta().columns)
+            first = 1 if self.reading.get("include_path_column") else 0
+            return names[first:], [*table.path_names]
 
     def take(self, count: int) -> TabularDataset:
         """Return the first rows, in memory."""
@@ -241,8 +232,8 @@ class TabularDataset(AbstractDataset):
     def drop_columns(self, columns: Sequence[str] | str) -> TabularDataset:
         """Return it without some of the columns of its files."""
         dropped = {columns} if isinstance(columns, str) else {*columns}
-        dropped.intersection_update(self.columns_of_files())
-        return self.keep_columns([one for one in self._columns() if one not in dropped])
+        names, of_paths = self._columns()
+        return self.keep_columns([one for one in names if one not in dropped or one in of_paths])
 
     def partition_by(
         self,
@@ -273,7 +264,7 @@ class TabularDataset(AbstractDataset):
                 "partition_keys of ParallelRunConfig, and run() gets each part as a frame."
             )
             raise UsageError(msg)
-        names = self._columns()
+        names, _ = self._columns()
         check_columns(keys, names, "partition_keys")
         ordered = [*(one for one in names if one not in keys), *keys]
         one = TabularDataset(self.data, {**self.reading, "columns": ordered}, keys)

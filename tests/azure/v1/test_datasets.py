@@ -67,6 +67,9 @@ def test_tables_are_read_as_they_are_described(store: Datastore) -> None:
         (store, "tables/*/b.csv"), separator=";", infer_column_types=False, include_path=True
     ).to_pandas_dataframe()
     assert as_text.drop(columns="Path").to_dict("list") == {"n": ["3"], "t": ["y"]}
+    (store.root / "e.csv").write_text("Path\n007\n")
+    paths = Dataset.Tabular.from_delimited_files((store, "e.csv"), infer_column_types=False)
+    assert paths.to_pandas_dataframe()["Path"].tolist() == ["007"]
     without = Dataset.Tabular.from_delimited_files(
         [(store, "tables/2025/b.csv")], separator=";", header=PromoteHeadersBehavior.NO_HEADERS
     )
@@ -157,6 +160,19 @@ def test_the_keys_of_any_table_are_the_last_columns(store: Datastore, kind: str)
     assert list(given) == folders
     for name, values in mine.items():
         assert sorted(set(given[name])) == values
+
+
+def test_columns_of_a_frame_are_kept_dropped_and_ordered() -> None:
+    """A frame in memory gives the same columns to a reader as to a script."""
+    frame = pd.DataFrame({"k": [1, 2], "Path": [3, 4], "l": ["a", "b"]})
+    table = Dataset.Tabular.register_pandas_dataframe(frame)
+    assert table.to_pandas_dataframe().equals(frame)
+    for one, expected in [
+        (table.keep_columns(["l", "k"]), ["l", "k"]),
+        (table.drop_columns(["Path", "other"]), ["k", "l"]),
+        (table.partition_by(["k"]), ["Path", "l", "k"]),
+    ]:
+        assert list(one.to_pandas_dataframe()) == expected
 
 
 def run_of(table: Any) -> pd.DataFrame:

@@ -173,8 +173,8 @@ class ParallelRunConfig:
         try:
             return ConfigForm.model_validate({**given, **unknown})
         except ValidationError as error:
-            told = "\n".join(sorted({_told(one) for one in error.errors()}))
-            raise OptionError(told) from error
+            mistakes = {_sentence(one) for one in error.errors()}
+            raise OptionError("\n".join(sorted(mistakes))) from error
 
     def options(self, parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return the options of a job, by the names of `daskprs.RunOptions`."""
@@ -206,11 +206,11 @@ class ParallelRunConfig:
         return _parallel_job(self.checked({}), data, data_type, output)
 
 
-def _told(error: ErrorDetails) -> str:
+def _sentence(error: ErrorDetails) -> str:
     name = ".".join(str(one) for one in error["loc"])
     match error["type"]:
         case "extra_forbidden":
-            return f"{name}: there is no such parameter; {nearest_of(name, NAMES)}"
+            return f"{name}: ParallelRunConfig has no such parameter; {nearest_of(name, NAMES)}"
         case "value_error":
             return f"{error['msg'].removeprefix('Value error, ')}."
         case _:

@@ -42,8 +42,8 @@ def places_of(path: Any) -> list[str]:
         case Sequence():
             return [place for one in path for place in places_of(one)]
     msg = (
-        f"path: {path!r} is none of what names data: a path, datastore.path('…'), "
-        "(datastore, 'path'), or a list of these."
+        f"path: {path!r} is not a path, datastore.path('…'), (datastore, 'path'), or a list of "
+        "these."
     )
     raise InputError(msg)
 

@@ -236,10 +236,10 @@ class TabularDatasetFactory:
         invalid_lines: str = "error",
         encoding: str = "utf8",
     ) -> TabularDataset:
-        """Return JSON lines as a table; a line that is none is an error."""
+        """Return JSON lines as a table; a line that is not JSON is an error."""
         if invalid_lines != "error":
             msg = (
-                f"invalid_lines={invalid_lines!r}: a line that is no JSON is an error here. In an "
+                f"invalid_lines={invalid_lines!r}: a line that is not JSON is an error here. In an "
                 "MLTable file it may be dropped: read_json_lines with invalid_lines: drop."
             )
             raise UsageError(msg)
@@ -285,14 +285,14 @@ class Dataset:
         Raises
         ------
         UsageError
-            When there is none of that name.
+            When the workspace has no dataset of this name.
 
         """
-        known: Mapping[str, AbstractDataset] = workspace.datasets
+        known = workspace.datasets
         if name not in known:
+            near = nearest_of(name, [*known])
             msg = (
-                f"there is no dataset {name!r} in this workspace ({nearest_of(name, [*known])}). "
-                "To register one: "
+                f"this workspace has no dataset {name!r} ({near}). To register one: "
                 f"Dataset.File.from_files('/path').register(ws, {name!r})."
             )
             raise UsageError(msg)

@@ -101,7 +101,7 @@ def dataset_of(given: Any, parameters: Mapping[str, Any]) -> AbstractDataset:
     if isinstance(found, OutputDataset):
         return found.located()
     if found is None:
-        msg = f"inputs: {given!r} is none of what a step works on: {INPUTS}."
+        msg = f"inputs: {given!r} is not {INPUTS}."
         raise OptionError(msg)
     located: AbstractDataset = found
     return located

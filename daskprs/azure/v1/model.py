@@ -91,7 +91,7 @@ class Model:
             wanted = f"{name!r}" if version is None else f"{name!r} of version {version}"
             near = nearest_of(str(name), [*workspace.models])
             msg = (
-                f"there is no model {wanted} in this workspace ({near}). To register it: "
+                f"this workspace has no model {wanted} ({near}). To register it: "
                 f"Model.register(workspace=ws, model_path='/path', model_name={name!r})."
             )
             raise UsageError(msg)
@@ -126,7 +126,7 @@ class Model:
         """
         path = Path(model_path)
         if not path.exists():
-            msg = f"model_path: there is no file or folder {model_path!r}.{nearest(model_path)}"
+            msg = f"model_path: {model_path!r} does not exist.{nearest(model_path)}"
             raise UsageError(msg)
         place = RunPlace.current()
         record = {

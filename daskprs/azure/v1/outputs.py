@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -55,7 +55,7 @@ class OutputDataset:
         return FileDataset(place, {"input_type": "files", "partition_format": form}, keys)
 
     def register(self, name: str, **_: Any) -> OutputDataset:
-        """Return it as one that is a dataset of the workspace when it was written."""
+        """Return this dataset, to be registered in the workspace once it is written."""
         self.output.registered_as = name
         return self
 
@@ -120,10 +120,6 @@ class Output:
         """The datastore of the output; None: it is in the job folder."""
         self.path = path
         """The path on the datastore; ``{run-id}`` and ``{output-name}`` stand for these."""
-        self.reading: Mapping[str, Any] | None = None
-        """Options by which later steps read the output as a table; None: as files."""
-        self.pattern = ""
-        """The glob of files that later steps read; empty: all files."""
         self.partition_format: str | None = None
         self.overwrite = False
         self.registered_as: str | None = None
@@ -132,6 +128,7 @@ class Output:
         """The step that writes the output."""
         self.place: Path | None = None
         """The output's folder, known once the step has begun."""
+        self._dataset = OutputDataset(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
@@ -153,11 +150,11 @@ class Output:
 
     def as_dataset(self) -> OutputDataset:
         """Return it as a dataset of a later step."""
-        return OutputDataset(self, self.reading, self.pattern)
+        return self._dataset
 
     def as_input(self, name: str | None = None) -> DatasetConsumptionConfig:
         """Return it as an input of a later step."""
-        return DatasetConsumptionConfig(name or self.name, self.as_dataset())
+        return self.as_dataset().as_named_input(name or self.name)
 
     def as_mount(self, *_: Any, **__: Any) -> Self:
         """Return it: it is written in place."""
@@ -190,10 +187,10 @@ class OutputFileDatasetConfig(Output):
     Parameters
     ----------
     name : str, optional
-        By which a run gives it back.
+        Its name in a run.
     destination : tuple of (Datastore, str), optional
-        Where it lies; ``{run-id}`` and ``{output-name}`` in the path stand for these. Default: in
-        the job folder.
+        Its place; ``{run-id}`` and ``{output-name}`` in the path stand for these. Default: in the
+        job folder.
     source : str, optional
         Without effect: it is written in place.
     partition_format : str, optional
@@ -212,25 +209,21 @@ class OutputFileDatasetConfig(Output):
         super().__init__(name or "output", datastore, path or "dataset/{run-id}/{output-name}")
         self.partition_format = partition_format
 
-    def register_on_complete(self, name: str, **_: Any) -> OutputFileDatasetConfig:
-        """Return it as one that is a dataset of the workspace when it was written."""
+    def register_on_complete(self, name: str, **_: Any) -> Self:
+        """Return this output, to be registered as a dataset of the workspace once it is written."""
         self.registered_as = name
         return self
 
-    def read_delimited_files(
-        self, path_glob: str | None = None, **given: Any
-    ) -> OutputFileDatasetConfig:
-        """Return it as one that later steps read as delimited text, all or what matches."""
-        self.reading = self.as_dataset().parse_delimited_files(**given).reading
-        self.pattern = path_glob or ""
+    def read_delimited_files(self, path_glob: str | None = None, **given: Any) -> Self:
+        """Return this output, whose files, or those that match, are delimited text."""
+        table = self.as_dataset().parse_delimited_files(**given)
+        self._dataset = replace(table, pattern=path_glob or "")
         return self
 
-    def read_parquet_files(
-        self, path_glob: str | None = None, **given: Any
-    ) -> OutputFileDatasetConfig:
-        """Return it as one that later steps read as Parquet, all or what matches."""
-        self.reading = self.as_dataset().parse_parquet_files(**given).reading
-        self.pattern = path_glob or ""
+    def read_parquet_files(self, path_glob: str | None = None, **given: Any) -> Self:
+        """Return this output, whose files, or those that match, are Parquet."""
+        table = self.as_dataset().parse_parquet_files(**given)
+        self._dataset = replace(table, pattern=path_glob or "")
         return self
 
 
@@ -240,9 +233,9 @@ class PipelineData(Output):
     Parameters
     ----------
     name : str
-        By which a run gives it back.
+        Its name in a run.
     datastore : Datastore, optional
-        Where it lies, below ``azureml/<run>``. Default: in the job folder.
+        Its place is below ``azureml/<run>`` there. Default: in the job folder.
     output_overwrite : bool, optional
         Replace an output file that is there.
     **rest

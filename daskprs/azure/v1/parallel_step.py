@@ -296,7 +296,7 @@ def _mistakes_of_data(name: str, given: Any) -> Iterator[str]:
         return
     strange = [one for one in given if source_of(one, {}) is None]
     for one in strange:
-        yield f"{name}: {one!r} is none of what a step works on: {INPUTS}."
+        yield f"{name}: {one!r} is not {INPUTS}."
     kinds = {is_table(one, {}) for one in given if one not in strange}
     if name == "inputs" and len(kinds) > 1:
         yield "inputs: all must be datasets of files, or all must be tables."

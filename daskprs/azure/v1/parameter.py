@@ -44,5 +44,7 @@ def refuse_unknown(parameters: Mapping[str, Any], used: Iterable[PipelineParamet
     known = sorted({one.name for one in used})
     for name in parameters:
         if name not in known:
-            msg = f"pipeline_parameters: there is no parameter {name!r}; {nearest_of(name, known)}"
+            msg = (
+                f"pipeline_parameters: no step has a parameter {name!r}; {nearest_of(name, known)}"
+            )
             raise OptionError(msg)

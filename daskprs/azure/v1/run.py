@@ -78,8 +78,8 @@ class Run:
         Raises
         ------
         UsageError
-            When this node does not see the folder of the run. When there is no run, and
-            `allow_offline` is false.
+            When this node does not see the folder of the run, or without a run when `allow_offline`
+            is false.
 
         """
         place = RunPlace.seen()

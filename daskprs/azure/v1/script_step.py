@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
-from daskprs.azure.v1.inputs import dataset_of, name_of, outputs_in, root_of, source_of, words_of
+from daskprs.azure.v1.inputs import (
+    INPUTS,
+    dataset_of,
+    name_of,
+    outputs_in,
+    root_of,
+    source_of,
+    words_of,
+)
 from daskprs.azure.v1.outputs import Output, as_output
 from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
@@ -85,7 +93,7 @@ class PythonScriptStep(PipelineStep):
             one.producer = self
         strange = [one for one in self.inputs if source_of(one, {}) is None]
         if strange:
-            msg = f"inputs: {strange[0]!r} is none of what a step reads."
+            msg = f"inputs: {strange[0]!r} is not {INPUTS}."
             raise OptionError(msg)
 
     def run(
@@ -121,7 +129,7 @@ class PythonScriptStep(PipelineStep):
         """Run the script in a folder, with its output in the folder's log."""
         script = self.source_directory / self.script_name
         if not script.is_file():
-            msg = f"script_name: there is no file {str(script)!r}.{nearest(script, '.py')}"
+            msg = f"script_name: the file {str(script)!r} does not exist.{nearest(script, '.py')}"
             raise OptionError(msg)
         run_id = (folder if parent is None else parent.path).name
         for one in self.outputs:

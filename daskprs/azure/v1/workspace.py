@@ -101,7 +101,7 @@ class Workspace:
             msg = f"Workspace.from_config: {file} cannot be read: {error}"
             raise UsageError(msg) from error
         if file is None or not isinstance(found, dict) or "root" not in found:
-            where = "there is no config.json" if file is None else f"{file} has no root"
+            where = "no config.json was found" if file is None else f"{file} has no root"
             msg = f"Workspace.from_config: there is no Azure here, and {where}. {INSTEAD}"
             raise UsageError(msg)
         folder = file.absolute().parent

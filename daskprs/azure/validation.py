@@ -21,7 +21,7 @@ from daskprs.azure.pipelines.ports import PipelinePorts
 from daskprs.azure.pipelines.step import StepMaker
 from daskprs.azure.pipelines.values import CallerInputs, Values
 from daskprs.azure.pipelines.wiring import Wiring
-from daskprs.azure.v1.config_form import FileForm
+from daskprs.azure.v1.config import FileForm
 from daskprs.errors import UsageError, YamlError
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.inputs.mltable.form import MLTableForm

@@ -22,7 +22,7 @@ from daskprs.azure.pipelines.forms import (
 )
 from daskprs.azure.system_flags import SYSTEM_FLAGS
 from daskprs.azure.v1 import ParallelRunConfig, ParallelRunStep
-from daskprs.azure.v1.config_form import ConfigFileForm, ConfigForm
+from daskprs.azure.v1.config import ConfigFileForm, ConfigForm
 from daskprs.inputs.mltable.form import MLTableForm
 from daskprs.yaml_files.form import Effect, Form, keys_of
 

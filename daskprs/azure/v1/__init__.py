@@ -33,13 +33,12 @@ if TYPE_CHECKING:
         Environment,
         RunConfiguration,
     )
-    from daskprs.azure.v1.experiment import Experiment, PipelineRun, RunDetails, StepRun
     from daskprs.azure.v1.inputs import DataReference
     from daskprs.azure.v1.model import Model
     from daskprs.azure.v1.outputs import OutputFileDatasetConfig, PipelineData
     from daskprs.azure.v1.parallel_step import ParallelRunStep
     from daskprs.azure.v1.parameter import PipelineParameter
-    from daskprs.azure.v1.pipeline import Pipeline
+    from daskprs.azure.v1.pipeline import Experiment, Pipeline, PipelineRun, RunDetails, StepRun
     from daskprs.azure.v1.published import (
         InteractiveLoginAuthentication,
         MsiAuthentication,
@@ -66,13 +65,12 @@ _NAMES = {
     "environment": """DEFAULT_CPU_IMAGE DEFAULT_GPU_IMAGE AmlCompute ComputeTarget
         ComputeTargetException CondaDependencies DockerConfiguration Environment
         RunConfiguration""",
-    "experiment": "Experiment PipelineRun RunDetails StepRun",
     "inputs": "DataReference",
     "model": "Model",
     "outputs": "OutputFileDatasetConfig PipelineData",
     "parallel_step": "ParallelRunStep",
     "parameter": "PipelineParameter",
-    "pipeline": "Pipeline",
+    "pipeline": "Experiment Pipeline PipelineRun RunDetails StepRun",
     "published": """InteractiveLoginAuthentication MsiAuthentication PipelineEndpoint
         PublishedPipeline Schedule ScheduleRecurrence ServicePrincipalAuthentication""",
     "run": "Run _OfflineRun",

@@ -246,10 +246,9 @@ class TabularDatasetFactory:
         reading = {
             "include_path_column": include_path,
             "encoding": ENCODINGS.get(encoding, encoding),
+            "dtypes": dtypes_of(set_column_types),
         }
-        made = _made(TabularDataset, path, reading, partition_format, validate=validate)
-        made.reading["dtypes"] = dtypes_of(set_column_types)
-        return made
+        return _made(TabularDataset, path, reading, partition_format, validate=validate)
 
     @staticmethod
     def register_pandas_dataframe(

@@ -1,21 +1,291 @@
-"""`Pipeline`: steps in the order in which they need each other."""
+"""`Pipeline` and `Experiment`: steps in the order of their needs, run to their end."""
 
 from __future__ import annotations
 
+import re
+import secrets
+import shutil
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
-from daskprs.azure.v1.experiment import Experiment
+from daskprs.azure.reuse import ReusableResults
+from daskprs.azure.v1.dataset import FileDataset
+from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.published import refuse_publishing
+from daskprs.azure.v1.run import Run, metrics_in
+from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
 from daskprs.errors import UsageError
+from daskprs.folders.job_folder import default_path
+from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.folders.pipeline_record import write_record
+from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from os import PathLike
 
-    from daskprs.azure.v1.experiment import PipelineRun
+    from distributed import Client
+
+    from daskprs.azure.v1.outputs import Output
     from daskprs.azure.v1.parameter import PipelineParameter
     from daskprs.azure.v1.workspace import Workspace
+    from daskprs.job.result import ParallelRunResult
+
+COMPLETED = "Finished"
+
+
+class OutputData:
+    """What a step has written, after a run.
+
+    Attributes
+    ----------
+    name : str
+        The name of the output.
+    path_on_datastore : str
+        Below what `download` is given, the folder of the output.
+
+    """
+
+    def __init__(self, output: Output, run_id: str) -> None:
+        self.name = output.name
+        self.place = output.place
+        self.path_on_datastore = output.path_on_datastore(run_id)
+
+    def download(
+        self,
+        local_path: str | PathLike[str],
+        overwrite: bool | None = None,
+        show_progress: bool = True,
+    ) -> int:
+        """Copy it into a folder, and return how many files it has."""
+        if self.place is None or not self.place.is_dir():
+            msg = f"the output {self.name!r} has written nothing."
+            raise UsageError(msg)
+        target = Path(local_path) / self.path_on_datastore
+        if target.exists() and not overwrite:
+            msg = f"{target} is there already. Download with overwrite=True."
+            raise UsageError(msg)
+        shutil.copytree(self.place, target, dirs_exist_ok=True)
+        return sum(one.is_file() for one in target.rglob("*"))
+
+
+class StepRun:
+    """A step that has run.
+
+    Attributes
+    ----------
+    name : str
+        The name of the step.
+    id : str
+        The value of ``{run-id}`` in the paths of the step's outputs.
+    folder : Path
+        Where its logs are.
+    result : ParallelRunResult or None
+        The result of a parallel step; None for a script step.
+    is_reused : bool
+        Whether the result of an identical earlier run was reused.
+
+    """
+
+    def __init__(self, step: Any, folder: Path, run_id: str, outcome: Any) -> None:
+        self.name = step.name
+        self.id = run_id
+        self.folder = folder
+        self.result: ParallelRunResult | None = None if outcome is None else outcome.result
+        self.is_reused = outcome is not None and outcome.is_reused
+        self._outputs = {one.name: OutputData(one, run_id) for one in step.outputs}
+
+    def __repr__(self) -> str:
+        return f"StepRun({self.name!r}, folder={str(self.folder)!r})"
+
+    def get_output_data(self, name: str) -> OutputData:
+        """Return one of its outputs.
+
+        Raises
+        ------
+        UsageError
+            When it has none of that name.
+
+        """
+        if name not in self._outputs:
+            known = nearest_of(name, [*self._outputs])
+            msg = f"the step {self.name!r} has no output {name!r}; {known}"
+            raise UsageError(msg)
+        return self._outputs[name]
+
+    def get_details(self) -> dict[str, Any]:
+        """Return its id and status, and its outputs as datasets of files."""
+        written = [one for one in self._outputs.values() if one.place is not None]
+        datasets = [{"dataset": FileDataset([str(one.place)], {})} for one in written]
+        return {"runId": self.id, "status": COMPLETED, "outputDatasets": datasets}
+
+    def get_metrics(self, **_: Any) -> dict[str, Any]:
+        """Return the script's metrics; for a reused result, those of the run that made it."""
+        return metrics_in(self.folder if self.result is None else Path(self.result.job_dir))
+
+    def get_status(self, **_: Any) -> str:
+        """Return how it ended, at once; one that failed has raised instead."""
+        return COMPLETED
+
+    wait_for_completion = get_status
+
+
+class PipelineRun:
+    """A pipeline that has run.
+
+    Attributes
+    ----------
+    id : str
+        Its name.
+    folder : Path
+        Where the folders of its steps are.
+
+    """
+
+    def __init__(self, run_id: str, folder: Path, steps: list[StepRun]) -> None:
+        self.id = run_id
+        self.folder = folder
+        self._steps = steps
+
+    def __repr__(self) -> str:
+        names = ", ".join(one.name for one in self._steps)
+        return f"PipelineRun({self.id!r}, folder={str(self.folder)!r}, steps: {names})"
+
+    def find_step_run(self, name: str) -> list[StepRun]:
+        """Return the runs of the steps of this name."""
+        return [one for one in self._steps if one.name == name]
+
+    def get_steps(self) -> Iterator[StepRun]:
+        """Yield the runs of all steps, in order."""
+        return iter(self._steps)
+
+    def get_children(self) -> Iterator[StepRun]:
+        """Yield the runs of all steps, the last first."""
+        return reversed(self._steps)
+
+    def get_status(self, **_: Any) -> str:
+        """Return how it ended, at once; one that failed has raised instead."""
+        return COMPLETED
+
+    wait_for_completion = get_status
+
+    def get_metrics(self, **_: Any) -> dict[str, Any]:
+        """Return the metrics that scripts logged to the parent of their runs."""
+        return metrics_in(self.folder)
+
+    def get_portal_url(self) -> str:
+        """Return where it can be looked at: its folder."""
+        return self.folder.as_uri()
+
+    publish_pipeline = refuse_publishing
+
+
+class RunDetails:
+    """The widget by which notebooks show a run."""
+
+    def __init__(self, run_instance: PipelineRun | StepRun) -> None:
+        self.run = run_instance
+
+    def show(self, **_: Any) -> PipelineRun | StepRun:
+        """Return the run, which notebooks show: it is over, so there is nothing to follow."""
+        return self.run
+
+
+class Experiment:
+    """Runs pipelines: here, now, and to their end.
+
+    Parameters
+    ----------
+    workspace : Workspace, optional
+        The workspace whose models scripts find.
+    name : str
+        The name of the experiment, which its runs bear.
+
+    """
+
+    def __init__(self, workspace: Workspace | None = None, name: str = "experiment") -> None:
+        self.workspace = workspace
+        self.name = name
+
+    def start_logging(self, **_: Any) -> Run:
+        """Return a run of what follows in this process."""
+        folder = default_path(self.name, secrets.token_hex(4)).absolute()
+        return Run(folder, self.workspace, experiment_name=self.name)
+
+    @overload
+    def submit(self, config: Pipeline, **given: Any) -> PipelineRun: ...
+
+    @overload
+    def submit(self, config: ScriptRunConfig, **given: Any) -> StepRun: ...
+
+    def submit(
+        self,
+        config: Pipeline | ScriptRunConfig,
+        *,
+        pipeline_parameters: Mapping[str, Any] | None = None,
+        regenerate_outputs: bool = False,
+        client: Client | str | None = None,
+        progress: bool | None = None,
+        **_: Any,
+    ) -> PipelineRun | StepRun:
+        """Run the steps of a pipeline one after the other, and return the finished run.
+
+        Parameters
+        ----------
+        config
+            The pipeline, or one script.
+        pipeline_parameters
+            Values of parameters by name; the others are at their defaults.
+        regenerate_outputs
+            Run every step, whether or not an earlier run has done the same.
+        client, progress
+            As those of `daskprs.parallel_run`.
+
+        Raises
+        ------
+        UsageError, JobFolderError, ParallelRunFailed, ParallelRunCanceled
+            As by `daskprs.parallel_run`, of the first step that does.
+
+        """
+        parameters = pipeline_parameters or {}
+        refuse_unknown(parameters, config.parameters())
+        parent = PipelineFolder(default_path(self.name, secrets.token_hex(4)))
+        steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
+        _keep_record(parent, self.name, [])
+        runs: list[StepRun] = []
+        for step in steps:
+            place = _folder_of(step.name, parent, runs)
+            outcome = step.execute(
+                place,
+                parameters=parameters,
+                workspace=getattr(config, "workspace", None) or self.workspace,
+                client=client,
+                parent=parent,
+                results=None if regenerate_outputs else ReusableResults(parent.results),
+                progress=progress,
+            )
+            runs.append(StepRun(step, place, parent.path.name, outcome))
+            _keep_record(parent, self.name, runs)
+        if isinstance(config, ScriptRunConfig):
+            return runs[0]
+        return PipelineRun(parent.path.name, parent.path, runs)
+
+
+def _folder_of(name: str, parent: PipelineFolder, runs: list[StepRun]) -> Path:
+    """Return a unique folder for a step; its name needs no quotes in a shell."""
+    plain = re.sub(r"[^\w.-]+", "-", name)
+    taken = {one.folder.name for one in runs}
+    names = (plain if at == 0 else f"{plain}-{at}" for at in count())
+    return parent.step(next(one for one in names if one not in taken))
+
+
+def _keep_record(folder: PipelineFolder, name: str, runs: list[StepRun]) -> None:
+    """Write the record of the steps so far, which marks the folder as that of a run."""
+    folder.path.mkdir(parents=True, exist_ok=True)
+    write_record(folder, name, {one.folder.name: {"status": "Completed"} for one in runs})
 
 
 class Pipeline:

@@ -25,7 +25,7 @@ from daskprs.inputs.mltable.steps import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pandas as pd
 
@@ -123,7 +123,7 @@ class Builder:
     def _filter(self, at: int, value: str) -> None:
         try:
             expression = Expression.parse(value)
-            if self._known(list(expression.columns()), at):
+            if self._known(expression.columns(), at):
                 expression.mask(self.meta)
                 self._add(Filter(expression))
         except BadExpression as error:
@@ -178,7 +178,7 @@ class Builder:
             found += [name] if name in there else (_matches(name, there) or [name])
         return list(dict.fromkeys(found))
 
-    def _known(self, names: list[str], at: int, *more: str | int) -> bool:
+    def _known(self, names: Iterable[str], at: int, *more: str | int) -> bool:
         """Record names that are not columns as mistakes, and say whether all names are columns."""
         there = [name for name in self.meta.columns if isinstance(name, str)]
         wrong = [name for name in names if name not in there]
@@ -219,7 +219,7 @@ def as_written(written: MLTableContent) -> Iterator[str]:
     for one in written.transformations:
         if one.name == "filter":
             try:
-                asked |= set(Expression.parse(one.value).columns())
+                asked |= Expression.parse(one.value).columns()
             except BadExpression:
                 continue  # it is reported later
         if one.name == "convert_column_types":

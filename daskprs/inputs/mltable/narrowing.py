@@ -29,7 +29,7 @@ def needed(
     asked = set(final)
     for step in steps:
         if isinstance(step, Filter):
-            asked |= set(step.expression.columns())
+            asked |= step.expression.columns()
     return tuple(name for name in there if name in asked) or tuple(there[:1])
 
 

@@ -31,6 +31,7 @@ FRAME = pd.DataFrame(
         "price": pd.Series([Decimal("0.1"), Decimal("2.5"), None], dtype=object),
         "words": pd.Series([["x"], ["y"], None], dtype=object),
         "nothing": pd.Series([None, None, None], dtype=object),
+        "span": pd.to_timedelta([1, 2, None], unit="s"),
     }
 )
 
@@ -120,6 +121,9 @@ def test_rows_that_fulfil_a_condition_are_kept(text: str, kept: list[int]) -> No
         ("a is ok", "is takes None alone"),
         ("a > None", "nothing is above or below None"),
         ("datetime(2020, 13, 1) < day", "month must be in 1..12"),
+        ("datetime(10000000000000000000, 1, 1) < day", "too large"),
+        ("ok / ok == 1", "not implemented for bool"),
+        ("col('FBI Code') < span", "col('FBI Code') < span"),
         ("1 == 1", "names no column"),
         ('col("FBI Code") > 5', "is text and 5 is a number"),
         ("a == 'x'", "a is a number, and 'x' is none"),

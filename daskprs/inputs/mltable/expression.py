@@ -116,7 +116,7 @@ class Expression(NamedTuple):
         try:
             value = _Evaluation(frame).value(self.tree)
             mask: pd.Series | None = _truth(value) if isinstance(value, pd.Series) else None
-        except (BadExpression, ArithmeticError, TypeError) as error:
+        except (ValueError, ArithmeticError, TypeError, NotImplementedError) as error:
             msg = f"{self.text!r}: {error}"
             raise BadExpression(msg) from None
         if mask is None:
@@ -171,7 +171,7 @@ def _check_call(node: ast.Call, where: str) -> None:
         raise BadExpression(msg)
     try:
         _date(node)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         msg = f"{ast.unparse(node)} {where}: it names no date: {error}"
         raise BadExpression(msg) from None
 

@@ -138,8 +138,10 @@ def _open_mltable(path: str, reading: ReadOptions) -> Source:
     # Only an MLTable needs the YAML reader.
     from daskprs.inputs.mltable.opening import open_mltable
 
-    source, columns = open_mltable(path, reading)
-    return source if columns is None else _keyed(source, columns, reading)
+    source = open_mltable(path, reading)
+    if isinstance(source, FilesSource):
+        return source
+    return _keyed(source, source.columns, reading)
 
 
 def _kind(inputs: list[FileList], reading: ReadOptions) -> TableKind | None:

@@ -156,6 +156,10 @@ class Document:
         places = self._places[loc]
         return self._place(places.key if of_key else places.value)
 
+    def mistake(self, loc: Loc, told: str, *, of_key: bool = False) -> Mistake:
+        """Return a mistake in a value or its key."""
+        return Mistake(self.place(loc, of_key=of_key), dotted(loc), told)
+
     def _place(self, mark: yaml.Mark) -> SourceLocation:
         return SourceLocation(self.name, mark.line + 1, mark.column + 1)
 

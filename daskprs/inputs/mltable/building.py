@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 from daskprs.inputs.files.path_columns import PATH
 from daskprs.inputs.mltable.conversions import Conversion
 from daskprs.inputs.mltable.expression import BadExpression, Expression
-from daskprs.inputs.mltable.form import ColumnType
-from daskprs.inputs.mltable.source import transformed
+from daskprs.inputs.mltable.form import BooleanType, ColumnType, ReadDelimited, ReadDeltaLake
 from daskprs.inputs.mltable.steps import (
     AddPathColumns,
     Convert,
     Filter,
+    FirstRows,
     KeepColumns,
     RandomSample,
     Rename,
-    Skip,
     TableStep,
-    Take,
     Unconverted,
+    transformed,
 )
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs.inputs.mltable.form import ConvertEntry
-    from daskprs.inputs.mltable.read import MLTableContent
+    from daskprs.inputs.mltable.content import MLTableContent
+    from daskprs.inputs.mltable.form import ReadForm
     from daskprs.yaml_files.mistakes import Mistake
 
 NULLABLE = {"int", "boolean"}
@@ -65,102 +64,87 @@ class Builder:
         self._whole = meta
         self._path_names = tuple(path_names)
         self._samples = samples
-        self._sampled: list[pd.DataFrame] | None = None
-        self._counting = self._sampling = 0
         self.steps: list[TableStep] = []
         self.meta = meta
         self.mistakes: list[Mistake] = []
         if path_names:
-            self._add(KeepColumns(tuple(name for name in meta.columns if name not in path_names)))
+            self.add(KeepColumns(tuple(one for one in meta.columns if one not in path_names)))
 
-    def begin(self, path_column: str, overrides: dict[str, Any]) -> None:
+    def begin(self, options: ReadForm) -> None:
         """Apply the reading options: the name of the path column, and types."""
         at = self._written.read_at
-        if path_column != PATH:
-            if path_column in self.meta.columns:
-                told = f"the files have a column {path_column!r} already"
-                self.mistakes.append(self._written.mistake(at, told, "path_column"))
-            else:
-                self._add(Rename(PATH, path_column))
+        if not isinstance(options, ReadDeltaLake) and options.include_path_column:
+            name = options.path_column
+            if name != PATH and name in self.meta.columns:
+                self._refuse(at, f"the files have a column {name!r} already", "path_column")
+            elif name != PATH:
+                self.add(Rename(PATH, name))
+        overrides = options.overrides if isinstance(options, ReadDelimited) else {}
         where = ("infer_column_types", "column_type_overrides")
-        known = [name for name in overrides if self._known([name], at, *where)]
+        known = {name: one for name, one in overrides.items() if self._known([name], at, *where)}
         if known:
-            self._convert({name: overrides[name] for name in known})
+            self._convert(known)
 
     def add_all(self) -> None:
         """Make the steps of all transformations."""
         for at, one in enumerate(self._written.transformations):
-            method = getattr(self, f"_{one.name}", None)
-            if method is not None:
-                method(at, one.value)
+            self._add_transformation(at, one.name, one.value)
 
-    # ---- each transformation ----
-
-    def _extract_columns_from_partition_format(self, at: int, value: str) -> None:
-        del value
-        taken = [name for name in self._path_names if name in self.meta.columns]
-        if taken:
-            told = f"there is a column {taken[0]!r} already"
-            self.mistakes.append(self._written.mistake(at, told))
-        else:
-            self._add(AddPathColumns(self._path_names))
-
-    def _convert_column_types(self, at: int, value: list[ConvertEntry]) -> None:
-        for number, entry in enumerate(value):
-            if self._known(entry.columns, at, number, "columns"):
-                self._convert(dict.fromkeys(entry.columns, entry.column_type))
-
-    def _keep_columns(self, at: int, value: list[str]) -> None:
-        names = self._matching(value)
-        if self._known(names, at):
-            self._add(KeepColumns(tuple(names)))
-
-    def _drop_columns(self, at: int, value: list[str]) -> None:
-        names = self._matching(value)
-        if self._known(names, at):
-            self._add(KeepColumns(tuple(name for name in self.meta.columns if name not in names)))
-
-    def _filter(self, at: int, value: str) -> None:
-        try:
-            expression = Expression.parse(value)
-            if self._known(expression.columns(), at):
-                expression.mask(self.meta)
-                self._add(Filter(expression))
-        except BadExpression as error:
-            self.mistakes.append(self._written.mistake(at, str(error)))
-
-    def _take(self, at: int, value: int) -> None:
-        del at
-        self._add(Take(value, self._counting))
-        self._counting += 1
-
-    def _skip(self, at: int, value: int) -> None:
-        del at
-        self._add(Skip(value, self._counting))
-        self._counting += 1
-
-    def _take_random_sample(self, at: int, value: Any) -> None:
-        del at
-        self._add(RandomSample(value.probability, value.seed or 0, self._sampling))
-        self._sampling += 1
-
-    # ---- what they have in common ----
-
-    def _add(self, step: TableStep) -> None:
+    def add(self, step: TableStep) -> None:
+        """Put a step behind the others."""
         self.steps.append(step)
         self.meta = transformed(self._whole, self.steps)
-        self._sampled = None
+
+    def _add_transformation(self, at: int, name: str, value: Any) -> None:
+        match name:
+            case "extract_columns_from_partition_format":
+                self._add_path_columns(at)
+            case "convert_column_types":
+                for number, entry in enumerate(value):
+                    if self._known(entry.columns, at, number, "columns"):
+                        self._convert(dict.fromkeys(entry.columns, entry.column_type))
+            case "keep_columns" | "drop_columns":
+                self._choose_columns(at, value, is_kept=name == "keep_columns")
+            case "filter":
+                self._filter(at, value)
+            case "take" | "skip":
+                self.add(FirstRows(value, self._number(FirstRows), is_kept=name == "take"))
+            case "take_random_sample":
+                number = self._number(RandomSample)
+                self.add(RandomSample(value.probability, value.seed or 0, number))
+
+    def _add_path_columns(self, at: int) -> None:
+        taken = [name for name in self._path_names if name in self.meta.columns]
+        if taken:
+            self._refuse(at, f"there is a column {taken[0]!r} already")
+        else:
+            self.add(AddPathColumns(self._path_names))
+
+    def _choose_columns(self, at: int, patterns: list[str], *, is_kept: bool) -> None:
+        names = self._matching(patterns)
+        if self._known(names, at):
+            left = [name for name in self.meta.columns if name not in names]
+            self.add(KeepColumns(tuple(names if is_kept else left)))
+
+    def _filter(self, at: int, text: str) -> None:
+        try:
+            expression = Expression.parse(text)
+            if self._known(expression.columns(), at):
+                expression.mask(self.meta)
+                self.add(Filter(expression))
+        except BadExpression as error:
+            self._refuse(at, str(error))
 
     def _convert(self, types: dict[str, Any]) -> None:
         conversions = [conversion(name, one, self._written.folder) for name, one in types.items()]
         if any(one.kind in NULLABLE for one in conversions):
             nulls = self._nulls([one.column for one in conversions])
             conversions = [one._replace(is_nullable=one.column in nulls) for one in conversions]
-        self._add(Convert(tuple(conversions)))
+        self.add(Convert(tuple(conversions)))
 
     def _nulls(self, names: list[str]) -> set[str]:
         """Return the columns that hold a null after the steps so far, judging by samples."""
-        steps = [step for step in self.steps if not isinstance(step, Take | Skip | RandomSample)]
+        steps = [step for step in self.steps if not isinstance(step, FirstRows | RandomSample)]
         found = set[str]()
         for frame in self._samples():
             try:
@@ -169,6 +153,9 @@ class Builder:
                 continue  # its mini-batch will report the error
             found |= {name for name in names if rows[name].isna().any()}
         return found
+
+    def _number(self, kind: type) -> int:
+        return sum(isinstance(step, kind) for step in self.steps)
 
     def _matching(self, names: list[str]) -> list[str]:
         """Return columns by name; a name that is not a column is matched as an expression."""
@@ -185,28 +172,28 @@ class Builder:
         for name in wrong:
             near = difflib.get_close_matches(name, there, n=3)
             shown = f"near it: {', '.join(near)}" if near else f"there: {', '.join(there[:SHOWN])}"
-            told = f"there is no column {name!r}; {shown}"
-            self.mistakes.append(self._written.mistake(at, told, *more))
+            self._refuse(at, f"there is no column {name!r}; {shown}", *more)
         return not wrong
+
+    def _refuse(self, at: int, told: str, *more: str | int) -> None:
+        self.mistakes.append(self._written.mistake(at, told, *more))
 
 
 def conversion(name: str, column_type: Any, folder: str) -> Conversion:
     """Return the conversion of a column."""
     if not isinstance(column_type, ColumnType):
         return Conversion(name, column_type, folder=folder)
-    if column_type.boolean is not None:
-        one = column_type.boolean
-        return Conversion(
-            name,
-            "boolean",
-            true_values=tuple(one.true_values or ()),
-            false_values=tuple(one.false_values or ()),
-            mismatch_as=one.mismatch_as or "error",
-        )
-    dates = column_type.datetime
-    formats = () if dates is None else tuple(dates.formats)
-    constant = None if dates is None else dates.date_constant
-    return Conversion(name, "datetime", formats=formats, date_constant=constant)
+    if (dates := column_type.datetime) is not None:
+        constant = dates.date_constant
+        return Conversion(name, "datetime", formats=tuple(dates.formats), date_constant=constant)
+    texts = column_type.boolean or BooleanType()
+    return Conversion(
+        name,
+        "boolean",
+        true_values=tuple(texts.true_values or ()),
+        false_values=tuple(texts.false_values or ()),
+        mismatch_as=texts.mismatch_as or "error",
+    )
 
 
 def as_written(written: MLTableContent) -> Iterator[str]:

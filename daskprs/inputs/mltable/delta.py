@@ -21,13 +21,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.mltable.read import MLTableContent
+    from daskprs.inputs.mltable.content import MLTableContent
+    from daskprs.inputs.mltable.form import ReadDeltaLake
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Unit
 
 
-def open_delta(written: MLTableContent, reading: ReadOptions) -> DeltaSource:
+def open_delta(
+    written: MLTableContent, options: ReadDeltaLake, reading: ReadOptions
+) -> DeltaSource:
     """Return the source of a version of a Delta table.
 
     Raises
@@ -49,11 +52,10 @@ def open_delta(written: MLTableContent, reading: ReadOptions) -> DeltaSource:
         raise InputError(msg) from None
     if len(written.entries) != 1:
         refuse([written.mistake(written.read_at, "it reads one folder, and paths name several")])
-    options = written.read.value
     place = written.entries[0]
     try:
-        table = DeltaTable(place, version=None if options is None else options.version_as_of)
-        if options is not None and options.timestamp_as_of is not None:
+        table = DeltaTable(place, version=options.version_as_of)
+        if options.timestamp_as_of is not None:
             table.load_as_version(options.timestamp_as_of)
         return DeltaSource(place, table, reading)
     except (DeltaError, OSError, ValueError) as error:

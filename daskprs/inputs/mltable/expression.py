@@ -313,7 +313,7 @@ def _truth(value: Any, *, null: bool = False) -> Any:
     elif not pd.api.types.is_bool_dtype(value.dtype):
         msg = f"column {value.name!r}, {value.dtype}, is not a condition: compare it with something"
         raise BadExpression(msg)
-    return pd.Series(value.to_numpy(bool, na_value=null), value.index)
+    return pd.Series(value.to_numpy(bool, na_value=null), value.index, name=value.name)
 
 
 # ---- two sides of one type ----

@@ -177,6 +177,12 @@ class ReadDelimited(Form):
     path_column: str = works("Path", "the name of that column")
     partition_size: int = works(20 << 20, "what `select_partitions` counts in", gt=0)
 
+    @property
+    def overrides(self) -> dict[str, AnyType]:
+        """The types of columns that are given, not found."""
+        inference = self.infer_column_types
+        return inference.column_type_overrides if isinstance(inference, Inference) else {}
+
 
 class ReadParquet(Form):
     """Options of Parquet."""
@@ -208,6 +214,15 @@ class ReadDeltaLake(Form):
             msg = "version_as_of and timestamp_as_of say the same thing: leave out one"
             raise ValueError(msg)
         return self
+
+
+ReadForm = ReadDelimited | ReadParquet | ReadJsonLines | ReadDeltaLake
+READS: dict[str, type[ReadForm]] = {
+    "read_delimited": ReadDelimited,
+    "read_parquet": ReadParquet,
+    "read_json_lines": ReadJsonLines,
+    "read_delta_lake": ReadDeltaLake,
+}
 
 
 class ExtractColumns(Form):
@@ -255,7 +270,7 @@ class Transformation(Form):
         if len(self.model_fields_set) != 1:
             msg = "each item of transformations is one transformation: begin each with a dash"
             raise ValueError(msg)
-        if self.value is None and not self.name.startswith("read_"):
+        if self.value is None and self.name not in READS:
             msg = f"{self.name} needs a value"
             raise ValueError(msg)
         return self

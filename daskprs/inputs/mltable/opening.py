@@ -1,57 +1,67 @@
-"""From the path of an MLTable to its source."""
+"""From the path of an MLTable to its source: a table with steps, or a list of files."""
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cache
+from itertools import chain, count, islice
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
 
 from daskprs.errors import InputError, Option, OptionError
-from daskprs.inputs.files.discover import visible
+from daskprs.inputs.files.discover import discover, visible
 from daskprs.inputs.files.file_list import FileList
-from daskprs.inputs.files.path_columns import PATH
+from daskprs.inputs.files.path_columns import PATH, PathColumns
+from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.files.suffixes import TableKind
 from daskprs.inputs.mltable.building import Builder, as_written
+from daskprs.inputs.mltable.content import MLTableContent, read_mltable
 from daskprs.inputs.mltable.form import (
     ENCODINGS,
-    Inference,
+    FORMAT,
     ReadDelimited,
+    ReadDeltaLake,
+    ReadForm,
     ReadJsonLines,
     ReadParquet,
 )
-from daskprs.inputs.mltable.formats import format_of
-from daskprs.inputs.mltable.narrowing import narrowed, needed
-from daskprs.inputs.mltable.paths_source import open_paths
-from daskprs.inputs.mltable.place import own_names
-from daskprs.inputs.mltable.read import MLTableContent, read_mltable
 from daskprs.inputs.mltable.source import MLTableSource, PlacedSource
-from daskprs.inputs.mltable.steps import KeepColumns, RandomSample
+from daskprs.inputs.mltable.steps import (
+    KeepColumns,
+    PieceContext,
+    RandomSample,
+    narrowed,
+    needed,
+    run,
+)
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.read_options import Partitions, check_options
+from daskprs.inputs.source.sizes import files_per_mini_batch
 from daskprs.inputs.tables import open_table
 from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Iterable, Iterator
 
     from daskprs.inputs.mltable.steps import TableStep
+    from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
-    from daskprs.inputs.source.source import Source
 
+KINDS: dict[type[ReadForm], TableKind] = {
+    ReadDelimited: TableKind.DELIMITED,
+    ReadJsonLines: TableKind.JSON_LINES,
+    ReadParquet: TableKind.PARQUET,
+}
 SAMPLE_BYTES = 256 << 10
 SAMPLES = 16
 """Number of `SAMPLE_BYTES` mini-batches that are checked for nulls: all of a small input."""
 
 
-class Opened(NamedTuple):
-    """A source, and the columns that partition keys may name; None for a list of files."""
-
-    source: Any
-    columns: list[str] | None
-
-
-def open_mltable(path: str, reading: ReadOptions) -> Opened:
+def open_mltable(path: str, reading: ReadOptions) -> MLTableSource | FilesSource:
     """Return the source of an MLTable, after every check that costs little.
 
     Raises
@@ -66,18 +76,12 @@ def open_mltable(path: str, reading: ReadOptions) -> Opened:
     """
     written = read_mltable(path)
     if written.read_at < 0:
-        return Opened(_open_files(written, reading), None)
+        return _open_files(written, reading)
     check_options(reading, "mltable")
-    base = _open_base(written, _reading_of(written, reading))
-    return _with_steps(written, reading, base)
+    return _open_rows(written, reading, _open_base(written, _reading_of(written, reading)))
 
 
-def _open_files(written: MLTableContent, reading: ReadOptions) -> Source:
-    check_options(reading, "mltable_files")
-    if reading.input_type == "table":
-        told = f": {written.document.name} has no read_…, so that it is a list of files."
-        raise OptionError(Option("input_type", "table"), told)
-    return open_paths(written, reading)
+# ---- a table ----
 
 
 class _Base(NamedTuple):
@@ -91,35 +95,24 @@ class _Base(NamedTuple):
 
 
 def _open_base(written: MLTableContent, reading: ReadOptions) -> _Base:
-    read = written.read
-    if read.name == "read_delta_lake":
+    options = written.options
+    if isinstance(options, ReadDeltaLake):
         from daskprs.inputs.mltable.delta import open_delta
 
-        return _Base(open_delta(written, reading), FileList(), reading, None)
+        return _Base(open_delta(written, options, reading), FileList(), reading, None)
     files = _files(written)
-    form = format_of(written, files)
-    if form is not None:
-        reading = replace(reading, partition_format=form)
-    kind = {
-        "read_delimited": TableKind.DELIMITED,
-        "read_json_lines": TableKind.JSON_LINES,
-        "read_parquet": TableKind.PARQUET,
-    }[read.name]
+    reading = replace(reading, partition_format=written.partition_format(files))
+    kind = KINDS[type(options)]
     return _Base(open_table(kind, files, reading), files, reading, kind)
 
 
 def _files(written: MLTableContent) -> FileList:
     """Return the files of a table in the order of its paths, each once."""
-    found = [FileList(visible(one)) for one in written.inputs]
-    if len(found) == 1:
-        files = found[0]
+    found = chain.from_iterable(visible(one) for one in written.inputs)
+    if len(written.inputs) == 1:
+        files = FileList(found)
     else:
-        known = set[str]()
-        files = FileList()
-        for file in (file for one in found for file in one):
-            if file.path not in known:
-                known.add(file.path)
-                files.add(file)
+        files = FileList({file.path: file for file in found}.values())
     if not files:
         msg = f"{written.document.name}: its paths name no file (hidden files are skipped)."
         raise InputError(msg)
@@ -127,78 +120,66 @@ def _files(written: MLTableContent) -> FileList:
 
 
 def _reading_of(written: MLTableContent, given: ReadOptions) -> ReadOptions:
-    """Return how the files are read: what the MLTable says, and the sizes of the call."""
-    options = written.read.value
+    """Return how the files are read: as the MLTable says, in the sizes of the call."""
+    options = written.options
     reading = replace(given, columns=None, path_values="text", support_multi_line=False)
-    wanted = [one.value for one in written.transformations if one.name == "select_partitions"]
-    size = getattr(options, "partition_size", 1)
-    if wanted:
-        numbers = tuple(sorted(set(wanted[0])))
-        reading = replace(reading, partitions=Partitions(numbers, size or 1))
-    if isinstance(options, ReadDelimited | ReadJsonLines | ReadParquet):
+    if (numbers := written.partitions) is not None:
+        reading = replace(
+            reading, partitions=Partitions(numbers, getattr(options, "partition_size", 1))
+        )
+    if not isinstance(options, ReadDeltaLake):
         reading = replace(reading, include_path_column=options.include_path_column)
     if isinstance(options, ReadDelimited | ReadJsonLines):
-        encoding = ENCODINGS.get(options.encoding, options.encoding)
-        reading = replace(reading, encoding=encoding)
+        reading = replace(reading, encoding=ENCODINGS.get(options.encoding, options.encoding))
     if isinstance(options, ReadJsonLines):
         reading = replace(reading, drop_invalid_lines=options.invalid_lines == "drop")
-    if written.read.name != "read_delimited":
-        return reading
-    return _delimited(written, options or ReadDelimited(), reading)
+    if isinstance(options, ReadDelimited):
+        reading = replace(
+            reading,
+            delimiter=options.delimiter,
+            header=options.header,
+            support_multi_line=options.support_multi_line,
+            empty_as_string=options.empty_as_string,
+            infer_types=options.infer_column_types is not False,
+            as_written=frozenset({*options.overrides, *as_written(written)}),
+        )
+    return reading
 
 
-def _delimited(
-    written: MLTableContent, options: ReadDelimited, reading: ReadOptions
-) -> ReadOptions:
-    inference = options.infer_column_types
-    overrides = inference.column_type_overrides if isinstance(inference, Inference) else {}
-    return replace(
-        reading,
-        delimiter=options.delimiter,
-        header=options.header,
-        support_multi_line=options.support_multi_line,
-        empty_as_string=options.empty_as_string,
-        infer_types=inference is not False,
-        as_written=frozenset({*overrides, *as_written(written)}),
-    )
-
-
-def _with_steps(written: MLTableContent, reading: ReadOptions, base: _Base) -> Opened:
-    source = base.source
+def _open_rows(written: MLTableContent, reading: ReadOptions, base: _Base) -> MLTableSource:
     # The folders of a Delta table are columns of it, as its log says.
-    carried = [] if base.kind is None else source.path_names
-    builder = Builder(written, source.meta(), carried, lambda: _samples(base))
-    options = written.read.value
-    inference = getattr(options, "infer_column_types", None)
-    overrides = inference.column_type_overrides if isinstance(inference, Inference) else {}
-    is_path_included = getattr(options, "include_path_column", False)
-    builder.begin(options.path_column if is_path_included else PATH, overrides)
+    carried = [] if base.kind is None else base.source.path_names
+    builder = Builder(written, base.source.meta(), carried, cache(lambda: _samples(base)))
+    builder.begin(written.options)
     builder.add_all()
     refuse(builder.mistakes)
-    steps = builder.steps
     if reading.columns is not None:
         check_columns(reading.columns, list(builder.meta.columns), "columns")
-        steps.append(KeepColumns(reading.columns))
-        builder.meta = builder.meta[list(reading.columns)]
-    source, steps = _narrowed(base, steps, builder)
+        builder.add(KeepColumns(reading.columns))
+    source, steps = _narrowed(base, builder)
     told = [one.model_dump(exclude_unset=True) for one in written.transformations]
     is_sampled = any(isinstance(step, RandomSample) for step in steps)
-    table = MLTableSource(source, steps, told, _names(base) if is_sampled else {})
-    return Opened(table, list(table.meta().columns))
+    return MLTableSource(source, steps, told, _names(base) if is_sampled else {})
 
 
 def _names(base: _Base) -> dict[str, str]:
     """Return a name for each file that does not depend on where its folder lies."""
     if base.kind is None:
         return dict(base.source.own_names())  # type: ignore[attr-defined]
-    return dict(zip(base.files.paths(), own_names(base.files), strict=True))
+    return dict(zip(base.files.paths(), _own_names(base.files), strict=True))
 
 
-def _narrowed(
-    base: _Base, steps: list[TableStep], builder: Builder
-) -> tuple[PlacedSource, list[TableStep]]:
+def _own_names(files: Iterable[InputFile]) -> Iterator[str]:
+    known = Counter[str]()
+    for file in files:
+        name = file.relative or file.name
+        yield f"{name}|{known[name]}" if known[name] else name
+        known[name] += 1
+
+
+def _narrowed(base: _Base, builder: Builder) -> tuple[PlacedSource, list[TableStep]]:
     """Return the source and the steps without the columns that the result does not use."""
-    source = base.source
+    source, steps = base.source, builder.steps
     of_paths = {PATH, *source.path_names}
     there = [name for name in source.meta().columns if name not in of_paths]
     wanted = needed(steps, list(builder.meta.columns), there)
@@ -215,14 +196,70 @@ def _samples(base: _Base) -> list[pd.DataFrame]:
     if base.kind is not None:
         small = replace(base.reading, mini_batch_size=SAMPLE_BYTES)
         source = open_table(base.kind, base.files, small)
-    count = source.count()
-    step = 1 if count is None else -(-count // SAMPLES)
-    picked = islice(source.mini_batches(), 0, None if count else SAMPLES, step or 1)
+    known = source.count()
+    step = 1 if known is None else -(-known // SAMPLES)
+    picked = islice(source.mini_batches(), 0, None if known else SAMPLES, step or 1)
     frames = []
     with closing(source.reader()) as reader:
         for one in picked:
             try:
                 frames.append(reader.load(one))
-            except Exception:  # noqa: BLE001, S112 - what is wrong with it is told by its mini-batch
+            except Exception:  # noqa: BLE001, S112 - its own mini-batch reports the error
                 continue
     return frames
+
+
+# ---- a list of files ----
+
+
+def _open_files(written: MLTableContent, reading: ReadOptions) -> FilesSource:
+    """Return the source of a list of files.
+
+    The transformations work on a table of one row for each file: its path, and the values of a
+    partition format.
+    """
+    check_options(reading, "mltable_files")
+    if reading.input_type == "table":
+        told = f": {written.document.name} has no read_…, so that it is a list of files."
+        raise OptionError(Option("input_type", "table"), told)
+    own = written.document.name
+    found = discover(written.entries)
+    inputs = [FileList(file for file in one if file.path != own) for one in found]
+    files = FileList(chain.from_iterable(inputs))
+    partition_format = written.partition_format(files)
+    if any(one.name != FORMAT for one in written.transformations):
+        kept = set(_kept(written, files, replace(reading, partition_format=partition_format)))
+        number = count()
+        inputs = [FileList(file for file in one if next(number) in kept) for one in inputs]
+        inputs = [one for one in inputs if one]
+    if not any(inputs):
+        msg = f"{own}: no file is left of what its paths name."
+        raise InputError(msg)
+    keys = reading.partition_keys
+    per_mini_batch = files_per_mini_batch(None if keys else reading.mini_batch_size)
+    return FilesSource(inputs, per_mini_batch, partition_format, keys)
+
+
+def _kept(written: MLTableContent, files: FileList, reading: ReadOptions) -> list[int]:
+    """Return the places of the files that are kept; each file is a partition."""
+    table = pd.DataFrame({PATH: list(files.paths())})
+    if reading.partition_format is not None:
+        carried = PathColumns(files, replace(reading, path_values="text"))
+        values = [carried.values(path) for path in files.paths()]
+        table = table.join(pd.DataFrame(values, columns=carried.names))
+    if written.partitions is not None:
+        Partitions(written.partitions, 1).check(len(files))
+        table = table.iloc[list(written.partitions)]
+    names = [name for name in table.columns if name != PATH]
+    builder = Builder(written, table.iloc[:0], names, lambda: [table])
+    builder.add_all()
+    refuse(builder.mistakes)
+    offsets = [_number_of(name) for name in _own_names(files)]
+    seen = (0,) * len(builder.steps)
+    piece = PieceContext(table, seen, "", lambda: offsets, lambda row: files[row].path)
+    return [int(row) for row in run(builder.steps, piece)[0].index]
+
+
+def _number_of(name: str) -> int:
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8)
+    return int.from_bytes(digest.digest(), "big")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -11,9 +10,7 @@ from urllib.parse import unquote
 from daskprs.inputs.source.input_file import is_url, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from daskprs.inputs.source.input_file import InputFile
+    from collections.abc import Sequence
 
 NAME = "MLTable"
 LOCAL_URL = "file://"
@@ -62,15 +59,6 @@ def without_scheme(path: str) -> str:
     return unquote(path.removeprefix(LOCAL_URL).removeprefix("localhost"))
 
 
-def own_names(files: Iterable[InputFile]) -> Iterator[str]:
-    """Yield a unique name for each file that does not depend on where its folder lies."""
-    known = Counter[str]()
-    for file in files:
-        name = file.relative or file.name
-        yield f"{name}|{known[name]}" if known[name] else name
-        known[name] += 1
-
-
 def _remote(url: str) -> str | None:
     if name_of(url) == NAME:
         return url
@@ -83,5 +71,5 @@ def _remote(url: str) -> str | None:
         filesystem, place = fsspec.core.url_to_fs(inside)
         filesystem.invalidate_cache()  # what it has listed before may have changed
         return inside if filesystem.isfile(place) else None
-    except Exception:  # noqa: BLE001 - each store has its own; what is wrong is told when it is listed
+    except Exception:  # noqa: BLE001 - each store has its own; listing it reports the error
         return None

@@ -5,21 +5,22 @@ from __future__ import annotations
 import hashlib
 from contextlib import closing
 from functools import cached_property
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from daskprs.errors import LoadError
 from daskprs.inputs.mltable.expression import BadExpression
 from daskprs.inputs.mltable.steps import (
     Filter,
+    FirstRows,
     PieceContext,
     RandomSample,
     Seen,
-    Skip,
     TableStep,
-    Take,
     Unconverted,
     run,
     slices,
+    transformed,
 )
 from daskprs.inputs.source.source import TableReader, TableSource
 
@@ -95,24 +96,20 @@ class MLTableSource:
         self._steps = tuple(steps)
         self._told = list(told)
         self._names = names
-        counting = [at for at, step in enumerate(steps) if isinstance(step, Take | Skip)]
-        self._counted = self._steps[: counting[-1] + 1] if counting else ()
+        self._counting = [step for step in steps if isinstance(step, FirstRows)]
+        last = self._steps.index(self._counting[-1]) if self._counting else -1
+        self._counted = self._steps[: last + 1]
         """The steps up to the last one that counts."""
         drops = [isinstance(step, Filter | RandomSample) for step in steps]
         self._keeps_counts = not any(drops)
         self._counts_rows = not any(drops[: len(self._counted)])
         self._met: list[tuple[Seen, bool]] = []
         """The counts before each of the first pieces, and whether any of its rows is left."""
-        self._after: Seen | None = tuple(0 for _ in counting)
+        self._after: Seen | None = (0,) * len(self._counting)
         """The counts before all other pieces; None if none of their rows is left."""
         digest = hashlib.blake2b(repr(self._told).encode(), digest_size=8)
         self._digest = digest.hexdigest()
-        self._how_far = ""
-
-    @property
-    def how_far(self) -> str:
-        """How far `prepare` is."""
-        return self._how_far or self._base.how_far
+        self.how_far = ""
 
     def prepare(self, scratch: Path) -> None:
         """Count rows, as far as `take` and `skip` need it."""
@@ -124,8 +121,10 @@ class MLTableSource:
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the pieces of which rows may be left."""
         index = first = 0
-        for place, base in enumerate(self._base.mini_batches()):
-            seen, is_left = self._before(place)
+        later = repeat((self._after, True))
+        for base, (seen, is_left) in zip(
+            self._base.mini_batches(), chain(self._met, later), strict=False
+        ):
             if seen is None:
                 return
             items = self._items(base, seen)
@@ -165,6 +164,11 @@ class MLTableSource:
         """Return where the piece lies, before any row of it is left out."""
         return self._base.where(mini_batch.piece.base)
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are left."""
+        return list(self._meta.columns)
+
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""
         return self._meta
@@ -176,20 +180,13 @@ class MLTableSource:
     @property
     def path_names(self) -> list[str]:
         """Columns that come from paths, and are as they were there."""
-        there = self._meta
-        before = self._base.meta()
-        return [
-            name
-            for name in self._base.path_names
-            if name in there.columns and there.dtypes[name] == before.dtypes[name]
-        ]
+        now, before = self._meta.dtypes, self._base.meta().dtypes
+        there = (name for name in self._base.path_names if name in now)
+        return [name for name in there if now[name] == before[name]]
 
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
         """Return the values of these columns for a mini-batch."""
         return self._base.path_values(mini_batch.piece.base)
-
-    def _before(self, place: int) -> tuple[Seen | None, bool]:
-        return self._met[place] if place < len(self._met) else (self._after, True)
 
     def _items(self, base: MiniBatch, seen: Seen) -> int | None:
         """Return how many rows are left of a piece, where that is known without reading it."""
@@ -203,19 +200,20 @@ class MLTableSource:
 
     def _count(self, reader: PlacedReader) -> None:
         """Count rows of pieces until no count changes any more, or no later row can be left."""
-        seen: Seen = tuple(0 for step in self._counted if isinstance(step, Take | Skip))
+        seen: Seen = (0,) * len(self._counting)
         self._met, rows = [], 0
         for base in self._base.mini_batches():
-            if self._is_over(seen):
+            full = [step for step in self._counting if seen[step.number] >= step.count]
+            if any(step.is_kept for step in full):
                 self._after = None
                 return
-            if self._is_settled(seen):
+            if len(full) == len(self._counting):
                 break
             left, after = self._of_piece(base, seen, reader)
             self._met.append((seen, left > 0))
             seen = after
             rows += left
-            self._how_far = f"rows are counted for take and skip: {rows:,} are left"
+            self.how_far = f"rows are counted for take and skip: {rows:,} are left"
         self._after = seen
 
     def _of_piece(self, base: MiniBatch, seen: Seen, reader: PlacedReader) -> tuple[int, Seen]:
@@ -224,18 +222,6 @@ class MLTableSource:
         part = base._replace(piece=Part(base, seen, self._file_of(base)))
         frame, after = MLTableReader(reader, self._counted).run(part)
         return len(frame), after
-
-    def _is_over(self, seen: Seen) -> bool:
-        return any(
-            isinstance(step, Take) and seen[step.number] >= step.count for step in self._counted
-        )
-
-    def _is_settled(self, seen: Seen) -> bool:
-        return all(
-            seen[step.number] >= step.count
-            for step in self._counted
-            if isinstance(step, Take | Skip)
-        )
 
 
 def _rows_of(base: MiniBatch, reader: PlacedReader) -> int:
@@ -292,9 +278,3 @@ class MLTableReader:
     def close(self) -> None:
         """Close the reader of the files."""
         self._reader.close()
-
-
-def transformed(frame: pd.DataFrame, steps: Sequence[TableStep]) -> pd.DataFrame:
-    """Apply steps to rows whose places do not matter, such as an empty frame."""
-    piece = PieceContext(frame, (0,) * len(steps), "", list, str)
-    return run(steps, piece)[0].reset_index(drop=True)

@@ -1,14 +1,14 @@
 """The transformations of an MLTable, as what is done to the rows of one piece of the input.
 
-The index of a frame between steps numbers the rows of its piece as they were read. Steps that count
-(`Take`, `Skip`) get the number of rows that reached them from earlier pieces.
+The index of a frame between steps numbers the rows of its piece as they were read. `FirstRows`
+counts: it gets the number of rows that reached it from earlier pieces.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -16,12 +16,12 @@ import pandas as pd
 from daskprs.inputs.mltable.conversions import Conversion, ConversionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from daskprs.inputs.mltable.expression import Expression
 
 Seen = tuple[int, ...]
-"""Number of rows that reached each counting step, at most the step's count."""
+"""Number of rows that reached each `FirstRows`, at most the step's count."""
 
 
 @dataclass(frozen=True)
@@ -43,24 +43,11 @@ class Unconverted(ValueError):  # noqa: N818 - it says what is wrong
     """A value that does not become the type of its column; the message says where it is."""
 
 
-class TableStep(Protocol):
-    """One transformation."""
-
-    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return what is left of rows, with their index."""
-        ...
-
-
 @dataclass(frozen=True)
 class KeepColumns:
     """Keeps columns, in their order here."""
 
     names: tuple[str, ...]
-
-    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return the columns."""
-        del piece
-        return frame[list(self.names)]
 
 
 @dataclass(frozen=True)
@@ -70,22 +57,12 @@ class Rename:
     old: str
     new: str
 
-    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return the same rows."""
-        del piece
-        return frame.rename(columns={self.old: self.new})
-
 
 @dataclass(frozen=True)
 class AddPathColumns:
-    """Appends what paths carry."""
+    """Appends the columns that come from paths."""
 
     names: tuple[str, ...]
-
-    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return the rows with more columns."""
-        carried = piece.frame[list(self.names)].loc[frame.index]
-        return pd.concat([frame, carried], axis=1)
 
 
 @dataclass(frozen=True)
@@ -94,64 +71,27 @@ class Filter:
 
     expression: Expression
 
-    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return the rows that fulfil the condition."""
-        del piece
-        return frame[self.expression.mask(frame)]
-
 
 @dataclass(frozen=True)
 class Convert:
-    """Gives columns other types."""
+    """Gives columns other types; a value that does not fit is an error that says where it is."""
 
     conversions: tuple[Conversion, ...]
 
-    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return the rows; a value that does not fit is an error that says where it is."""
-        converted = frame.copy(deep=False)
-        for one in self.conversions:
-            try:
-                converted[one.column] = one.apply(converted[one.column])
-            except ConversionError as misfit:
-                msg = f"{piece.place(misfit.row)}: column {one.column!r} holds {misfit.told}."
-                raise Unconverted(msg) from None
-        return converted
-
 
 @dataclass(frozen=True)
-class Take:
-    """Keeps the first rows of all."""
+class FirstRows:
+    """Keeps the first rows of the table, or leaves them out."""
 
     count: int
     number: int
-    """This step's number among the counting steps."""
+    """This step's number among the steps of its class."""
+    is_kept: bool
 
     def window(self, seen: int, rows: int) -> tuple[int, int]:
         """Return which of the rows that come after `seen` others are kept."""
-        return 0, min(rows, max(0, self.count - seen))
-
-    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return those rows of the frame that are among the first."""
-        first, stop = self.window(piece.seen[self.number], len(frame))
-        return frame.iloc[first:stop]
-
-
-@dataclass(frozen=True)
-class Skip:
-    """Leaves out the first rows of all."""
-
-    count: int
-    number: int
-    """This step's number among the counting steps."""
-
-    def window(self, seen: int, rows: int) -> tuple[int, int]:
-        """Return which of the rows that come after `seen` others are kept."""
-        return min(rows, max(0, self.count - seen)), rows
-
-    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return the others."""
-        first, stop = self.window(piece.seen[self.number], len(frame))
-        return frame.iloc[first:stop]
+        first = min(rows, max(0, self.count - seen))
+        return (0, first) if self.is_kept else (first, rows)
 
 
 @dataclass(frozen=True)
@@ -166,37 +106,77 @@ class RandomSample:
     number: int
     """The step's number among the samples, so that a second sample draws other rows."""
 
-    def apply(self, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
-        """Return the rows that are drawn."""
-        name = f"{self.seed}|{self.number}|{piece.file}"
+    def drawn(self, file: str, offsets: Any) -> Any:
+        """Return which rows are kept, by where they begin in a file."""
+        name = f"{self.seed}|{self.number}|{file}"
         digest = hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
-        offsets = np.asarray(piece.offsets(), np.uint64)[frame.index.to_numpy()]
-        drawn = _mixed(offsets ^ np.frombuffer(digest, np.uint64)) >> np.uint64(11)
-        return frame[drawn < np.uint64(self.probability * (1 << 53))]
+        mixed = _mixed(offsets ^ np.frombuffer(digest, np.uint64)) >> np.uint64(11)
+        return mixed < np.uint64(self.probability * (1 << 53))
 
 
-Counting = Take | Skip
+TableStep = KeepColumns | Rename | AddPathColumns | Filter | Convert | FirstRows | RandomSample
 
 
 def run(steps: Sequence[TableStep], piece: PieceContext) -> tuple[pd.DataFrame, Seen]:
-    """Return the rows of a piece after all steps, and the updated counts of counting steps."""
+    """Return the rows of a piece after all steps, and the updated counts of `FirstRows`."""
     frame, seen = piece.frame, list(piece.seen)
     for step in steps:
-        if isinstance(step, Take | Skip):
+        if isinstance(step, FirstRows):
+            first, stop = step.window(seen[step.number], len(frame))
             seen[step.number] = min(seen[step.number] + len(frame), step.count)
-        frame = step.apply(frame, piece)
+            frame = frame.iloc[first:stop]
+        else:
+            frame = _after(step, frame, piece)
     return frame, tuple(seen)
+
+
+def transformed(frame: pd.DataFrame, steps: Sequence[TableStep]) -> pd.DataFrame:
+    """Apply steps to rows whose places do not matter, such as an empty frame."""
+    piece = PieceContext(frame, (0,) * len(steps), "", list, str)
+    return run(steps, piece)[0].reset_index(drop=True)
 
 
 def slices(steps: Sequence[TableStep], seen: Seen, rows: int) -> tuple[int, Seen]:
     """Return the rows left and the counts of steps without `Filter` and `RandomSample`."""
     after = list(seen)
     for step in steps:
-        if isinstance(step, Take | Skip):
+        if isinstance(step, FirstRows):
             after[step.number] = min(after[step.number] + rows, step.count)
             first, stop = step.window(seen[step.number], rows)
             rows = stop - first
     return rows, tuple(after)
+
+
+def _after(step: TableStep, frame: pd.DataFrame, piece: PieceContext) -> pd.DataFrame:
+    """Return the rows after a step that does not count."""
+    match step:
+        case KeepColumns(names):
+            frame = frame[list(names)]
+        case Rename(old, new):
+            frame = frame.rename(columns={old: new})
+        case AddPathColumns(names):
+            frame = pd.concat([frame, piece.frame[list(names)].loc[frame.index]], axis=1)
+        case Filter(expression):
+            frame = frame[expression.mask(frame)]
+        case RandomSample():
+            offsets = np.asarray(piece.offsets(), np.uint64)[frame.index.to_numpy()]
+            frame = frame[step.drawn(piece.file, offsets)]
+        case Convert(conversions):
+            frame = _converted(conversions, frame, piece)
+    return frame
+
+
+def _converted(
+    conversions: Sequence[Conversion], frame: pd.DataFrame, piece: PieceContext
+) -> pd.DataFrame:
+    converted = frame.copy(deep=False)
+    for one in conversions:
+        try:
+            converted[one.column] = one.apply(converted[one.column])
+        except ConversionError as misfit:
+            msg = f"{piece.place(misfit.row)}: column {one.column!r} holds {misfit.told}."
+            raise Unconverted(msg) from None
+    return converted
 
 
 def _mixed(numbers: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -206,3 +186,41 @@ def _mixed(numbers: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return mixed ^ (mixed >> np.uint64(31))
+
+
+# ---- the columns that steps use ----
+
+
+def needed(
+    steps: Sequence[TableStep], final: Sequence[str], there: Sequence[str]
+) -> tuple[str, ...]:
+    """Return which columns of the files have to be read, in their order there.
+
+    Parameters
+    ----------
+    steps
+        The steps that are applied to rows.
+    final
+        The columns that are left in the end.
+    there
+        The columns of the files. At least one is always read, to count rows.
+
+    """
+    asked = set(final)
+    for step in steps:
+        if isinstance(step, Filter):
+            asked |= step.expression.columns()
+    return tuple(name for name in there if name in asked) or tuple(there[:1])
+
+
+def narrowed(steps: Sequence[TableStep], left_out: set[str]) -> Iterator[TableStep]:
+    """Yield the steps for rows without some columns."""
+    for step in steps:
+        match step:
+            case KeepColumns(names):
+                yield KeepColumns(tuple(name for name in names if name not in left_out))
+            case Convert(conversions):
+                kept = (one for one in conversions if one.column not in left_out)
+                yield replace(step, conversions=tuple(kept))
+            case _:
+                yield step

@@ -1,22 +1,26 @@
-"""An MLTable as it is written: its form filled, its paths found, and every mistake of both."""
+"""What an MLTable says: its form filled, its paths found, and every mistake of both."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.errors import InputError, YamlError
+from daskprs.errors import DaskprsError, InputError, YamlError
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.file_list import FileList
-from daskprs.inputs.mltable.form import FORMAT, MLTableForm
+from daskprs.inputs.files.partition_format import PartitionFormat
+from daskprs.inputs.mltable.form import FORMAT, READS, MLTableForm, ReadForm
 from daskprs.inputs.mltable.place import folder_of, resolved
 from daskprs.inputs.source.input_file import is_url, open_binary
-from daskprs.yaml_files.document import Document, Loc, dotted
+from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import filled
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from daskprs.inputs.mltable.form import PathEntry, Transformation
+    from daskprs.inputs.source.input_file import InputFile
 
 AZURE = "azureml:"
 WASB = ("wasb://", "wasbs://")
@@ -38,17 +42,59 @@ class MLTableContent(NamedTuple):
     def read_at(self) -> int:
         """Number of the transformation that reads; -1 for a list of files."""
         names = [one.name for one in self.transformations]
-        return next((at for at, name in enumerate(names) if name.startswith("read_")), -1)
+        return next((at for at, name in enumerate(names) if name in READS), -1)
 
     @property
-    def read(self) -> Transformation:
-        """The transformation that reads a table."""
-        return self.transformations[self.read_at]
+    def options(self) -> ReadForm:
+        """The options of the transformation that reads, with their defaults."""
+        read = self.transformations[self.read_at]
+        options: ReadForm = read.value or READS[read.name]()
+        return options
+
+    @property
+    def partitions(self) -> tuple[int, ...] | None:
+        """The numbers of the partitions that are wanted, in order; None: all."""
+        for one in self.transformations:
+            if one.name == "select_partitions":
+                return tuple(sorted(set(one.value)))
+        return None
 
     def mistake(self, at: int, told: str, *more: str | int) -> Mistake:
         """Return a mistake in a transformation."""
-        loc: Loc = ("transformations", at, self.transformations[at].name, *more)
-        return Mistake(self.document.place(loc), dotted(loc), told)
+        name = self.transformations[at].name
+        return self.document.mistake(("transformations", at, name, *more), told)
+
+    def partition_format(self, files: Sequence[InputFile]) -> str | None:
+        """Return the format that the paths of files match; None where there is none.
+
+        A format goes to the end of the path. One that the first file does not match in this way
+        names folders: ``/year={year}/month={month}``.
+
+        Raises
+        ------
+        YamlError
+            When the first file matches in neither way, or the format is not one.
+
+        """
+        for at, one in enumerate(self.transformations):
+            if one.name == FORMAT:
+                try:
+                    return _matching(one.value, files[0]) if files else str(one.value)
+                except DaskprsError as error:
+                    refuse([self.mistake(at, str(error))])
+        return None
+
+
+def _matching(text: str, file: InputFile) -> str:
+    of_folders = f"{text.rstrip('/')}/**"
+    for one in (text, of_folders):
+        try:
+            PartitionFormat(one).values(file)
+        except InputError:
+            continue
+        return one
+    msg = f"{file.path} does not match {text!r}"
+    raise InputError(msg)
 
 
 def read_mltable(path: str) -> MLTableContent:
@@ -64,23 +110,20 @@ def read_mltable(path: str) -> MLTableContent:
     form, mistakes = filled(MLTableForm, document.content, document)
     if form is None:
         refuse(mistakes)
-        msg = f"{path}: it is no MLTable."
+        msg = f"{path}: it is not an MLTable."
         raise YamlError(msg)
-    transformations = form.transformations or []
-    folder = folder_of(path)
-    mistakes += _order(document, transformations)
-    entries: list[str] = []
-    inputs: list[FileList] = []
-    is_delta = any(one.name == "read_delta_lake" for one in transformations)
+    written = MLTableContent(document, folder_of(path), [], [], form.transformations or [])
+    mistakes += _order(written)
+    is_delta = any(one.name == "read_delta_lake" for one in written.transformations)
     for at, entry in enumerate(form.paths):
-        place, files, told = _found(entry, folder, path, is_folder_enough=is_delta)
-        entries.append(place)
-        inputs.append(files)
+        place, files, told = _found(entry, written.folder, path, is_folder_enough=is_delta)
+        written.entries.append(place)
+        written.inputs.append(files)
         if told is not None:
-            loc = ("paths", at, next(iter(entry.model_fields_set)))
-            mistakes.append(Mistake(document.place(loc), dotted(loc), told))
+            key = next(iter(entry.model_fields_set))
+            mistakes.append(document.mistake(("paths", at, key), told))
     refuse(mistakes)
-    return MLTableContent(document, folder, entries, inputs, transformations)
+    return written
 
 
 def _document(path: str) -> Document:
@@ -127,23 +170,16 @@ def _instead(path: str) -> str:
     return f"fsspec opens it by another name, with the package adlfs: abfss://{same}"
 
 
-def _order(document: Document, transformations: list[Transformation]) -> list[Mistake]:
-    """Return what is wrong with the order of transformations."""
-    mistakes = []
-    names = [one.name for one in transformations]
+def _order(written: MLTableContent) -> Iterator[Mistake]:
+    """Yield what is wrong with the order of transformations."""
+    names = [one.name for one in written.transformations]
     if "read_delta_lake" in names and FORMAT in names:
-        loc = ("transformations", names.index(FORMAT), FORMAT)
         told = "the folders of a Delta table are columns of it already: leave it out"
-        mistakes.append(Mistake(document.place(loc), dotted(loc), told))
+        yield written.mistake(names.index(FORMAT), told)
     for once in ("read_", FORMAT, "select_partitions"):
-        ats = [at for at, one in enumerate(transformations) if one.name.startswith(once)]
         named = f"a {once}…" if once == "read_" else once
-        for at in ats[1:]:
-            loc = ("transformations", at, transformations[at].name)
-            told = f"there is {named} already, and there can be one"
-            mistakes.append(Mistake(document.place(loc), dotted(loc), told))
-        if once == "read_" and ats and not {*names[: ats[0]]} <= {FORMAT}:
-            loc = ("transformations", ats[0], transformations[ats[0]].name)
-            told = f"it has to come first, but for {FORMAT}: the others work on what it reads"
-            mistakes.append(Mistake(document.place(loc), dotted(loc), told))
-    return mistakes
+        for at in [at for at, name in enumerate(names) if name.startswith(once)][1:]:
+            yield written.mistake(at, f"there is {named} already, and there can be one")
+    if not {*names[: max(0, written.read_at)]} <= {FORMAT}:
+        told = f"it has to come first, but for {FORMAT}: the others work on what it reads"
+        yield written.mistake(written.read_at, told)

@@ -667,6 +667,16 @@ def test_partitions_are_pieces_of_files_whatever_a_mini_batch_holds(
     pd.testing.assert_frame_equal(got, expected.reset_index(drop=True))
 
 
+def test_without_options_a_partition_has_its_usual_size(tmp_path: Path) -> None:
+    """A small file is one partition, as it is with empty options."""
+    content: dict[str, Any] = {
+        "paths": [{"pattern": "*.csv"}],
+        "transformations": ["read_delimited", {"select_partitions": [1]}],
+    }
+    files: dict[str, str | bytes] = {f"{at}.csv": f"x\n{at}\n" for at in range(3)}
+    assert list(rows_of(mltable(tmp_path, content, files))["x"]) == [1]
+
+
 def test_row_groups_and_streams_are_partitions(tmp_path: Path) -> None:
     """And a number that there is not is an error that says which there are."""
     body = io.BytesIO()

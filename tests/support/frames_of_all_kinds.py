@@ -80,6 +80,8 @@ COLUMNS = [
     _series(st.booleans() | st.none(), "boolean"),
     _series(INTS | st.none(), pd.ArrowDtype(pa.int64())),
     _series(TEXTS | st.none(), pd.ArrowDtype(pa.string())),
+    _series(st.booleans() | st.none(), pd.ArrowDtype(pa.bool_())),
+    _series(st.booleans(), pd.SparseDtype("bool")),
     _series(st.sampled_from(["a", "b c", None]), "category"),
     _series(st.sampled_from([1, 2, None]), pd.CategoricalDtype([3, 2, 1], ordered=True)),
     _categories("float64", [0.5, 2, 1e-7]),

@@ -8,11 +8,12 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 
 from daskprs.errors import ReturnTypeError
-from daskprs.output.rows.frame_text import FrameText
-from daskprs.output.rows.text_cells import (
+from daskprs.output.rows.frame_csv import (
     LINE_BREAK,
     NOT_FOR_ARROW,
     NUMBERS,
+    TEXT,
+    FrameCsv,
     characters,
     joined,
     numbers,
@@ -21,8 +22,8 @@ from daskprs.output.rows.text_cells import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from daskprs.output.rows.sink import Sink
     from daskprs.output.spec import OutputSpec
+    from daskprs.output.rows.sink import Sink
 
 WRITE_CHARACTERS = 1 << 18
 """Lines are encoded and written in pieces of about this size."""
@@ -40,7 +41,7 @@ class TextRows:
         self.header: str | None = None
         """The header line of the frames, if one is wanted."""
         self._wants_header = spec.header
-        self._frames = FrameText(spec.separator)
+        self._frames = FrameCsv(spec.separator)
         self._sink = sink
         self._lines: list[str] = []
         self._characters = 0
@@ -64,7 +65,7 @@ class TextRows:
         """Write a line for each element of an array that holds no objects."""
         if len(array) > FEW_NUMBERS and array.dtype.kind in NUMBERS:
             try:
-                text = joined(numbers(array).fill_null("nan"), LINE_BREAK)
+                text = joined(numbers(array).cast(TEXT).fill_null("nan"), LINE_BREAK)
             except NOT_FOR_ARROW:
                 pass
             else:

@@ -11,8 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprs.output.rows.frame_text import CELLS_AT_ONCE, FEW_CELLS, FEW_ROWS, FrameText
-from daskprs.output.rows.text_cells import LONG_BYTES
+from daskprs.output.rows.frame_csv import (
+    CELLS_AT_ONCE,
+    FEW_CELLS,
+    FEW_ROWS,
+    LONG_BYTES,
+    FrameCsv,
+)
 from tests.support.frames_of_all_kinds import EDGES, frames
 
 MANY = 3 * FEW_ROWS
@@ -22,7 +27,7 @@ MANY = 3 * FEW_ROWS
 def written(frame: pd.DataFrame, separator: str = " ") -> str:
     """Return what is written here."""
     file = io.BytesIO()
-    FrameText(separator).write(frame, file)
+    FrameCsv(separator).write(frame, file)
     return file.getvalue().decode()
 
 
@@ -37,7 +42,7 @@ def test_the_bytes_are_those_of_to_csv(frame: pd.DataFrame, separator: str) -> N
     """For every type, few rows or many, and separators that numbers hold."""
     assert written(frame, separator) == csv_of(frame, separator)
     if len(frame.columns):
-        header = FrameText(separator).header(frame)
+        header = FrameCsv(separator).header(frame)
         assert header == csv_of(frame.iloc[:0], separator, header=True)
 
 

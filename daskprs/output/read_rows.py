@@ -16,7 +16,7 @@ from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
 from daskprs.output.rows.row_matching import RowMatcher
 from daskprs.output.rows.typed_rows import column_of, decode
-from daskprs.output.spool.regions import OpenFiles, Region, holds
+from daskprs.output.spool import OpenFiles, Region, holds
 from daskprs.system.regular_files import read_regular
 
 if TYPE_CHECKING:

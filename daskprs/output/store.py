@@ -29,7 +29,7 @@ from daskprs.output.publish.output_file import (
     drop_spools,
     part_of,
 )
-from daskprs.output.spool.spools import DRIVER, Spools
+from daskprs.output.spool import DRIVER, Spools
 from daskprs.system.atomic_file import sync_folder, whole_file
 from daskprs.system.disk_space import no_room, what_to_do
 from daskprs.system.interrupts import held_back

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from daskprs.errors import DaskprsError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
-from daskprs.output.spool import agent_spool as own_spool
+from daskprs.output import spool
 from daskprs.system.interrupts import LateInterrupts
 from tests.support.every_step import STRUCK, at_every_step
 from tests.support.reaper import REAL, Reaper
@@ -41,7 +41,7 @@ IN_THE_ORDER_IN_WHICH_THEY_COME = [3, 0, 1, 6, 5, 2]
 GIVEN_UP_AT_FIRST = 4
 CARRIED = 6
 COMPLETED, NOT_COMPLETED = 0, 3
-own_spool.WRITE_BYTES = 60  # the larger ones are written at once
+spool.WRITE_BYTES = 60  # the larger ones are written at once
 
 
 def drive(base: Path, epoch: int) -> int:

@@ -22,7 +22,7 @@ from daskprs.output.journal.history import History
 from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
-from daskprs.output.spool.agent_spool import AgentSpool, UnwritableError
+from daskprs.output.spool import AgentSpool, UnwritableError
 from tests.support.store_driver import BOTH, TEXT, Driver, driving
 
 N = 40

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from daskprs.errors import ReturnTypeError
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
-from daskprs.output.spool.agent_spool import WRITE_BYTES, AgentSpool
+from daskprs.output.spool import WRITE_BYTES, AgentSpool
 from tests.support.frames_of_all_kinds import TEXTS, frames
 
 if TYPE_CHECKING:

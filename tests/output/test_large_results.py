@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from daskprs.output.journal.commits import Commits, CommitTable
-from daskprs.output.spool.regions import Regions
+from daskprs.output.spool import Regions
 
 PROGRAM = Path(__file__).parents[1] / "scripts" / "one_large_job.py"
 LARGE_RESULT_MB = int(os.environ.get("LARGE_RESULT_MB", "300"))

@@ -15,8 +15,7 @@ from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.publish import ordered_text as append_row
 from daskprs.output.publish.headers import Headers
 from daskprs.output.publish.ordered_text import OrderedText
-from daskprs.output.spool.agent_spool import SpoolFile
-from daskprs.output.spool.regions import Regions
+from daskprs.output.spool import Regions, SpoolFile
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
-from daskprs.output.spool.agent_spool import WRITE_BYTES, AgentSpool, SpoolFile, UnwritableError
+from daskprs.output.spool import WRITE_BYTES, AgentSpool, SpoolFile, UnwritableError
 from tests.support.store_driver import BOTH, TEXT, driving, frame_of, serial
 
 N = 20

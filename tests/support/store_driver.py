@@ -16,7 +16,7 @@ from daskprs.folders.job_lock import locked
 from daskprs.output.journal.resumption import Resumption
 from daskprs.output.rows.format_result import FormattedRows, format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
-from daskprs.output.spool.agent_spool import AgentSpool, UnwritableError
+from daskprs.output.spool import AgentSpool, UnwritableError
 from daskprs.output.store import ResultStore
 
 if TYPE_CHECKING:

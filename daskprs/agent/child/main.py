@@ -50,7 +50,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.files.file_versions import compare_with_times_seen
 from daskprs.inputs.source.source import PathsReader
 from daskprs.output.rows.format_result import format_result
-from daskprs.output.spool.agent_spool import AgentSpool, UnwritableError
+from daskprs.output.spool import AgentSpool, UnwritableError
 from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from daskprs.agent.protocol.messages import Outcomes
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Results
 from daskprs.core.outcomes import Failure, Status
-from daskprs.output.spool.agent_spool import UnwritableError
+from daskprs.output.spool import UnwritableError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from daskprs.agent.child.memory_reserve import MemoryReserve
     from daskprs.core.outcomes import Outcome
-    from daskprs.output.spool.agent_spool import AgentSpool
+    from daskprs.output.spool import AgentSpool
 
 FLUSH_AFTER_S = 0.5
 """Seconds that an outcome waits at most for others in its group."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from daskprs.output.journal.int_column import IntColumn
-from daskprs.output.spool.regions import NO_REGION, Region, Regions
+from daskprs.output.spool import NO_REGION, Region, Regions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -13,7 +13,7 @@ from daskprs.folders.job_lock import begun_epochs
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.journal.journal import VERSION, no_record, records
 from daskprs.output.journal.renumbering import Renumbering
-from daskprs.output.spool.regions import Regions
+from daskprs.output.spool import Regions
 
 if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder

@@ -31,7 +31,7 @@ import zlib
 from typing import IO, TYPE_CHECKING, Any
 
 from daskprs.errors import JournalError
-from daskprs.output.spool.regions import write_at
+from daskprs.output.spool import write_at
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.fingerprint import check_unchanged
 from daskprs.output.journal.history import History
-from daskprs.output.spool.regions import Region, checksum_of, holds
+from daskprs.output.spool import Region, checksum_of, holds
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:

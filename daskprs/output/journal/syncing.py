@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.output.journal.journal import Journal
-    from daskprs.output.spool.spools import Spools
+    from daskprs.output.spool import Spools
 
 EVERY_S = 1.0
 SHARE_OF_TIME = 0.2

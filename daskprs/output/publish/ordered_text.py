@@ -17,7 +17,7 @@ import numpy as np
 
 from daskprs.errors import JournalError
 from daskprs.output.journal.commits import in_input_order
-from daskprs.output.spool.regions import COPY_BYTES, OpenFiles, write_at
+from daskprs.output.spool import COPY_BYTES, OpenFiles, write_at
 from daskprs.system.disk_space import check_room
 
 if TYPE_CHECKING:
@@ -236,7 +236,9 @@ class OrderedText:
         self._buffer = self._buffer or bytearray(COPY_BYTES)
         room = memoryview(self._buffer)[:most]
         count = os.preadv(self._sources.get(source).fileno(), [room], offset)
-        count = count or os.preadv(self._sources.again(source).fileno(), [room], offset)
+        if not count:  # a network file system updates the length of a file that is opened anew
+            self._sources.close(source)
+            count = os.preadv(self._sources.get(source).fileno(), [room], offset)
         return room[:count]
 
 

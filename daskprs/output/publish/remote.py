@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import Option, OutputError
 from daskprs.output.publish.output_file import it_exists
-from daskprs.output.spool.regions import checksum_of
+from daskprs.output.spool import checksum_of
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.regular_files import read_json
 

@@ -18,14 +18,14 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs.errors import ReturnTypeError, class_name, how_to_convert
-from daskprs.output.rows.sink import Sink
 from daskprs.output.rows.text_rows import TextRows
 from daskprs.output.rows.typed_rows import TypedRows
+from daskprs.output.spool import Sink
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Extent
     from daskprs.output.spec import OutputSpec
-    from daskprs.output.spool.agent_spool import AgentSpool
+    from daskprs.output.spool import AgentSpool
 
 CELLS_AT_ONCE = 100_000
 """Cells of each piece in which an Arrow table becomes frames, as many as `to_csv` itself uses."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.output.spec import OutputSpec
-    from daskprs.output.rows.sink import Sink
+    from daskprs.output.spool import Sink
 
 WRITE_CHARACTERS = 1 << 18
 """Lines are encoded and written in pieces of about this size."""

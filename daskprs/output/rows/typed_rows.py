@@ -19,7 +19,7 @@ from daskprs.errors import JournalError, ReturnTypeError, class_name
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from daskprs.output.rows.sink import Sink
+    from daskprs.output.spool import Sink
 
 Kind = Literal["frame", "array", "element"]
 RESULT = "result"

@@ -1,1 +1,0 @@
-"""Spools: the files that agents append their rows to."""

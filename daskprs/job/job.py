@@ -26,7 +26,7 @@ from daskprs.job.prestart import agent_count
 from daskprs.job.request import refuse_an_old_folder
 from daskprs.job.result import JobEnd, ParallelRunResult
 from daskprs.job.saved_request import keep_call
-from daskprs.output.journal.resumption import RUNS, Resumption
+from daskprs.output.journal.recovery import RUNS, Resumption
 from daskprs.output.publish.output_file import make_output_dir
 from daskprs.output.store import ResultStore
 from daskprs.report.listeners import Listeners

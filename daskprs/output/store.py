@@ -18,9 +18,8 @@ from daskprs.folders.job_lock import epochs_of, latest_epoch
 from daskprs.folders.row_labels import adopt_labels, drop_labels
 from daskprs.output.failures.failed_work import FailedWork
 from daskprs.output.journal.commits import Commits, CommitTable
-from daskprs.output.journal.journal import VERSION, Journal
+from daskprs.output.journal.journal import VERSION, Journal, Syncer
 from daskprs.output.journal.recovery import recover
-from daskprs.output.journal.syncing import Syncer
 from daskprs.output.publish.headers import Headers
 from daskprs.output.publish.ordered_text import PUBLISHED, OrderedText
 from daskprs.output.publish.output_file import (
@@ -47,8 +46,7 @@ if TYPE_CHECKING:
     from daskprs.core.plan_entries import CarriedOverFailure
     from daskprs.folders.job_folder import JobFolder
     from daskprs.output.journal.commits import CommittedMiniBatch
-    from daskprs.output.journal.recovery import Found
-    from daskprs.output.journal.resumption import Resumption
+    from daskprs.output.journal.recovery import Found, Resumption
     from daskprs.output.spec import OutputSpec
 
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from daskprs.errors import DaskprsError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.read_rows import read_rows
 from daskprs.output import spool
+from daskprs.output.read_rows import read_rows
 from daskprs.system.interrupts import LateInterrupts
 from tests.support.every_step import STRUCK, at_every_step
 from tests.support.reaper import REAL, Reaper

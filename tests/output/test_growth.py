@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.journal.resumption import Resumption
+from daskprs.output.journal.recovery import Resumption
 from daskprs.output.read_rows import read_rows
 from tests.support.growth import drive, serial, target_of
 from tests.support.store_driver import BOTH, TEXT, driving, frame_of, mini_batch
 
 if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.output.journal.resumption import Runs
+    from daskprs.output.journal.recovery import Runs
 
 NAMES = "abcdefgh"
 FILES = st.sets(st.sampled_from(NAMES))

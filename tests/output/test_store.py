@@ -14,8 +14,8 @@ import pytest
 
 from daskprs.errors import JobChanged, JobFolderLocked, JournalError, OutputError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.journal.fingerprint import check_unchanged
-from daskprs.output.journal.resumption import Resumption
+from daskprs.output.journal.changes import check_unchanged
+from daskprs.output.journal.recovery import Resumption
 from daskprs.output.read_rows import read_rows
 from daskprs.output.spec import OutputSpec
 from daskprs.system.disk_space import check_room, no_room

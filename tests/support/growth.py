@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
-from daskprs.output.journal.resumption import Resumption
+from daskprs.output.journal.recovery import Resumption
 from tests.support.store_driver import BOTH, driving, failed_outcome, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
-    from daskprs.output.journal.resumption import Runs
+    from daskprs.output.journal.recovery import Runs
 
 
 def plan(names: Collection[str]) -> Iterator[MiniBatch]:

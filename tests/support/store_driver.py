@@ -13,7 +13,7 @@ from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
-from daskprs.output.journal.resumption import Resumption
+from daskprs.output.journal.recovery import Resumption
 from daskprs.output.rows.format_result import FormattedRows, format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec
 from daskprs.output.spool import AgentSpool, UnwritableError

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from daskprs.output.journal.int_column import IntColumn
 from daskprs.output.spool import NO_REGION, Region, Regions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from daskprs.core.columnar import ColumnBatch
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
-    from daskprs.output.journal.int_column import Numbers
-
-
+Numbers = np.ndarray[Any, Any]
 BLOCK = 10_000
 NOTHING = (None, None, None)
 
@@ -170,6 +168,52 @@ class CommitTable:
             Region(*(value[f"typed_{part}"] for part in Region._fields)),
             self.header(value["header"]) or None,
         )
+
+
+class IntColumn:
+    """Integers of one type; zeros before the first other number take no memory.
+
+    Most jobs have no use for half of their columns: no frames with headers, no rows with types.
+
+    Parameters
+    ----------
+    code
+        The type, as the standard library's arrays name it.
+    numbers
+        The first numbers of the column.
+
+    """
+
+    __slots__ = ("_rest", "_zeros")
+
+    def __init__(self, code: str, numbers: Numbers | None = None) -> None:
+        self._zeros = 0
+        self._rest = array(code)
+        if numbers is not None and numbers.any():
+            self._rest.frombytes(numbers.astype(code).tobytes())
+        elif numbers is not None:
+            self._zeros = len(numbers)
+
+    def __len__(self) -> int:
+        return self._zeros + len(self._rest)
+
+    def __getitem__(self, row: int) -> int:
+        return self._rest[row - self._zeros] if row >= self._zeros else 0
+
+    def extend(self, numbers: Iterable[int] | None, count: int) -> None:
+        """Append `count` numbers; None appends zeros."""
+        if numbers is not None:
+            self._rest.extend(numbers)
+        elif self._rest:
+            self._rest.extend(repeat(0, count))
+        else:
+            self._zeros += count
+
+    def copy(self) -> Numbers:
+        """Return all numbers as an array."""
+        numbers = np.zeros(len(self), self._rest.typecode)
+        numbers[self._zeros :] = self._rest
+        return numbers
 
 
 def in_input_order(table: CommitTable, rows: Numbers) -> Numbers:

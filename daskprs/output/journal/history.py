@@ -11,13 +11,13 @@ import numpy as np
 from daskprs.errors import JournalError
 from daskprs.folders.job_lock import begun_epochs
 from daskprs.output.journal.commits import Commits, CommitTable
+from daskprs.output.journal.index_mapping import IndexMapping
 from daskprs.output.journal.journal import VERSION, no_record, records
-from daskprs.output.journal.renumbering import Renumbering
 from daskprs.output.spool import Regions
 
 if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.journal.int_column import Numbers
+    from daskprs.output.journal.commits import Numbers
 
 
 class Publication(NamedTuple):
@@ -102,7 +102,7 @@ class History:
         shown = made & self._fingerprints.keys()
         return self._fingerprints[max(shown)] if shown else None
 
-    def _renumber(self, epoch: int, numbers: Renumbering) -> None:
+    def _renumber(self, epoch: int, numbers: IndexMapping) -> None:
         """Renumber commits and failures to the plan that an epoch began with."""
         before, rows = self.commits.column("index"), self.standing(epoch)
         there, now = numbers.of(before[rows])
@@ -114,8 +114,7 @@ class History:
         self._dropped += [(epoch, key) for key in keys.tolist()]
         self._numbered.append((epoch, before))
         self.commits.set_column("index", after)
-        mapped = dict(zip(numbers.before.tolist(), numbers.now.tolist(), strict=True))
-        self.given_up = {mapped[i]: one for i, one in self.given_up.items() if i in mapped}
+        self.given_up = numbers.moved(self.given_up)
 
     def _indexes(self, at_the_end_of: int | None) -> Numbers:
         """Return the numbers of all commits in the plan of an epoch; later ones have none."""
@@ -168,7 +167,7 @@ class History:
                 self._dropped.append((epoch, _key(of_epoch, index)))
             case ["renumbered", before, now]:
                 old, new = (np.array(one, np.uint32) for one in (before, now))
-                self._renumber(epoch, Renumbering(old, new, 0))
+                self._renumber(epoch, IndexMapping(old, new, 0))
             case ["again"]:
                 self._bear(borne=False)
 

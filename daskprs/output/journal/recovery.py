@@ -1,30 +1,102 @@
-"""Recover an earlier driver's commits from a job folder, as far as their bytes are there."""
+"""How a job is resumed: its journals are read, its bytes are checked, its plan is compared."""
 
 from __future__ import annotations
 
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from daskprs.output.journal.commits import each
-from daskprs.output.journal.fingerprint import check_unchanged
+from daskprs.errors import JobFolderError, Option
+from daskprs.output.journal.changes import check_unchanged, no_input
+from daskprs.output.journal.commits import digest_of, each
 from daskprs.output.journal.history import History
+from daskprs.output.journal.index_mapping import index_mapping
 from daskprs.output.spool import Region, checksum_of, holds
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from pathlib import Path
 
+    from daskprs.core.mini_batch import MiniBatch
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.output.journal.commits import CommitTable
+    from daskprs.output.journal.commits import CommitTable, Numbers
     from daskprs.output.journal.history import GivenUp, Publication
-    from daskprs.output.journal.int_column import Numbers
-    from daskprs.output.journal.renumbering import Renumbering
-    from daskprs.output.journal.resumption import Resumption
+    from daskprs.output.journal.index_mapping import IndexMapping
     from daskprs.output.spec import OutputSpec
+
+Runs = Literal["all that is left", "what is new", "what failed"]
+
+RUNS: dict[bool | str, Runs] = {
+    True: "all that is left",
+    "extend": "what is new",
+    "failed": "what failed",
+}
+"""Values of the option `resume`."""
+
+
+class Resumption(NamedTuple):
+    """How a job is resumed."""
+
+    plan: Callable[[], Iterator[MiniBatch]]
+    """Makes the current plan, from the start."""
+    runs: Runs = "all that is left"
+    accepted: Collection[str] = ()
+    """Parts of the fingerprint that may have changed."""
+    is_input: Callable[[str], bool] = no_input
+    """Whether a file in the script's folder is input now, so that it is none of the script's."""
+
+    @property
+    def extends(self) -> bool:
+        """Whether the input may have grown."""
+        return self.runs == "what is new"
+
+    @property
+    def accepts(self) -> set[str]:
+        """Parts that may have changed: a mended script may run the failed mini-batches."""
+        return {*self.accepted, *(["script"] if self.runs == "what failed" else [])}
+
+    def renumber(self, folder: JobFolder, history: History) -> IndexMapping | None:
+        """Renumber settled mini-batches to the current plan, and drop those no longer in it.
+
+        This is always done. A check whether the plan has changed would have to trust the record of
+        the last plan: if a driver died while it wrote that record, rows would be doubled.
+
+        Returns
+        -------
+        IndexMapping or None
+            The old and the new numbers; None if no number has changed.
+
+        Raises
+        ------
+        JobFolderError
+            When only what failed is to be run, and more than that is left.
+
+        """
+        commits, given_up = history.commits, history.given_up
+        if not commits and not given_up and self.runs != "what failed":
+            return None  # a new job
+        numbers = self._numbers(commits, given_up)
+        if self.runs == "what failed" and numbers.left:
+            raise JobFolderError(*_unfinished(folder, numbers))
+        if not numbers.changes(len(commits) + len(given_up)):
+            return None
+        there, now = numbers.of(commits.column("index"))
+        commits.keep(there)
+        commits.set_column("index", now)
+        history.given_up = numbers.moved(given_up)
+        return numbers
+
+    def _numbers(self, commits: CommitTable, given_up: dict[int, GivenUp]) -> IndexMapping:
+        indexes = np.array([*given_up], np.uint32)
+        digests = np.array([digest_of(one.identity) for one in given_up.values()], np.uint64)
+        return index_mapping(
+            np.concatenate([commits.column("index"), indexes]),
+            np.concatenate([commits.column("identity"), digests]),
+            self.plan(),
+        )
 
 
 class Found(NamedTuple):
@@ -39,7 +111,7 @@ class Found(NamedTuple):
     """Whether an existing output file may be replaced."""
     given_up: dict[int, GivenUp]
     """Mini-batches that were given up, by number."""
-    renumbering: Renumbering | None
+    renumbering: IndexMapping | None
     """The new numbers of mini-batches, if any have changed."""
     is_new: bool
     """Whether the output file would differ from the published one."""
@@ -107,7 +179,7 @@ def recover(
     kept[standing[whole]] = True
     commits.keep(kept)
     known = any(publication.target == target for publication in history.publications)
-    numbers = resumption.renumber(folder, commits, history.given_up)
+    numbers = resumption.renumber(folder, history)
     return Found(
         commits,
         dropped,
@@ -118,6 +190,15 @@ def recover(
         is_new or numbers is not None,
         bool(history.given_up) and resumption.runs == "all that is left",
     )
+
+
+def _unfinished(folder: JobFolder, numbers: IndexMapping) -> tuple[str | Option, ...]:
+    told = (
+        f"of {numbers.of_plan} mini-batches of the job in {folder}, {numbers.left} have neither "
+        "rows nor failed in the end: it has not come to its end, or its output was moved or "
+        "changed. Do all of that by "
+    )
+    return told, Option("resume", value=True), "."
 
 
 def _published(history: History, target: Path | None) -> Publication | None:

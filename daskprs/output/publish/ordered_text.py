@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from daskprs.output.journal.commits import Commits, CommitTable
-    from daskprs.output.journal.int_column import Numbers
+    from daskprs.output.journal.commits import Commits, CommitTable, Numbers
     from daskprs.output.publish.headers import Headers
 
 WORTH_BYTES = 1 << 20

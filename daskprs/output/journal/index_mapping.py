@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.output.journal.int_column import Numbers
+    from daskprs.output.journal.commits import Numbers
+
+T = TypeVar("T")
 
 
-class Renumbering(NamedTuple):
+class IndexMapping(NamedTuple):
     """The numbers of mini-batches in the old plan and in the current one, sorted by the old."""
 
     before: Numbers
@@ -40,8 +42,13 @@ class Renumbering(NamedTuple):
         there[there] = self.before[places[there]] == indexes[there]
         return there, self.now[places[there]]
 
+    def moved(self, by_index: dict[int, T]) -> dict[int, T]:
+        """Return values by their new numbers, without those no longer in the plan."""
+        new = dict(zip(self.before.tolist(), self.now.tolist(), strict=True))
+        return {new[index]: value for index, value in by_index.items() if index in new}
 
-def renumbered(indexes: Numbers, digests: Numbers, plan: Iterable[MiniBatch]) -> Renumbering:
+
+def index_mapping(indexes: Numbers, digests: Numbers, plan: Iterable[MiniBatch]) -> IndexMapping:
     """Return the numbers of settled mini-batches in a plan.
 
     Mini-batches with the same content are matched in their order, which is as good as any. If all
@@ -59,7 +66,7 @@ def renumbered(indexes: Numbers, digests: Numbers, plan: Iterable[MiniBatch]) ->
     have, open_ = np.argsort(indexes, kind="stable"), np.arange(len(wanted))
     if indexes.max(initial=0) < len(wanted) and np.array_equal(wanted[indexes], digests):
         same = indexes[have].astype(np.uint32)
-        return Renumbering(same, same, len(wanted))
+        return IndexMapping(same, same, len(wanted))
     before, now = [], []
     while True:
         _, mine, theirs = np.intersect1d(digests[have], wanted[open_], return_indices=True)
@@ -70,4 +77,4 @@ def renumbered(indexes: Numbers, digests: Numbers, plan: Iterable[MiniBatch]) ->
         have, open_ = np.delete(have, mine), np.delete(open_, theirs)
     old, new = (np.concatenate([*parts, np.empty(0, np.uint32)]) for parts in (before, now))
     order = np.argsort(old, kind="stable")
-    return Renumbering(old[order].astype(np.uint32), new[order].astype(np.uint32), len(wanted))
+    return IndexMapping(old[order].astype(np.uint32), new[order].astype(np.uint32), len(wanted))

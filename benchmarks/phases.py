@@ -40,7 +40,7 @@ PROCESS = re.compile(r'process \d+:".*?"(;|$)')
 PHASES = (
     ("import", r"_find_and_load|<frozen importlib"),
     ("run", r"\(benchmarks/(work|faulty)\.py"),
-    ("format", r"\(daskprs/output/(rows/|publish/headers)"),
+    ("format", r"\(daskprs/output/rows/"),
     ("format", r"(csv_text|lines_text) \(benchmarks/slices\.py"),
     ("read", r"Loader\._load \(|(load|_parse|_row_group) \(benchmarks/slices\.py"),
     ("prepare", r"\(daskprs/inputs/|\(benchmarks/(sorted_keys|frames|slices)\.py"),

@@ -20,8 +20,7 @@ from daskprs.output.failures.failed_work import FailedWork
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.journal.journal import VERSION, Journal, Syncer
 from daskprs.output.journal.recovery import recover
-from daskprs.output.publish.headers import Headers
-from daskprs.output.publish.ordered_text import PUBLISHED, OrderedText
+from daskprs.output.publish.ordered_text import PUBLISHED, Headers, OrderedText
 from daskprs.output.publish.output_file import (
     check_output_file,
     claimed_output,

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from daskprs.errors import JournalError
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.publish import ordered_text as append_row
-from daskprs.output.publish.headers import Headers
-from daskprs.output.publish.ordered_text import OrderedText
+from daskprs.output.publish.ordered_text import Headers, OrderedText
 from daskprs.output.spool import Regions, SpoolFile
 from tests.support.polling import poll_for
 

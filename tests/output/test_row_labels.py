@@ -27,9 +27,8 @@ from daskprs.core.outcomes import Extent
 from daskprs.errors import JobChanged, JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.row_labels import LabelWriter, prepared_labels, row_bounds
-from daskprs.output.read_rows import read_rows
+from daskprs.output.read_rows import RowMatcher, read_rows
 from daskprs.output.rows.format_result import FormattedRows, format_result
-from daskprs.output.rows.row_matching import RowMatcher
 from daskprs.output.rows.typed_rows import decode
 from tests.support.store_driver import TYPED, driving, mini_batch, outcome_of
 

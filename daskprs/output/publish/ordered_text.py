@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from daskprs.errors import JournalError
+from daskprs.errors import JournalError, OutputError
 from daskprs.output.journal.commits import in_input_order
 from daskprs.output.spool import COPY_BYTES, OpenFiles, write_at
 from daskprs.system.disk_space import check_room
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from daskprs.core.columnar import ColumnBatch
+    from daskprs.core.outcomes import Outcome
     from daskprs.output.journal.commits import Commits, CommitTable, Numbers
-    from daskprs.output.publish.headers import Headers
 
 WORTH_BYTES = 1 << 20
 """Bytes of ready rows from which they are written …"""
@@ -54,6 +55,53 @@ class FinishedFile(NamedTuple):
     size: int
     checksum: int
     header_bytes: int
+
+
+class Headers:
+    """The one header of a job: that of the first mini-batch with one; the others must agree."""
+
+    def __init__(self, first: str | None = None, index: int = 0) -> None:
+        self.first = first
+        """The header; None before the first one."""
+        self._index = index
+
+    @classmethod
+    def of(cls, commits: CommitTable) -> Headers:
+        """Return the headers of a job, with the one from the commits of earlier epochs."""
+        numbers = commits.column("header")
+        named = np.flatnonzero(numbers)
+        if len(named) == 0:
+            return cls()
+        row = int(named[0])
+        return cls(commits.header(int(numbers[row])), int(commits.column("index")[row]))
+
+    def checked(self, outcomes: ColumnBatch[Outcome]) -> list[str | None] | None:
+        """Return the headers of mini-batches that have rows; None without any header.
+
+        Raises
+        ------
+        OutputError
+            When headers differ; the error names both.
+
+        """
+        if not any(outcomes.column("header")):
+            return None
+        return [self._checked(outcome) for outcome in outcomes]
+
+    def _checked(self, outcome: Outcome) -> str | None:
+        header, index = outcome.header, outcome.index
+        if header is None or outcome.text is None or outcome.text.length == 0:
+            return None
+        if self.first is None:
+            self.first, self._index = header, index
+        if header != self.first:
+            msg = (
+                f"mini-batches {self._index} and {index} returned frames with different headers: "
+                f"{self.first.rstrip()!r} and {header.rstrip()!r}. Return the same columns from "
+                "each run(), or leave append_row_dataframe_header off."
+            )
+            raise OutputError(msg)
+        return header
 
 
 class OrderedText:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from daskprs.output.spool import Sink
 
 Kind = Literal["frame", "array", "element"]
-RESULT = "result"
-"""The name of the column that holds elements of lists."""
 WRITE_BYTES = 1 << 18
 
 
@@ -157,20 +155,3 @@ def decode(file: IO[bytes], length: int) -> Iterator[TypedPiece]:
             )
             raise JournalError(msg) from error
         yield piece
-
-
-def column_of(values: list[Any]) -> pd.DataFrame:
-    """Return elements as a frame of one column.
-
-    Its type is that of the elements if they have one in common, else ``object``: an int beside a
-    float stays an int.
-    """
-    kinds: set[type[Any]] = {type(value) for value in values}
-    kind = kinds.pop() if len(kinds) == 1 else object
-    if kind in (int, float, bool, str):
-        series = pd.Series(values)
-    elif issubclass(kind, np.generic) and not issubclass(kind, np.void):
-        series = pd.Series(np.array(values))
-    else:
-        series = pd.Series(values, dtype="object")
-    return series.to_frame(RESULT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
-from daskprs.options.run_options import NoOtherOptions, RunOptions
+from daskprs.options.run_options import TABLE, NoOtherOptions, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +12,8 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from daskprs.inputs.source.read_options import Header, InputType
     from daskprs.job.result import ParallelRunResult
-
-OWN_PARAMETERS = (
-    *("data", "script", "client", "job_dir", "output_dir"),
-    *("detach", "survive", "unknown"),
-)
 
 
 def parallel_run(
@@ -32,19 +28,14 @@ def parallel_run(
     environment_variables: Mapping[str, str] | None = None,
     side_inputs: Mapping[str, str | PathLike[str]] | None = None,
     logging_level: str = "INFO",
-    input_type: Literal["auto", "files", "table"] = "auto",
+    input_type: InputType = "auto",
     mini_batch_size: int | str | None = None,
     partition_keys: Sequence[str] | str | None = None,
     partition_format: str | None = None,
     columns: Sequence[str] | None = None,
     dtypes: Mapping[str, Any] | None = None,
     delimiter: str | None = None,
-    header: (
-        Literal[
-            "all_files_same_headers", "all_files_different_headers", "from_first_file", "no_header"
-        ]
-        | None
-    ) = None,
+    header: Header | None = None,
     encoding: str = "utf-8",
     support_multi_line: bool = True,
     include_path_column: bool = False,
@@ -107,46 +98,48 @@ def parallel_run(
         The folder of the output file, or its URL (``"s3://bucket/folder"``). Default: no text is
         written, and what `run` returned is kept with its types for `ParallelRunResult.to_pandas`.
     source_directory
-        The folder that the script imports from; a snapshot of it goes to the agents. Default: the
-        folder of the script.
+        The folder that the script imports from. A snapshot of it goes to the agents. Default: the
+        script's folder.
     arguments
         What the script finds in ``sys.argv`` after the system's own flags.
     environment_variables
         Set in the agents before their first import. Thread counts (``OMP_NUM_THREADS`` and the
         like) follow the agent's share of the cores unless they are set here.
     side_inputs
-        Files and folders that the script reads besides, such as a model, by name. A node that does
-        not see one gets a copy. The script finds them by ``EntryScript().side_inputs["name"]``;
-        `arguments` and `environment_variables` that are their absolute paths, or paths below, are
-        set to where they are.
+        Files and folders that the script reads besides, by name, such as a model. A node that does
+        not see one gets a copy. The script finds it by ``EntryScript().side_inputs["name"]``;
+        `arguments` and `environment_variables` that are its absolute path, or a path below, are
+        set to where it is.
     logging_level
         Level of the root logger in the agents.
     input_type
         ``"table"``, ``"files"``, or ``"auto"``: a table if all paths have one table suffix, files
         if none has, and an error for a mixture.
     mini_batch_size
-        Bytes for tables, as an int or with a unit of 1024 (``"10 MB"``; default 1 MB); a count
-        for files (default 10). A partition of a dask collection is one mini-batch unless a size
-        is given.
+        Bytes for tables, with or without a unit of 1024 (``"10 MB"``); a count for files. A
+        partition of a dask collection is one mini-batch unless a size is given. Default: 1 MB, or
+        10 files.
     partition_keys
-        Names of columns: one mini-batch for each combination of their values that exists, with
-        all its rows in input order. For files, names of `partition_format`. Not together with
+        Names of columns: one mini-batch for each existing combination of their values, with all
+        its rows in input order. For files, names of `partition_format`. Not together with
         `mini_batch_size`.
     partition_format
-        How paths carry values, as in ``"{user}/{season}/{genre}.wav"``. They become columns,
+        How paths carry values, as in ``"{user}/{season}/{genre}.wav"``. The values become columns,
         appended last.
     columns
         The columns to read, in this order. Default: all.
     dtypes
-        Types of columns, by name. Default: those of text are fixed by samples before the start,
-        other tables have types of their own.
+        Types of columns, by name. Tables other than text have types of their own. Default: types
+        of text are fixed by samples before the start.
     delimiter
-        Between the fields of delimited text. Default: a tab for ``.tsv``, else a comma.
+        The character between the fields of delimited text. Default: a tab for ``.tsv``, else a
+        comma.
     header
-        Which files have a header line: ``"all_files_same_headers"`` (default),
-        ``"all_files_different_headers"``, ``"from_first_file"`` or ``"no_header"``.
+        Which files have a header line. ``all_files_different_headers`` puts columns together by
+        name; the other choices are ``from_first_file`` and ``no_header``. Default:
+        ``all_files_same_headers``.
     encoding
-        Of text input.
+        The encoding of text input.
     support_multi_line
         Whether a quoted field may contain line breaks.
     include_path_column
@@ -155,15 +148,16 @@ def parallel_run(
         How many nodes to use. Default: all of the cluster.
     process_count_per_node
         Agent processes on each node. Default: the threads that its Dask workers declare;
-        in-process: the usable cores, by affinity and cgroup; on a GPU node 1.
+        in-process the usable cores, by affinity and cgroup; on a GPU node 1.
     gpus_per_process
         GPUs of each agent process: a whole number, or a part such as 0.5, so that two share one.
-        0 hides them. Agents find theirs in ``CUDA_VISIBLE_DEVICES``.
+        0 hides them. Agents find theirs in ``CUDA_VISIBLE_DEVICES``. It has no effect on nodes
+        without GPUs.
     start_method
         ``"fork"``: agents are forked from a process that has imported pandas and pyarrow once.
-        ``"spawn"``: each agent is a fresh interpreter, for libraries that do not stand a fork.
+        ``"spawn"``: each agent is a fresh interpreter, for libraries that do not survive a fork.
     agent_memory_limit
-        Bytes, or with a unit as in ``"2 GB"``: an agent that holds more, its sub-processes
+        Bytes, or with a unit as in ``"2 GB"``. An agent that holds more, its sub-processes
         included, is killed. Default: none.
     run_max_try
         Attempts at one mini-batch.
@@ -174,27 +168,27 @@ def parallel_run(
     error_threshold
         The job fails when more items than this have failed; -1: never for that.
     max_node_losses
-        A mini-batch fails after the loss of this many workers that ran it: it may be the cause.
+        A mini-batch fails when it was running on this many lost workers: it may be the cause.
     fail_on_timeout
         A mini-batch that runs out of time in each of its attempts fails the job, whatever the
-        thresholds say: so do batch deployments.
+        thresholds say. Batch deployments work like this.
     run_invocation_timeout
-        Seconds for one call of `run`, iterating what it returned included; then the agent is
-        killed and the attempt has failed.
+        Seconds for one call of `run`, iterating its result included. Then the agent is killed, and
+        the attempt has failed.
     task_overhead_timeout
         Seconds for loading one mini-batch.
     init_timeout
-        Seconds for importing the script and ``init()``. Default: three times
-        `run_invocation_timeout`, and 30.
+        Seconds for importing the script and ``init()``. Default: 3 × `run_invocation_timeout` + 30.
     shutdown_timeout
         Seconds for ``shutdown()``.
     first_task_creation_timeout
         Seconds within which the input must give its first mini-batch.
     progress_update_timeout
-        The job fails after this many seconds without a settled mini-batch. Default: twice the
-        timeouts of loading and running, and that of `init`.
+        The job fails when no mini-batch was settled for this many seconds. Time without workers
+        does not count. Default: 2 × (`task_overhead_timeout` + `run_invocation_timeout`) +
+        `init_timeout`.
     no_workers_timeout
-        Seconds to wait for workers. Default: for ever; progress says that it waits.
+        Seconds to wait for workers. Default: for ever; progress says that the job waits.
     output_action
         ``"append_row"``: what `run` returns is output. ``"summary_only"``: it is counted and
         dropped, and the script writes files of its own.
@@ -203,20 +197,19 @@ def parallel_run(
     append_row_dataframe_header
         Write the header of the frames, once.
     append_row_dataframe_sep
-        Between the fields of frames.
+        The character between the fields of frames.
     keep_rows
-        With an `output_dir`: keep typed rows for `to_pandas` too.
+        With `output_dir`, keep the rows with their types too, for `to_pandas` in Python.
     overwrite
         Replace an existing output file, at the moment of publishing.
     resume
-        Go on with the job in `job_dir`: what is committed in its journal is not run again. With
-        True, all that is left is run, and what has failed gets fresh tries. ``"extend"``: the input
-        has grown, and only what is new by content is run. ``"failed"``: only what has failed in
-        the end is run, by a script that may have been mended. The output is written anew, with all
-        rows in input order.
+        Continue the job in `job_dir`: what is committed does not run again, and the output is
+        written anew, with all rows in input order. True runs all that is left, and gives what has
+        failed fresh tries. ``"extend"`` runs what is new by content in an input that has grown.
+        ``"failed"`` runs what has failed in the end, by a script that may be a corrected one.
     accept_changes
-        With `resume`: which of ``"script"``, ``"input"`` and ``"options"`` may have changed. What
-        is done is kept on purpose; of a changed input, what is the same by content.
+        With `resume`: which of script, input and options may have changed. What is committed is
+        kept; of a changed input, what is the same by content. Default: none.
     progress
         Show progress. Default: in a terminal and in notebooks a live display, else a line now and
         then.
@@ -248,7 +241,7 @@ def parallel_run(
         Ctrl-C ended it (a `KeyboardInterrupt`); carries the result.
 
     """
-    given = {name: value for name, value in locals().items() if name not in OWN_PARAMETERS}
+    given = {name: value for name, value in locals().items() if name in TABLE}
     options = RunOptions.from_names(**given, **unknown)
     places: dict[str, Any] = {"client": client, "job_dir": job_dir, "output_dir": output_dir}
     if detach:

@@ -28,6 +28,8 @@ All are plain classes with positional arguments, so that they survive a pickle r
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -136,7 +138,7 @@ class PipelineOutcome(Protocol):
 
 
 class Option(NamedTuple):
-    """An option as a part of a message: each front end writes it in its own way."""
+    """An option that a message names; an f-string marks the option for `DaskprsError.worded`."""
 
     name: str
     value: Any = ...
@@ -145,6 +147,24 @@ class Option(NamedTuple):
     def __str__(self) -> str:
         """Return the option as Python writes it."""
         return self.name if self.value is ... else f"{self.name}={self.value!r}"
+
+    def __format__(self, _: str) -> str:
+        return f"\x0e{self!s}\x0f"
+
+    @classmethod
+    def of(cls, marked: re.Match[str]) -> Option:
+        """Return the option that a message marks."""
+        name, equals, text = marked[1].partition("=")
+        if not equals:
+            return cls(name)
+        try:
+            return cls(name, ast.literal_eval(text))
+        except (SyntaxError, ValueError):  # a value without a literal, such as infinity
+            return cls(name, text)
+
+
+_MARKED = re.compile("\x0e(\\w+(?:=[^\x0f]*)?)\x0f")
+"""An option in a message: two control characters enclose the option as Python writes it."""
 
 
 def class_name(kind: type) -> str:
@@ -160,22 +180,16 @@ def how_to_convert(value: Any) -> str:
 
 
 class DaskprsError(Exception):
-    """The root of all errors of daskprs.
-
-    Parameters
-    ----------
-    *parts
-        The message: text, and the options that it names.
-
-    """
+    """The root of all errors of daskprs."""
 
     def __str__(self) -> str:
         """Return the message, with options as Python writes them."""
-        return self.worded(str)
+        return _MARKED.sub(r"\1", "".join(map(format, self.args)))
 
     def worded(self, form: Callable[[Option], str]) -> str:
         """Return the message, with options in another form."""
-        return "".join(form(one) if isinstance(one, Option) else str(one) for one in self.args)
+        message = "".join(map(format, self.args))
+        return _MARKED.sub(lambda marked: form(Option.of(marked)), message)
 
 
 class UsageError(DaskprsError, ValueError):

@@ -1,13 +1,23 @@
-"""Suggestions for a path that does not exist."""
+"""Suggestions for names and paths that do not exist."""
 
 from __future__ import annotations
 
 import difflib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 WILDCARDS = frozenset("*?[")
 SHOWN = 3
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a sentence with the nearest known name, for the end of a message; empty without."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f" Did you mean {near[0]}?" if near else ""
 
 
 def nearest(path: str | os.PathLike[str], suffix: str = "") -> str:

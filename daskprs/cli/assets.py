@@ -1,4 +1,4 @@
-"""How commands are told where assets and datastores are."""
+"""The options of commands that say where assets and datastores are."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.cli.options import pairs
+from daskprs.cli.options import pairs, stacked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daskprs.azure.assets import Assets
 
-OF_ASSETS: list[Callable[[Any], Any]] = [
+with_assets = stacked(
     click.option(
         "--asset",
         multiple=True,
@@ -31,18 +29,12 @@ OF_ASSETS: list[Callable[[Any], Any]] = [
         metavar="NAME=FOLDER",
         help="The folder that azureml://datastores/NAME/paths/ stands for.",
     ),
-]
-
-
-def with_assets(command: Any) -> Any:
-    """Give a command these options."""
-    for add in reversed(OF_ASSETS):
-        command = add(command)
-    return command
+)
+"""Gives a command these options."""
 
 
 def assets_of(values: dict[str, Any]) -> Assets:
-    """Take these options out of what a command was given.
+    """Remove these options from the values of a command, and return the assets.
 
     Raises
     ------
@@ -52,12 +44,12 @@ def assets_of(values: dict[str, Any]) -> Assets:
     """
     from daskprs.azure.assets import Assets, split_asset
 
-    told, file = {}, values.pop("assets")
+    places, file = {}, values.pop("assets")
     for word in values.pop("asset"):
         sides = split_asset(word)
         if sides is None:
             message = f"--asset {word!r}: write NAME=PATH"
             raise click.UsageError(message)
-        told[sides[0]] = sides[1]
+        places[sides[0]] = sides[1]
     known = Assets() if file is None else Assets.read(file)
-    return known.and_also(told, pairs("--datastore", values.pop("datastore"), "NAME=FOLDER"))
+    return known.and_also(places, pairs("--datastore", values.pop("datastore"), "NAME=FOLDER"))

@@ -8,39 +8,78 @@ import click
 
 from daskprs import __version__
 from daskprs.cli.exit_codes import every_end, show
-from daskprs.cli.frontend import CommandLine
-from daskprs.cli.help import AFTER_PLAN, AFTER_RUN, AFTER_SUBMIT, EXTEND, Grouped
 from daskprs.cli.invoke import invoke
 from daskprs.cli.job_commands import DETACHED_COMMANDS, FOLDER_COMMANDS
-from daskprs.cli.options import CONTEXT, OF_A_RUN, OF_READING, given, help_of, options, pairs
+from daskprs.cli.options import (
+    CONTEXT,
+    EXTEND,
+    OF_A_RUN,
+    OF_READING,
+    QUIET,
+    Grouped,
+    client,
+    command_line,
+    given,
+    options,
+    stacked,
+)
 from daskprs.cli.pipeline import is_pipeline, run_pipeline_file
 from daskprs.cli.serve import serve
 from daskprs.cli.validate import validate
 from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from daskprs.job.request import CheckedCall
+
+AFTER_RUN = """\b
+Examples:
+  daskprs run score.py pictures/ --mini-batch-size 25 --output-dir scored
+  daskprs run clean.py 'visits/*.csv' --partition-keys customer -- --model m.pickle
+
+\b
+Exit codes:
+  0    the job is Completed
+  42   the job is Failed: the reason is shown, and in logs/job_result.txt
+  130  the job is Canceled, by Ctrl-C or SIGTERM
+  2    nothing was started: an option, the script, the input or a folder cannot be used
+"""
+AFTER_SUBMIT = """\b
+Examples:
+  daskprs submit score.py /shared/images --scheduler tcp://10.0.0.1:8786 --job-dir /shared/scored
+  daskprs status /shared/scored
+  daskprs attach /shared/scored
+  daskprs cancel /shared/scored
+  daskprs result /shared/scored
+"""
+AFTER_PLAN = """\b
+Examples:
+  daskprs plan visits.csv --mini-batch-size '500 KB'
+  daskprs plan pictures/ --partition-format '{year}/{camera}/{n}.jpg' --partition-keys camera
+
+\b
+Exit codes:
+  0    the plan is shown
+  2    an option or the input cannot be used
+"""
 
 
 class WithArguments(Grouped):
-    """A command whose words behind ``--`` are not its own, but the script's."""
+    """A command that hands the words behind ``--`` to its script."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep what stands behind ``--`` apart."""
+        """Keep the words behind ``--`` as arguments of the script."""
         end = args.index("--") if "--" in args else len(args)
         ctx.meta["arguments"] = args[end + 1 :]
         return super().parse_args(ctx, args[:end])
 
 
 class Commands(click.Group):
-    """All commands; `run` is another one where its first word is a YAML file."""
+    """All commands; `run` runs a pipeline where its first word is a YAML file."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is meant."""
+        """Return the command to run."""
         name, command, words = super().resolve_command(ctx, args)
         if command is run and is_pipeline(run, words):
             command = run_pipeline_file
@@ -54,15 +93,7 @@ def main() -> None:
     """Run a Python script over a table or a list of files, in parallel."""
 
 
-TYPES = click.option(
-    "--dtype",
-    "dtypes",
-    multiple=True,
-    metavar="COLUMN=TYPE",
-    help="Type of a column, as pandas calls it. Default: of text fixed by samples.",
-)
-"""The types of columns, as `OF_READING` and `OF_A_RUN` lack them."""
-OF_A_CALL: list[Callable[[Any], Any]] = [
+_of_a_call = stacked(
     click.argument("script"),
     click.argument("inputs", nargs=-1, required=True, metavar="INPUT..."),
     click.option(
@@ -75,45 +106,21 @@ OF_A_CALL: list[Callable[[Any], Any]] = [
         metavar="FOLDER",
         help="The folder of the output file. Default: <job folder>/output.",
     ),
+    client(". Default: the cores of this machine."),
     click.option(
-        "--client",
-        "--scheduler",
-        metavar="ADDRESS",
-        help="The scheduler of a Dask cluster. Default: the cores of this machine.",
+        "--resume",
+        is_flag=True,
+        help="Continue the job in --job-dir: what is committed does not run again.",
     ),
-    click.option("--resume", is_flag=True, help=help_of("resume")),
-    click.option("--extend", is_flag=True, help=EXTEND),
-    click.option("--overwrite", is_flag=True, help=help_of("overwrite")),
-    click.option(
-        "--environment-variable",
-        "-e",
-        "environment_variables",
-        multiple=True,
-        metavar="NAME=VALUE",
-        help=help_of("environment_variables"),
-    ),
-    click.option(
-        "--side-input",
-        "side_inputs",
-        multiple=True,
-        metavar="NAME=PATH",
-        help=help_of("side_inputs"),
-    ),
-    TYPES,
+    EXTEND,
     options(OF_A_RUN),
     click.pass_context,
-]
-"""What a job is called with, whoever drives it."""
-
-
-def _of_a_call(command: Any) -> Any:
-    for add in reversed(OF_A_CALL):
-        command = add(command)
-    return command
+)
+"""The options of a job, whoever drives it."""
 
 
 @main.command("run", cls=WithArguments, context_settings=CONTEXT, epilog=AFTER_RUN)
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@QUIET
 @_of_a_call
 def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: Any) -> None:
     """Run SCRIPT over INPUT...; what follows -- goes to the script.
@@ -130,7 +137,7 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
             from daskprs.job.job import Job
 
             call = _checked(script, inputs, chosen, places)
-            show(Job(call, CommandLine(ctx)).run())
+            show(Job(call, command_line(ctx)).run())
 
 
 @main.command("submit", cls=WithArguments, context_settings=CONTEXT, epilog=AFTER_SUBMIT)
@@ -141,7 +148,7 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
 )
 @_of_a_call
 def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: Any) -> None:
-    """Hand a job to a cluster, and leave: SCRIPT over INPUT..., as `run` does it.
+    """Hand a job to a cluster, and return: SCRIPT over INPUT..., as `run` does it.
 
     Its job folder has to be on a file system that the workers share.
     """
@@ -156,12 +163,10 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
 
 @main.command("plan", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_PLAN)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@TYPES
 @options(OF_READING)
 def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
     """Show the mini-batches that a run would make of INPUT...."""
     found = given(values)
-    found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
     with every_end():
         from daskprs.job.plan import plan
 
@@ -169,21 +174,16 @@ def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
 
 
 def _named(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """Return what was given on the command line, as Python names and takes it."""
+    """Return the values of the command line under their names in Python."""
     found = given(values)
     found["arguments"] = ctx.meta["arguments"]
-    found["environment_variables"] = pairs(
-        "--environment-variable", found.pop("environment_variables")
-    )
-    found["side_inputs"] = pairs("--side-input", found.pop("side_inputs"))
-    found["dtypes"] = pairs("--dtype", found.pop("dtypes")) or None
     if found.pop("extend"):
         found["resume"] = "extend"
     return found
 
 
 def _of_job(found: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
-    """Return the options of a job, and where it is and takes place."""
+    """Return the options of a job, and its client and folders."""
     places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
     return RunOptions.from_names(**found), places
 

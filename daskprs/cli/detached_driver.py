@@ -17,32 +17,17 @@ from daskprs.cli.options import flagged
 from daskprs.errors import JobFolderLocked
 from daskprs.folders.job_folder import JobFolder
 from daskprs.job.detached import Detachment
-from daskprs.job.frontend import command_to_resume
+from daskprs.job.frontend import Surface, command_to_resume
 from daskprs.job.job import Job
 from daskprs.job.request import check_kept_call
 from daskprs.system.linux import die_with_parent
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from daskprs.errors import Option
     from daskprs.job.result import ParallelRunResult
 
 PREDECESSOR_S = 120.0
 """One that is cut off from the cluster may live on for so long, and hold the folder."""
 AGAIN_S = 1.0
-
-
-class Folder:
-    """The surface of a detached job: whoever reads what it says has its folder."""
-
-    def option(self, option: Option) -> str:
-        """Return it as on the command line."""
-        return flagged(option)
-
-    def resume(self, job_dir: Path, accept: str = "") -> str:
-        """Return the command."""
-        return command_to_resume(job_dir, accept=accept)
 
 
 def drive(folder: JobFolder) -> ParallelRunResult:
@@ -54,7 +39,7 @@ def drive(folder: JobFolder) -> ParallelRunResult:
             folder, client=detachment.address, **{"resume": True, **detachment.options}
         )
         try:
-            return Job(call, Folder()).run()
+            return Job(call, Surface(flagged, command_to_resume)).run()
         except JobFolderLocked:
             if time.monotonic() > until:
                 raise

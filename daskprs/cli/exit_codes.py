@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import traceback
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -37,13 +37,24 @@ ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
 
 
 def show(result: object) -> None:
-    """Show the result; where nobody can read it the job is Completed all the same."""
+    """Show the result; the job is Completed even where stdout cannot be written."""
     try:
         click.echo(repr(result))
     except OSError as error:
         # What is left in the buffer would fail once more, and change the exit code, at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         click.echo(f"daskprs: completed, but stdout cannot be written: {error}", err=True)
+
+
+def to_stderr(line: str) -> None:
+    """Show a line; a job goes on where stderr cannot be written."""
+    with suppress(OSError):
+        click.echo(line, err=True)
+
+
+def lines(*, quiet: bool) -> Callable[[str], None]:
+    """Return the function that shows the lines of a pipeline, or drops them."""
+    return (lambda _: None) if quiet else to_stderr
 
 
 @contextmanager
@@ -67,7 +78,7 @@ def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
         if removed is not None:
             _exit(EXIT_USAGE, f"daskprs: {removed}")
         _exit(EXIT_FAILED, f"daskprs: {error}")
-    except click.ClickException:  # of words that do not fit together: click tells it
+    except click.ClickException:  # click shows an error of usage
         raise
     except Exception:  # noqa: BLE001 - it is shown whole, and has an exit code too
         traceback.print_exc()

@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskprs.cli.assets import assets_of, with_assets
-from daskprs.cli.exit_codes import every_end, show
-from daskprs.cli.frontend import CommandLine, PipelineCommand, lines, to_stderr
-from daskprs.cli.help import AFTER_INVOKE
-from daskprs.cli.options import CONTEXT, flagged, help_of, pairs
+from daskprs.cli.exit_codes import every_end, lines, show, to_stderr
+from daskprs.cli.options import (
+    CONTEXT,
+    QUIET,
+    client,
+    command_line,
+    flagged,
+    help_of,
+    pairs,
+    pipeline_command,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,12 +27,23 @@ if TYPE_CHECKING:
     from daskprs.azure.deployments.invocation_file import Invocation
     from daskprs.yaml_files.document import Document
 
-SAID = {
+AFTER_INVOKE = """\b
+Examples:
+  daskprs invoke deployment.yml --input pictures/
+  daskprs invoke deployment.yml --input 'data/*.csv' --mini-batch-size 20 --output-path scored
+  daskprs invoke deployment.yml --input data/ --asset heart-classifier=models/heart
+  daskprs invoke pipeline-deployment.yml --input unlabeled=data/ --input mode=append
+
+\b
+Exit codes:
+  those of daskprs run
+"""
+MODEL_SPELLING = {
     "output_dir": "--output-path",
     "append_row_file_name": "--set output_file_name",
     "resume": "daskprs resume FOLDER",
 }
-"""What does here what options of a job do that have no flag of this command."""
+"""Options of a job that have no flag of this command, and what replaces them."""
 OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
 """Options that a deployment of a pipeline does not have."""
 
@@ -73,19 +91,14 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
     metavar="FOLDER",
     help="The job folder. Default: ./daskprs-jobs/<deployment>-<utc>-<id>/.",
 )
-@click.option(
-    "--client",
-    "--scheduler",
-    metavar="ADDRESS",
-    help="The scheduler of a Dask cluster. Default: the cores of this machine.",
-)
+@client(". Default: the cores of this machine.")
 @click.option("--overwrite", is_flag=True, help=help_of("overwrite"))
 @click.option(
     "--resume",
     is_flag=True,
-    help="Go on in --job-dir with a deployment of a pipeline: what is Completed is kept.",
+    help="Resume a deployment of a pipeline in --job-dir: what is Completed is kept.",
 )
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@QUIET
 @click.pass_context
 def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
     """Score DATA by the batch deployment that the YAML file FILE describes."""
@@ -100,7 +113,7 @@ def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
         if is_of_pipeline(document.content):
             _invoke_pipeline(ctx, document, assets, given, values)
         else:
-            with every_end(lambda option: SAID.get(option.name) or flagged(option)):
+            with every_end(lambda option: MODEL_SPELLING.get(option.name) or flagged(option)):
                 _invoke_model(ctx, deployment, assets, given, values)
 
 
@@ -130,7 +143,7 @@ def _invoke_model(
             **values,
             changes=changes,
             progress=False if quiet else None,
-            surface=CommandLine(ctx),
+            surface=command_line(ctx),
         )
     )
 
@@ -161,7 +174,7 @@ def _invoke_pipeline(
             outputs={**given.outputs, **pairs("--output", values.pop("outputs"))},
             accept_changes=(),
             show=lines(quiet=quiet),
-            surface=PipelineCommand(ctx),
+            surface=pipeline_command(ctx),
             **values,
         )
     )

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daskprs.cli.exit_codes import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE, every_end, show
-from daskprs.cli.frontend import CommandLine
-from daskprs.cli.help import AFTER_RESULT, AFTER_RESUME, AFTER_RETRY, AFTER_STATUS, EXTEND, Grouped
-from daskprs.cli.options import CONTEXT, OF_A_RUN, given, options
+from daskprs.cli.options import (
+    CONTEXT,
+    EXTEND,
+    OF_A_RUN,
+    QUIET,
+    Grouped,
+    client,
+    command_line,
+    given,
+    options,
+    stacked,
+)
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder, read_record
@@ -18,43 +27,62 @@ from daskprs.options.run_options import TABLE
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from daskprs.job.frontend import Surface
     from daskprs.job.status import JobState
-
 
 EXIT_CODES = {"Completed": 0, "Failed": EXIT_FAILED, "Canceled": EXIT_CANCELED}
 OF_A_LATER_RUN = [
-    name for name in OF_A_RUN if not (TABLE[name].changes_results or TABLE[name].is_of_one_run)
+    name
+    for name in OF_A_RUN
+    if not (TABLE[name].changes_results or TABLE[name].is_of_one_run or TABLE[name].flag)
 ]
-"""Options that a job may be gone on with: they change no result."""
+"""Options that may differ when a job is resumed: they change no result."""
+AFTER_RESUME = """\b
+Examples:
+  daskprs resume daskprs-jobs/score-20270115-080000-1a2b3c4d
+  daskprs resume scored-job --run-invocation-timeout 600 --scheduler tcp://10.0.0.1:8786
+  daskprs resume scored-job --extend
+
+\b
+Exit codes:
+  those of daskprs run
+"""
+AFTER_RETRY = """\b
+Examples:
+  daskprs retry-failed scored-job --script mended/score.py
+
+\b
+Exit codes:
+  those of daskprs run
+"""
+AFTER_STATUS = """\b
+Exit codes:
+  0    it is shown
+  2    no job has begun in the folder
+"""
+AFTER_RESULT = """\b
+Exit codes:
+       those of the job, and
+  2    the job has no result: it is running, or its driver died
+"""
 
 
-def _of_a_later_run(command: Any) -> Any:
-    """Give a command what a job may be gone on with."""
-    adds: list[Callable[[Any], Any]] = [
-        click.argument("folder"),
-        click.option(
-            "--script", metavar="SCRIPT", help="The script, mended. Default: that of the job."
-        ),
-        click.option(
-            "--client",
-            "--scheduler",
-            metavar="ADDRESS",
-            help="The scheduler of a Dask cluster. Default: the one that the job was called with.",
-        ),
-        click.option("--here", is_flag=True, help="On the cores of this machine, not on that."),
-        click.option("--quiet", is_flag=True, help="Show no progress."),
-        options(["accept_changes", *OF_A_LATER_RUN]),
-        click.pass_context,
-    ]
-    for add in reversed(adds):
-        command = add(command)
-    return command
+_of_a_later_run = stacked(
+    click.argument("folder"),
+    click.option(
+        "--script", metavar="SCRIPT", help="The corrected script. Default: that of the job."
+    ),
+    client(". Default: the one that the job was called with."),
+    click.option("--here", is_flag=True, help="On the cores of this machine, not on a cluster."),
+    QUIET,
+    options(["accept_changes", *OF_A_LATER_RUN]),
+    click.pass_context,
+)
+"""The options with which a job may be resumed."""
 
 
 @click.command("resume", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_RESUME)
-@click.option("--extend", is_flag=True, help=EXTEND)
+@EXTEND
 @_of_a_later_run
 def resume(ctx: click.Context, /, folder: str, extend: bool, **values: Any) -> None:  # noqa: FBT001 - a flag
     """Go on with the job in FOLDER: what it has done is not done again.
@@ -88,7 +116,7 @@ def status(ctx: click.Context, /, folder: str) -> None:
         told = _pipeline(folder)
         if told is None:
             job = JobFolder(folder)
-            told = "\n".join(_lines(state_of(job), job, CommandLine(ctx)))
+            told = "\n".join(_lines(state_of(job), job, command_line(ctx)))
         click.echo(told)
 
 
@@ -123,7 +151,7 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
 
         call = check_kept_call(_job(folder), how, **found)
         with prestart(call.options, call.client):
-            show(Job(call, CommandLine(ctx)).run())
+            show(Job(call, command_line(ctx)).run())
 
 
 def _job(folder: str) -> JobFolder:
@@ -148,7 +176,7 @@ def _pipeline(folder: str) -> str | None:
     )
 
 
-def _lines(state: JobState, folder: JobFolder, surface: CommandLine) -> list[str]:
+def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
     """Return what is shown of a job."""
     done, items = state.mini_batches, state.items
     lines = [

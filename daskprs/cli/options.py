@@ -1,29 +1,57 @@
-"""The options of a run on the command line, made from `RunOptions` so that they cannot differ."""
+"""Options on the command line: flags and help from the table of options, and flags in messages."""
 
 from __future__ import annotations
 
-import ast
-import dataclasses
+import inspect
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 
-from daskprs.options.option import INPUT
-from daskprs.options.run_options import TABLE, RunOptions
+from daskprs.api import parallel_run
+from daskprs.job.frontend import Surface, accepting, command_to_resume
+from daskprs.options.run_options import GROUPS, INPUT, TABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from daskprs.errors import Option
 
-FIELDS = {field.name: field for field in dataclasses.fields(RunOptions)}
-FLAGS = {name: row.flag for name, row in TABLE.items() if row.flag}
-"""Flags that are given once for each value, and so are called by one of them."""
 OF_A_RUN = tuple(name for name, row in TABLE.items() if row.is_generated)
 OF_READING = tuple(name for name in OF_A_RUN if TABLE[name].group == INPUT)
-DASHED = {name.replace("_", "-") for name in FIELDS} | {"job-dir", "output-dir"}
+DASHED = {name.replace("_", "-") for name in TABLE} | {"job-dir", "output-dir"}
+PAIRS = {
+    "environment_variables": ("-e", "NAME=VALUE"),
+    "side_inputs": ("NAME=PATH",),
+    "dtypes": ("COLUMN=TYPE",),
+}
+"""The short flag, if any, and the form of options that are repeated for each pair."""
+OWN_BEFORE = {
+    "Script": ("script",),
+    "Processes": ("client", "here"),
+    "Output": ("output_dir",),
+    "The job": ("job_dir",),
+}
+OWN_AFTER = {"The job": ("extend", "quiet")}
+"""Options that only the command line has, before and after those of `RunOptions`."""
+HEADINGS = {
+    group: (
+        *OWN_BEFORE.get(group, ()),
+        *(name for name, row in TABLE.items() if row.group == group),
+        *OWN_AFTER.get(group, ()),
+    )
+    for group in GROUPS
+}
+"""Options in the order in which they are shown; the headings are those of the documentation."""
+PIPELINE_SPELLING = {"output_dir": "--output", "append_row_file_name": "append_row_to"}
+"""Options of a job, and what replaces them for a step of a pipeline."""
+OF_ONE_TIME = {"job_dir", "resume", "accept_changes"}
+"""Options of a pipeline that differ when the pipeline is resumed."""
 
 
 def dashed(word: str) -> str:
@@ -35,71 +63,99 @@ def dashed(word: str) -> str:
 CONTEXT = {"token_normalize_func": dashed, "max_content_width": 100}
 
 
-def options(names: Iterable[str]) -> Callable[[Any], Any]:
-    """Return a decorator that gives a command these options."""
+def stacked(*adds: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return one decorator for several, which apply as if they were written in this order."""
 
-    def add(command: Any) -> Any:
-        for name in reversed(tuple(names)):
-            command = _option(FIELDS[name])(command)
+    def add_all(command: Any) -> Any:
+        for add in reversed(adds):
+            command = add(command)
         return command
 
-    return add
+    return add_all
 
 
-def _option(field: dataclasses.Field[Any]) -> Callable[[Any], Any]:
-    """Return the command line's form of an option: its type is that of the field."""
-    flag = "--" + field.name.replace("_", "-")
-    text, kind = help_of(field.name), str(field.type)
-    if kind == "bool":
-        flags = f"{flag}/--no-{flag[2:]}" if field.default else flag
-        return click.option(flags, field.name, is_flag=True, default=None, help=text)
-    if kind.startswith("Sequence[str]"):
-        return click.option(flag, field.name, metavar="NAME,…", default=None, help=text)
-    return click.option(flag, field.name, type=_type_of(kind), default=None, help=text)
+def options(names: Iterable[str]) -> Callable[[Any], Any]:
+    """Return a decorator that gives a command these options."""
+    return stacked(*map(_option, names))
+
+
+def client(text: str) -> Callable[[Any], Any]:
+    """Return the option that names a cluster."""
+    text = f"The scheduler of a Dask cluster{text}"
+    return click.option("--client", "--scheduler", metavar="ADDRESS", help=text)
+
+
+QUIET = click.option("--quiet", is_flag=True, help="Show no progress.")
+EXTEND = click.option(
+    "--extend",
+    is_flag=True,
+    help="Continue where the input has grown: only what is new by content is run.",
+)
+
+
+def _option(name: str) -> Callable[[Any], Any]:
+    """Return the command line's form of an option, by the type of its values."""
+    row, flag, text = TABLE[name], f"--{_flag(name)}", help_of(name)
+    kind, *others = (one for one in row.types if one is not NoneType)
+    if get_origin(kind) is Mapping:
+        *short, metavar = PAIRS[name]
+        return click.option(flag, *short, name, multiple=True, metavar=metavar, help=text)
+    if kind is bool:
+        flags = f"{flag}/--no-{flag[2:]}" if row.default else flag
+        return click.option(flags, name, is_flag=True, default=None, help=text)
+    if get_origin(kind) is Sequence:
+        return click.option(flag, name, metavar="NAME,…", default=None, help=text)
+    if get_origin(kind) is Literal:
+        return click.option(flag, name, type=click.Choice(get_args(kind)), help=text)
+    is_number = kind in {int, float} and not others
+    return click.option(flag, name, type=kind if is_number else str, help=text)
+
+
+def _flag(name: str) -> str:
+    """Return the name of a flag, without its two dashes."""
+    flag = TABLE[name].flag if name in TABLE else ""
+    return (flag or name).replace("_", "-")
+
+
+def descriptions() -> dict[str, tuple[str, str]]:
+    """Return the text of each option, and its default in words, from `parallel_run`."""
+    entries = re.findall(
+        r"^(\w+)\n((?:    .+\n)+)", inspect.getdoc(parallel_run) or "", re.MULTILINE
+    )
+    texts = {name: " ".join(lines.split()).replace("``", "`") for name, lines in entries}
+    split = {name: text.partition(" Default: ") for name, text in texts.items()}
+    return {name: (text, default.removesuffix(".")) for name, (text, _, default) in split.items()}
+
+
+DESCRIPTIONS = descriptions()
 
 
 def help_of(name: str) -> str:
     """Return the help of an option for the terminal: flags for names, and the default."""
-    row, default = TABLE[name], FIELDS[name].default
-    text = row.help
-    if row.shown:
-        text = f"{text} Default: {row.shown}."
-    elif default is not None and not isinstance(default, (bool, tuple)):
-        text = f"{text} Default: {default!r}."
+    text, words = DESCRIPTIONS[name]
+    default = TABLE[name].default
+    if not words and default is not None and not isinstance(default, (bool, tuple)):
+        words = repr(default)
+    text = f"{text} Default: {words}." if words else text
     return re.sub(r"`([^`]+)`", lambda quoted: _plain(quoted[1]), text)
 
 
 def _plain(code: str) -> str:
-    return f"--{code.replace('_', '-')}" if code.replace("_", "-") in DASHED else code
-
-
-def _type_of(kind: str) -> Any:
-    kind = kind.removesuffix(" | None")
-    if kind.startswith("Literal["):
-        return click.Choice(ast.literal_eval(kind.removeprefix("Literal")))
-    return {"int": int, "float": float}.get(kind, str)
+    """Return code in a help text: the flag of an option that has one, else the code itself."""
+    has_flag = code in {*OF_A_RUN, "resume", "job_dir", "output_dir"}
+    return f"--{_flag(code)}" if has_flag else code
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that were given, lists as lists."""
+    """Return the options that were given, as Python takes lists and mappings."""
     found = {name: value for name, value in values.items() if value is not None}
-    for name in found.keys() & FIELDS.keys():
-        if str(FIELDS[name].type).startswith("Sequence[str]"):
+    for name in found.keys() & TABLE.keys():
+        kind = get_origin(TABLE[name].types[0])
+        if kind is Sequence:
             found[name] = [part.strip() for part in found[name].split(",")]
+        elif kind is Mapping:
+            found[name] = pairs(f"--{_flag(name)}", found[name])
     return found
-
-
-def flagged(option: Option) -> str:
-    """Return an option as it is written here; see `daskprs.errors.Option`."""
-    if option == ("resume", "extend"):
-        return "--extend"
-    name = FLAGS.get(option.name, option.name).replace("_", "-")
-    if option.value is True:
-        return f"--{name}"
-    if option.value is False:
-        return f"--no-{name}"
-    value = ",".join(option.value) if isinstance(option.value, tuple) else str(option.value)
-    return f"--{name}" if option.value is ... else f"--{name} {shlex.quote(value)}"
 
 
 def pairs(option: str, words: Iterable[str], form: str = "NAME=VALUE") -> dict[str, str]:
@@ -112,3 +168,60 @@ def pairs(option: str, words: Iterable[str], form: str = "NAME=VALUE") -> dict[s
             raise click.UsageError(message)
         found[name] = value
     return found
+
+
+class Grouped(click.Command):
+    """A command whose help shows its options under the headings of the table of options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options that the command has, heading by heading."""
+        records = {option.name: option.get_help_record(ctx) for option in self.get_params(ctx)}
+        for heading, names in HEADINGS.items():
+            shown = [record for name in names if (record := records.get(name)) is not None]
+            if shown:
+                with formatter.section(heading):
+                    formatter.write_dl(shown)
+
+
+def flagged(option: Option) -> str:
+    """Return an option in a message as a flag."""
+    if option == ("resume", "extend"):
+        return "--extend"
+    name = _flag(option.name)
+    if option.value is True:
+        return f"--{name}"
+    if option.value is False:
+        return f"--no-{name}"
+    value = ",".join(option.value) if isinstance(option.value, tuple) else str(option.value)
+    return f"--{name}" if option.value is ... else f"--{name} {shlex.quote(value)}"
+
+
+def command_line(ctx: click.Context) -> Surface:
+    """Return the surface of a job that a command starts: next steps are commands to be pasted."""
+    program = ctx.parent.command_path if ctx.parent is not None else "daskprs"
+    return Surface(flagged, partial(command_to_resume, program=program))
+
+
+def pipeline_command(ctx: click.Context) -> Surface:
+    """Return the surface of a pipeline that a command starts: a resume repeats the command."""
+    words = [*ctx.command_path.split(), *_repeated(ctx)]
+
+    def resume(job_dir: Path, accept: str = "") -> str:
+        return shlex.join([*words, "--resume", "--job-dir", str(job_dir), *accepting(accept)])
+
+    return Surface(lambda option: PIPELINE_SPELLING.get(option.name) or flagged(option), resume)
+
+
+def _repeated(ctx: click.Context) -> Iterator[str]:
+    """Yield the words of a command that are the same each time."""
+    for one in ctx.command.params:
+        value = ctx.params.get(one.name or "")
+        if not value or one.name in OF_ONE_TIME:
+            continue
+        if isinstance(one, click.Argument):
+            yield str(value)
+        elif isinstance(one, click.Option) and one.is_flag:
+            yield one.opts[0]
+        else:
+            for word in value if one.multiple else [value]:
+                yield from (one.opts[0], str(word))

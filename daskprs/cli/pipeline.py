@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from daskprs.cli.assets import assets_of, with_assets
-from daskprs.cli.exit_codes import every_end, show
-from daskprs.cli.frontend import PipelineCommand, lines
-from daskprs.cli.options import CONTEXT, pairs
+from daskprs.cli.exit_codes import every_end, lines, show
+from daskprs.cli.options import CONTEXT, QUIET, client, pairs, pipeline_command
 
 SUFFIXES = (".yml", ".yaml")
 AFTER_PIPELINE = """\b
@@ -69,13 +68,7 @@ def is_pipeline(command: click.Command, words: list[str]) -> bool:
     help="Where an output goes: of the pipeline, or STEP.NAME.",
 )
 @with_assets
-@click.option(
-    "--client",
-    "--scheduler",
-    "client",
-    metavar="ADDRESS",
-    help="The scheduler of a Dask cluster for parallel steps. Default: this machine.",
-)
+@client(" for parallel steps. Default: this machine.")
 @click.option("--job-dir", metavar="FOLDER", help="The folder of the run.")
 @click.option("--overwrite", is_flag=True, help="Replace existing output files.")
 @click.option("--resume", is_flag=True, help="Go on in --job-dir: what is Completed is kept.")
@@ -85,7 +78,7 @@ def is_pipeline(command: click.Command, words: list[str]) -> bool:
     metavar="NAME,…",
     help="With --resume: script, input or options may have changed.",
 )
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@QUIET
 @click.pass_context
 def run_pipeline_file(
     ctx: click.Context,
@@ -115,7 +108,7 @@ def run_pipeline_file(
                 outputs=pairs("--output", outputs),
                 accept_changes=[one.strip() for one in accept_changes.split(",") if one.strip()],
                 show=lines(quiet=quiet),
-                surface=PipelineCommand(ctx),
+                surface=pipeline_command(ctx),
                 **values,
             )
         )

@@ -11,8 +11,7 @@ import click
 
 from daskprs.cli.assets import assets_of, with_assets
 from daskprs.cli.exit_codes import every_end
-from daskprs.cli.help import AFTER_SERVE
-from daskprs.cli.options import CONTEXT, pairs
+from daskprs.cli.options import CONTEXT, client, pairs
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -23,6 +22,17 @@ AUDIENCE = "https://ml.azure.com"
 FOLDER = "daskprs-endpoint"
 FORM = "NAME=FOLDER"
 MOST_BODY_KB = 256
+AFTER_SERVE = """\b
+Examples:
+  python -c 'import secrets; print(secrets.token_urlsafe(32))' > token && chmod 600 token
+  daskprs serve deployment.yml --tokens token --root data=/srv/data
+  daskprs serve a.yml b.yml --default a --tokens tokens.yml --root data=/srv/data --max-jobs 2
+
+\b
+Exit codes:
+  0    it was ended, by Ctrl-C or SIGTERM
+  2    nothing was served: an option, a file, a folder or the address cannot be used
+"""
 
 
 @click.command("serve", context_settings=CONTEXT, epilog=AFTER_SERVE)
@@ -71,12 +81,7 @@ MOST_BODY_KB = 256
     help="Size of a request.",
 )
 @with_assets
-@click.option(
-    "--client",
-    "--scheduler",
-    metavar="ADDRESS",
-    help="The scheduler of a Dask cluster for the jobs. Default: the cores of this machine.",
-)
+@client(" for the jobs. Default: the cores of this machine.")
 def serve(files: tuple[str, ...], **values: Any) -> None:
     """Serve the batch deployments that the YAML files FILE... describe, over HTTP.
 

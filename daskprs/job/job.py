@@ -21,7 +21,7 @@ from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.inputs.files.file_versions import refuse_changed_files
-from daskprs.job.frontend import Python
+from daskprs.job.frontend import Surface
 from daskprs.job.prestart import agent_count
 from daskprs.job.request import refuse_an_old_folder
 from daskprs.job.result import JobEnd, ParallelRunResult
@@ -40,7 +40,6 @@ from daskprs.system.scarcity import explain
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from daskprs.job.frontend import Surface
     from daskprs.job.request import CheckedCall
 
 
@@ -52,7 +51,7 @@ class Job:
 
     def __init__(self, call: CheckedCall, surface: Surface | None = None) -> None:
         self._begun_s = call.begun_s
-        self._surface = surface or Python()
+        self._surface = surface or Surface()
         self._call = call
         self._options = call.options
         self._script = call.script

@@ -8,11 +8,11 @@ import tempfile
 import weakref
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from daskprs.inputs.open_source import open_source
 from daskprs.options.rules import working_directory
-from daskprs.options.run_options import NoOtherOptions, RunOptions
+from daskprs.options.run_options import TABLE, NoOtherOptions, RunOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.source.read_options import Header, InputType
     from daskprs.inputs.source.source import Source
 
 SHOWN = 10
@@ -165,19 +166,14 @@ def _loading(reader: Any) -> Any:
 def plan(
     data: Any,
     *,
-    input_type: Literal["auto", "files", "table"] = "auto",
+    input_type: InputType = "auto",
     mini_batch_size: int | str | None = None,
     partition_keys: Sequence[str] | str | None = None,
     partition_format: str | None = None,
     columns: Sequence[str] | None = None,
     dtypes: Mapping[str, Any] | None = None,
     delimiter: str | None = None,
-    header: (
-        Literal[
-            "all_files_same_headers", "all_files_different_headers", "from_first_file", "no_header"
-        ]
-        | None
-    ) = None,
+    header: Header | None = None,
     encoding: str = "utf-8",
     support_multi_line: bool = True,
     include_path_column: bool = False,
@@ -198,20 +194,8 @@ def plan(
         As `parallel_run` does.
 
     """
-    options = RunOptions.from_names(
-        input_type=input_type,
-        mini_batch_size=mini_batch_size,
-        partition_keys=partition_keys,
-        partition_format=partition_format,
-        columns=columns,
-        dtypes=dtypes,
-        delimiter=delimiter,
-        header=header,
-        encoding=encoding,
-        support_multi_line=support_multi_line,
-        include_path_column=include_path_column,
-        **unknown,
-    )
+    given = {name: value for name, value in locals().items() if name in TABLE}
+    options = RunOptions.from_names(**given, **unknown)
     with working_directory():
         source = open_source(data, options.reading())
     return Plan(source)

@@ -19,22 +19,13 @@ if TYPE_CHECKING:
 LONGEST_S = 259_200
 """Maximum timeout in seconds: three days, as in Azure's v2 schema."""
 MOST_PERCENT = 100
-PLAIN = (str, int, float)
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 PARTS = ("script", "input", "options")
-HEADERS = (
-    "no_header",
-    "from_first_file",
-    "all_files_different_headers",
-    "all_files_same_headers",
-)
 
 
 def refused(name: str, value: Any, rule: str) -> OptionError:
     """Return the error that names the option, the rule and the value."""
-    plain = value is None or isinstance(value, PLAIN)
-    shown = Option(name, value) if plain else f"{name}={value!r}"  # an error has to be pickled
-    return OptionError(shown, f": must be {rule}.")
+    return OptionError(f"{Option(name, value)}: must be {rule}.")
 
 
 def check_client(client: Any) -> Any:
@@ -69,13 +60,11 @@ def _refuse_own_loop(client: Any) -> None:
 def check_job_dir(job_dir: Any) -> None:
     """Reject a URL: a job appends to its files and locks them."""
     if job_dir is not None and "://" in str(job_dir):
-        raise OptionError(
-            Option("job_dir", str(job_dir)),
-            ": a job lives in a folder of this machine, or one that is mounted. Its output may go "
-            "to a URL, by ",
-            Option("output_dir"),
-            ".",
+        msg = (
+            f"{Option('job_dir', str(job_dir))}: a job lives in a folder of this machine, or one "
+            f"that is mounted. Its output may go to a URL, by {Option('output_dir')}."
         )
+        raise OptionError(msg)
 
 
 @contextmanager

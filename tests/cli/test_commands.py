@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from daskprs.cli import main
-from daskprs.cli.help import HEADINGS
+from daskprs.cli.options import HEADINGS
 from daskprs.options.run_options import RunOptions
 
 SCRIPT = """

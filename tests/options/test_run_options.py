@@ -21,13 +21,15 @@ import pytest
 
 import daskprs
 from daskprs import OptionError, RunOptions, UsageError
-from daskprs.api import OWN_PARAMETERS
 from daskprs.cli import main
 from daskprs.core.limits import Limits
-from daskprs.options.option import INPUT
-from daskprs.options.run_options import TABLE
+from daskprs.options.run_options import INPUT, TABLE
 from tests.support import options_page
 
+OWN_PARAMETERS = {
+    *("data", "script", "client", "job_dir", "output_dir"),
+    *("detach", "survive", "unknown"),
+}
 OPTIONS = {field.name: field for field in fields(RunOptions)}
 OTHERWISE_ON_THE_COMMAND_LINE = {
     "arguments": None,  # what follows --

@@ -20,7 +20,7 @@ from daskprs.core.events import (
 )
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.job.frontend import Python
+from daskprs.job.frontend import Surface
 
 HERE = Place(0, "process000", "host", 41)
 STARTED = 1_800_000_000.25
@@ -95,6 +95,6 @@ def job_ended(
 ) -> JobEnded:
     """Return the end of a job."""
     output = more.pop("output", "")
-    go_on_by = Python().resume(Path("/job"))
+    go_on_by = Surface().resume(Path("/job"))
     ending = Ending(status, reason, failure)
     return JobEnded(ending, standing(10, **more), 12.0, output, go_on_by)

@@ -1,15 +1,14 @@
-"""The tables of the page of options, made from the table in `RunOptions`.
+"""The tables of the page of options: the rows of `RunOptions`, with the texts of `parallel_run`.
 
 ``python -m tests.support.options_page`` writes them anew.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
-from daskprs.options.option import GROUPS
-from daskprs.options.run_options import TABLE, RunOptions
+from daskprs.cli.options import DESCRIPTIONS
+from daskprs.options.run_options import GROUPS, TABLE
 from tests.support.reference_page import filled
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
@@ -17,11 +16,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "reference" / "options.md"
 
 def tables() -> dict[str, str]:
     """Return the table of each group of options."""
-    defaults = {field.name: field.default for field in dataclasses.fields(RunOptions)}
     rows: dict[str, list[str]] = {group: [] for group in GROUPS}
     for name, row in TABLE.items():
-        default = row.shown or f"`{defaults[name]!r}`"
-        rows[row.group].append(f"| `{name}` | {default} | {row.help} |")
+        text, default = DESCRIPTIONS[name]
+        rows[row.group].append(f"| `{name}` | {default or f'`{row.default!r}`'} | {text} |")
     head = ["| option | default | |", "|---|---|---|"]
     return {group: "\n".join([*head, *lines]) for group, lines in rows.items()}
 

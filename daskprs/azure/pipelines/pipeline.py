@@ -17,7 +17,7 @@ from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.errors import Option, OptionError
 from daskprs.folders.job_folder import default_path
 from daskprs.folders.pipeline_folder import PipelineFolder
-from daskprs.job.frontend import Python
+from daskprs.job.frontend import Surface
 from daskprs.options.rules import check_client
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.azure.pipelines.run.result import PipelineResult
-    from daskprs.job.frontend import Surface
 
 
 def run_pipeline(
@@ -134,7 +133,7 @@ def run_with(
         options={"overwrite": True} if overwrite else {},
         client=_address(client),
         resume=resume,
-        surface=surface or Python(),
+        surface=surface or Surface(),
     )
     pipeline = read_pipeline(path, folder, given)
     if any(isinstance(step.work, Command) for step in pipeline.steps.values()):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.azure.pipelines.forms import FILE_TYPES, PATH_TYPES, InputForm
 from daskprs.errors import UsageError
-from daskprs.job.frontend import Python
+from daskprs.job.frontend import Surface
 from daskprs.suggest import nearest
 from daskprs.yaml_files.mistakes import nearest_of
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.component import Declared, YamlSource
     from daskprs.folders.pipeline_folder import PipelineFolder
-    from daskprs.job.frontend import Surface
     from daskprs.yaml_files.mistakes import Mistake
 
 KINDS: dict[str, tuple[type, ...]] = {
@@ -44,7 +43,7 @@ class CallerInputs:
     client: str | None = None
     resume: bool = False
     """Whether to resume an earlier run in the folder."""
-    surface: Surface = field(default_factory=Python)
+    surface: Surface = field(default_factory=Surface)
     """The surface that the caller uses: messages name options as written there."""
     with_inputs: bool = True
     """Whether every input must have a value now."""

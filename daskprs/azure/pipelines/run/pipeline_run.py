@@ -27,7 +27,7 @@ from daskprs.errors import JobFolderError, Option, ParallelRunCanceled, Pipeline
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
 from daskprs.folders.pipeline_folder import read_record, write_record
-from daskprs.job.frontend import Python
+from daskprs.job.frontend import Surface
 from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.file import Pipeline
     from daskprs.azure.pipelines.step import Step
     from daskprs.folders.pipeline_folder import PipelineFolder
-    from daskprs.job.frontend import Surface
 
 LOOK_EVERY_S = 0.05
 
@@ -63,7 +62,7 @@ class PipelineRun:
         self._show = show
         self._resume = resume
         self._again = again or {}
-        self._surface = surface or Python()
+        self._surface = surface or Surface()
         self._status = dict.fromkeys(pipeline.steps, NOT_STARTED)
         self._took: dict[str, float] = {}
         self._anew: set[str] = set()

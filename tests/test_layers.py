@@ -87,12 +87,6 @@ LAYERS = {
         publish failures
         store read_rows
     """,
-    "daskprs.report": """
-        evidence humanize listeners
-        progress
-        logs
-        listening
-    """,
 }
 """Each package that has packages in it: what lies in it, a layer a line, from the bottom up.
 

@@ -29,10 +29,8 @@ from daskprs.job.saved_request import keep_call
 from daskprs.output.journal.recovery import RUNS, Resumption
 from daskprs.output.publish.output_file import make_output_dir
 from daskprs.output.store import ResultStore
-from daskprs.report.listeners import Listeners
-from daskprs.report.listening import listeners_of
-from daskprs.report.logs.end_message import end_message
-from daskprs.report.progress.preparation import report_preparation
+from daskprs.report.job_logs import end_message
+from daskprs.report.listeners import Listeners, listeners_of, report_preparation
 from daskprs.system.file_lock import boot_id
 from daskprs.system.interrupts import LateInterrupts, held_back
 from daskprs.system.scarcity import explain

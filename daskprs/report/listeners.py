@@ -1,20 +1,34 @@
-"""Listeners: they receive the events of a job, and show or log them."""
+"""The listeners of a job: they receive its events, and show or log them."""
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 import traceback
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from daskprs.core.events import MessageLogged
 from daskprs.errors import JobFolderError
+from daskprs.report.attempts import AttemptLogs
+from daskprs.report.humanize import duration
+from daskprs.report.job_logs import DriverLog, JobLogs, Overview
+from daskprs.report.log_files import LogFiles
+from daskprs.report.progress_bar import progress_for
+from daskprs.report.script_errors import ScriptErrors
+from daskprs.report.summaries import Summaries
 from daskprs.system.regular_files import append_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from daskprs.core.events import Event
     from daskprs.folders.job_folder import JobFolder
+
+FIRST_AFTER_S = 3.0
+LONGEST_S = 60.0
+"""Maximum seconds between two notices; up to this, each pause is twice the one before."""
 
 
 class Listener(Protocol):
@@ -76,3 +90,58 @@ class Listeners:
             with append_regular(log) as file:
                 traceback.print_exception(error, file=file)
         return f"{name} has stopped, the job goes on: {type(error).__name__}: {error}. See {log}"
+
+
+def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:  # noqa: FBT001 - an option
+    """Return the listeners of a job; `LogFiles`, which flushes the files, comes last."""
+    files = LogFiles()
+    shown = progress_for(progress, sys.stderr, folder)
+    first: list[Listener] = [] if shown is None else [shown]
+    return [
+        *first,
+        JobLogs(folder),
+        AttemptLogs(folder, files),
+        ScriptErrors(folder, files),
+        Summaries(folder),
+        Overview(folder, files),
+        DriverLog(folder, files),
+        files,
+    ]
+
+
+@contextmanager
+def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iterator[None]:
+    """Report the progress of the input's preparation from time to time.
+
+    Parameters
+    ----------
+    listeners
+        The listeners; during the preparation only this function's thread sends them events.
+    how_far
+        Returns the progress in a few words, or none.
+
+    """
+    over = threading.Event()
+    thread = threading.Thread(
+        target=_tell, args=(listeners, how_far, over), name="daskprs-preparation", daemon=True
+    )
+    started = False
+    with suppress(RuntimeError):  # no more threads: the input is prepared without a word
+        thread.start()
+        started = True
+    try:
+        yield
+    finally:
+        over.set()
+        if started:
+            thread.join()
+
+
+def _tell(listeners: Listeners, how_far: Callable[[], str], over: threading.Event) -> None:
+    begun = time.monotonic()
+    pause_s = FIRST_AFTER_S
+    while not over.wait(pause_s):
+        text = f"preparing the input for {duration(time.monotonic() - begun)}"
+        more = how_far()
+        listeners.tell(MessageLogged("notice", f"{text}: {more}" if more else text))
+        pause_s = min(LONGEST_S, 2 * pause_s)

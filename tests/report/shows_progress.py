@@ -7,7 +7,7 @@ import sys
 from daskprs.core.events import MessageLogged, SlotsChanged
 from daskprs.core.outcomes import Failure
 from daskprs.folders.job_folder import JobFolder
-from daskprs.report.progress.progress import progress_for
+from daskprs.report.progress_bar import progress_for
 from tests.support.job_events import attempt, job_ended, job_started, slot, stood
 
 STRAGGLER = (slot("running", 50, 9, process=1), slot("idle", 40))

@@ -14,10 +14,8 @@ from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import MiniBatchesDone, Place
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
-from daskprs.report.logs.attempt_cells import AttemptCells
-from daskprs.report.logs.attempts import AttemptTable
-from daskprs.report.logs.log_files import LogFiles
-from daskprs.report.logs.process_logs import ProcessLogs
+from daskprs.report.attempts import AttemptLogs
+from daskprs.report.log_files import LogFiles
 from tests.support.job_events import HERE, attempt
 from tests.support.job_runs import new_run
 
@@ -36,7 +34,7 @@ TEXTS = st.text(st.sampled_from("ab,;\"'\n\r\t\\{}é\U0001f600\x00"), max_size=1
 def write(folder: JobFolder, *events: Event) -> None:
     """Write a table as one driver does."""
     files = LogFiles()
-    table = AttemptTable(folder, files)
+    table = AttemptLogs(folder, files)
     for event in events:
         table.tell(event)
     files.close()
@@ -69,8 +67,8 @@ def test_the_columns_are_those_of_the_contract(folder: JobFolder) -> None:
 
 def test_the_log_of_a_process_says_the_same(folder: JobFolder) -> None:
     """Both are written from what was formatted once, of groups in which some items failed too."""
-    files, cells = LogFiles(), AttemptCells()
-    logs = (AttemptTable(folder, files, cells), ProcessLogs(folder, files, cells))
+    files = LogFiles()
+    logs = AttemptLogs(folder, files)
     done = [
         Outcome(index, 1, Status.RUN_DONE, 3, succeeded, 1.8e9, index / 8, index / 16, index / 32)
         for index, succeeded in enumerate([3, 1, 5])
@@ -78,8 +76,7 @@ def test_the_log_of_a_process_says_the_same(folder: JobFolder) -> None:
     lost = done[0]._replace(index=9, status=Status.PROCESS_DIED, succeeded=0)
     for group in (done, done[::-1], [lost, done[1]]):
         mini_batches = [MiniBatch(outcome.index, None, "") for outcome in group]
-        for log in logs:
-            log.tell(MiniBatchesDone(HERE, mini_batches, ColumnBatch(group)))
+        logs.tell(MiniBatchesDone(HERE, mini_batches, ColumnBatch(group)))
     files.close()
     lines = folder.process_log(HERE.node, HERE.process).read_text().splitlines()
     told = [[cell.rpartition(" ")[2] for cell in line.split("|")[3:]] for line in lines]

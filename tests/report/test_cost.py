@@ -7,8 +7,7 @@ import tracemalloc
 from typing import TYPE_CHECKING
 
 from daskprs.core.outcomes import Failure
-from daskprs.report.listeners import Listeners
-from daskprs.report.listening import listeners_of
+from daskprs.report.listeners import Listeners, listeners_of
 from tests.support.job_events import attempt, job_ended, stood
 
 if TYPE_CHECKING:

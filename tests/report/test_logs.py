@@ -14,11 +14,10 @@ from daskprs.core.ending import JobStatus
 from daskprs.core.events import AgentChanged, MessageLogged, OutputPublished, SlotsChanged
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
 from daskprs.core.outcomes import Failure
-from daskprs.report.listeners import Listeners
-from daskprs.report.listening import listeners_of
-from daskprs.report.logs.log_files import LogFiles
-from daskprs.report.logs.overview import Overview
-from daskprs.report.logs.process_logs import told
+from daskprs.report.attempts import told
+from daskprs.report.job_logs import Overview
+from daskprs.report.listeners import Listeners, listeners_of
+from daskprs.report.log_files import LogFiles
 from tests.support.job_events import HERE, attempt, job_ended, job_started, slot, stood
 
 if TYPE_CHECKING:

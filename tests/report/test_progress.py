@@ -14,10 +14,8 @@ from daskprs.core.ending import JobStatus
 from daskprs.core.events import AgentChanged, MessageLogged, SlotsChanged
 from daskprs.core.lease import InitFailed
 from daskprs.core.outcomes import Failure
-from daskprs.report.listeners import Listeners
-from daskprs.report.progress import preparation
-from daskprs.report.progress.plain_lines import PlainLines
-from daskprs.report.progress.progress import ProgressBar, progress_for
+from daskprs.report.listeners import Listeners, report_preparation
+from daskprs.report.progress_bar import PlainLines, ProgressBar, progress_for
 from tests.support.job_events import HERE, attempt, job_ended, job_started, stood
 from tests.support.polling import poll_for
 
@@ -132,7 +130,7 @@ def test_a_stream_that_is_no_terminal_gets_plain_lines(
 
 def test_rich_is_imported_only_where_a_live_line_is_drawn() -> None:
     """It takes longer than a small job."""
-    code = "import sys, daskprs.report.listening; sys.exit('rich' in sys.modules)"
+    code = "import sys, daskprs.report.listeners; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -207,10 +205,10 @@ def test_a_long_preparation_tells_how_far_it_is(
     folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else happens meanwhile, and a person wants to know that it is alive."""
-    monkeypatch.setattr(preparation, "FIRST_AFTER_S", 0.01)
+    monkeypatch.setattr("daskprs.report.listeners.FIRST_AFTER_S", 0.01)
     stream = io.StringIO()
     listeners = Listeners([ProgressBar(PlainLines(stream), folder)], folder)
-    with preparation.report_preparation(listeners, lambda: "3 of 7 parts"):
+    with report_preparation(listeners, lambda: "3 of 7 parts"):
         assert poll_for(lambda: stream.getvalue().count("\n") > 1)
     listeners.close()
     assert "preparing the input for 0 s: 3 of 7 parts" in stream.getvalue()

@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 
 from daskprs.core.events import ProgressReported
 from daskprs.report.humanize import counted, duration
-from daskprs.report.progress.rate import Pace, RateMeter
-from daskprs.report.progress.stall_reason import why_waiting
-from daskprs.report.progress.text import View, fraction_done, progress_text
+from daskprs.report.progress_text import (
+    Pace,
+    RateMeter,
+    View,
+    fraction_done,
+    progress_text,
+    why_waiting,
+)
 from tests.support.job_events import slot, standing, stood
 
 if TYPE_CHECKING:

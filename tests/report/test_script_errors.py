@@ -9,8 +9,8 @@ import pytest
 from daskprs.core.events import AgentChanged
 from daskprs.core.lease import AgentExited, InitFailed
 from daskprs.core.outcomes import Failure, Status
-from daskprs.report.logs.log_files import LogFiles
-from daskprs.report.logs.script_errors import KINDS_KEPT, ScriptErrors, shape
+from daskprs.report.log_files import LogFiles
+from daskprs.report.script_errors import KINDS_KEPT, ScriptErrors, shape
 from tests.support.job_events import HERE, attempt, job_ended, job_started, stood
 
 if TYPE_CHECKING:

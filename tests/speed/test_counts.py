@@ -33,9 +33,8 @@ from daskprs.inputs.source.input_file import InputFile
 from daskprs.options.run_options import RunOptions
 from daskprs.output.spec import OutputSpec
 from daskprs.output.store import ResultStore
-from daskprs.report.listeners import Listeners
-from daskprs.report.listening import listeners_of
-from daskprs.report.logs.log_files import LogFiles
+from daskprs.report.listeners import Listeners, listeners_of
+from daskprs.report.log_files import LogFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from daskprs.report.progress.text import View, fraction_done, progress_text
+from daskprs.report.progress_text import View, fraction_done, progress_text
 
 if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderResult

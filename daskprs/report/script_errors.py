@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
     from daskprs.core.outcomes import Failure
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.report.logs.log_files import LogFiles
+    from daskprs.report.log_files import LogFiles
 
 KINDS_KEPT = 200
 """Number of kinds of errors to keep; others are only counted, with their tracebacks on disk."""

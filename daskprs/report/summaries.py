@@ -11,6 +11,7 @@ from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady
 from daskprs.report.evidence import NO_PROCESS
+from daskprs.report.log_files import LogWriter
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class _Process:
         return (place.node, name, place.host, place.pid, *self.work.cells(), init, *end)
 
 
-class Summaries:
+class Summaries(LogWriter):
     """Sums the attempts of each process, and writes the sums at the end."""
 
     def __init__(self, folder: JobFolder) -> None:
@@ -117,9 +118,6 @@ class Summaries:
                 self._process(place)
             case JobEnded():
                 self._write()
-
-    def close(self) -> None:
-        """Do nothing: the summaries belong to the end of a job."""
 
     def _process(self, place: Place) -> _Process:
         key = place[:2]

@@ -16,10 +16,8 @@ from daskprs.core.events import (
 )
 from daskprs.core.lease import InitFailed
 from daskprs.report.evidence import evidence
-from daskprs.report.progress.notebook import NotebookDisplay, in_notebook
-from daskprs.report.progress.plain_lines import PlainLines
-from daskprs.report.progress.rate import RateMeter
-from daskprs.report.progress.text import View, progress_text
+from daskprs.report.notebook import NotebookDisplay, in_notebook
+from daskprs.report.progress_text import RateMeter, View, progress_text
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
@@ -28,6 +26,10 @@ if TYPE_CHECKING:
 
 FIRST_DRAWN_S = 0.5
 """Seconds after which the live line is imported and drawn; a shorter job does without."""
+FIRST_LINE_S = 10.0
+SLOWEST_LINE_S = 300.0
+SLOWER = 1.5
+"""Factor by which each pause is longer than the one before."""
 MESSAGE_CHARS = 300
 SAID_ALOUD = ("notice", "warning", "error")
 
@@ -117,7 +119,7 @@ class Terminal:
     def show(self, view: View) -> None:
         """Draw the live line."""
         if self._line is None and view.stood.elapsed_s >= FIRST_DRAWN_S:
-            from daskprs.report.progress.live_line import LiveLine  # rich takes a tenth of a second
+            from daskprs.report.live_line import LiveLine  # rich takes a tenth of a second
 
             self._line = LiveLine(self._stream)
         if self._line is not None:
@@ -136,6 +138,32 @@ class Terminal:
         if self._line is not None:
             self._line.end(view)
         elif view is not None:
+            self.say(progress_text(view))
+
+
+class PlainLines:
+    """Writes a line after ten seconds, then after ever longer pauses, and at the end."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._next_s = self._pause_s = FIRST_LINE_S
+
+    def show(self, view: View) -> None:
+        """Write a line if it is time for one."""
+        elapsed_s = view.stood.elapsed_s
+        if elapsed_s >= self._next_s:
+            self._pause_s = min(SLOWEST_LINE_S, self._pause_s * SLOWER)
+            self._next_s = elapsed_s + self._pause_s
+            self.say(progress_text(view))
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        self._stream.write(f"daskprs: {text}\n")
+        self._stream.flush()
+
+    def end(self, view: View | None) -> None:
+        """Write the last state."""
+        if view is not None:
             self.say(progress_text(view))
 
 

@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from typing import Any
 
-from daskprs.report.progress.text import View, fraction_done, progress_text
+from daskprs.report.progress_text import View, fraction_done, progress_text
 
 AGAIN_AFTER_S = 1.0
 SAID_KEPT = 20

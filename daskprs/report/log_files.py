@@ -75,6 +75,13 @@ class LogFile:
         return "" if size else self._header
 
 
+class LogWriter:
+    """The base of listeners whose text `LogFiles` flushes, or that write only at an event."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
 class LogFiles:
     """All log files of a job: a listener that flushes them.
 

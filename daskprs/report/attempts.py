@@ -1,0 +1,209 @@
+"""The logs of attempts and agents: ``processed_mini-batches.csv``, and one for each process."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any, assert_never
+
+from daskprs.core.columnar import ColumnBatch
+from daskprs.core.events import AgentChanged, AttemptFailed, JobStarted, MiniBatchesDone
+from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
+from daskprs.core.outcomes import Status, failed_items, signal_of
+from daskprs.folders.job_lock import begun_epochs
+from daskprs.report.evidence import NO_PROCESS, evidence
+from daskprs.report.humanize import Stamps
+from daskprs.report.log_files import LogWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from daskprs.core.events import Event, Place
+    from daskprs.core.lease import AgentEvent
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.outcomes import Failure, Outcome
+    from daskprs.folders.job_folder import JobFolder
+    from daskprs.report.log_files import LogFile, LogFiles
+
+COLUMNS = (
+    "Mini-batch Id",
+    "Picked Count",
+    "Node Id",
+    "Process",
+    "Process Start Time",
+    "Total",
+    "Succeeded",
+    "Failed",
+    "Elapsed Seconds",
+    "Process Seconds",
+    "Run Method Seconds",
+    "Status",
+    "Error Category",
+    "Error Message",
+    "Mini-batch Detail",
+)
+MESSAGE_CHARS = 2_000
+_string = json.encoder.encode_basestring_ascii
+_encode = json.JSONEncoder(default=str).encode
+
+
+class AttemptLogs(LogWriter):
+    """Writes a row of the table and a line in the log of the process for each attempt.
+
+    A starting or ending agent gets a line in ``sys/node/<node>/_main.txt``. An attempt costs
+    microseconds, since a job may have a million of them.
+    """
+
+    def __init__(self, folder: JobFolder, files: LogFiles) -> None:
+        self._folder = folder
+        self._files = files
+        self._table = files.file(folder.attempts, ",".join(COLUMNS) + "\n")
+        self._logs: dict[Place, LogFile] = {}
+        self._table_stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
+        self._stamps = Stamps()
+        self._run = _last_run(folder)
+
+    def tell(self, event: Event) -> None:
+        """Write attempts, and changes of agents."""
+        match event:
+            case JobStarted():
+                self._run = _last_run(self._folder)
+            case MiniBatchesDone(place, mini_batches, outcomes):
+                end = f",,{self._detail(final=True, charged=True)}"
+                details = [self._label_and_error(place, one) for one in mini_batches]
+                self._write(place, outcomes, end, details)
+            case AttemptFailed(place, mini_batch, outcome, final, charged):
+                end = f"{_error(outcome.failure)},{self._detail(final=final, charged=charged)}"
+                detail = self._label_and_error(place, mini_batch, outcome.failure)
+                self._write(place, ColumnBatch([outcome]), end, [detail])
+            case AgentChanged(place, change):
+                log = self._files.file(self._folder.node_log(place.node))
+                log.write(f"{self._stamps.at(time.time())}|{told(change)}\n")
+                if isinstance(change, AgentExited):
+                    self._logs.pop(place, None)
+
+    def _write(
+        self, place: Place, outcomes: ColumnBatch[Outcome], end: str, details: Sequence[str]
+    ) -> None:
+        where, stamp = f"{place.node},{place.process or NO_PROCESS}", self._table_stamps.at
+        who, log_stamp = f"{place.host}|{place.pid}", self._stamps.at
+        rows, lines = [], []
+        for cells, detail in zip(_cells(outcomes), details, strict=True):
+            index, attempt, started, total, done, failed, elapsed_s, cpu_s, run_s, status = cells
+            rows.append(
+                f"{index},{attempt},{where},{stamp(started)},{total},{done},{failed},"
+                f'{elapsed_s},{cpu_s},{run_s},{status},{end}{detail}}}"\n'
+            )
+            lines.append(
+                f"{log_stamp(started)}|{who}|mini-batch {index}|attempt {attempt}|{status}|"
+                f"total {total}|succeeded {done}|failed {failed}|"
+                f"elapsed {elapsed_s}|cpu {cpu_s}|run {run_s}\n"
+            )
+        self._table.write("".join(rows))
+        self._log_of(place).write("".join(lines))
+
+    def _log_of(self, place: Place) -> LogFile:
+        log = self._logs.get(place)
+        if log is None:
+            path = self._folder.process_log(place.node, place.process or NO_PROCESS)
+            log = self._logs[place] = self._files.file(path)
+        return log
+
+    def _detail(self, *, final: bool, charged: bool) -> str:
+        """Return the beginning of the last cell, which is the same for many rows."""
+        return (
+            f'"{{""run"": {self._run}, ""final"": {"true" if final else "false"}, '
+            f'""charged"": {"true" if charged else "false"}, '
+        )
+
+    def _label_and_error(
+        self, place: Place, mini_batch: MiniBatch, failure: Failure | None = None
+    ) -> str:
+        """Return the rest of the last cell: the label, the error, and the log with its details."""
+        label = f'"label": {_string(mini_batch.label)}'.replace('"', '""')
+        told: dict[str, Any] = {}
+        if mini_batch.partition_key:
+            told["partition_key"] = dict(mini_batch.partition_key)
+        if failure is not None:
+            log = evidence(failure, place, self._folder).log
+            told["error"] = str(failure._replace(message=failure.message[:MESSAGE_CHARS]))
+            told["log"] = str(log.relative_to(self._folder.logs))
+        return label + (f", {_encode(told)[1:-1]}".replace('"', '""') if told else "")
+
+
+def _cells(
+    outcomes: ColumnBatch[Outcome],
+) -> Iterator[tuple[int, int, float, int, int, int, str, str, str, str]]:
+    """Return index, attempt, start, items, seconds with six places, and status of attempts.
+
+    Items: total, succeeded, failed. Seconds: elapsed, of the processor, in `run`.
+    """
+    totals, succeeded = outcomes.column("total"), outcomes.column("succeeded")
+    statuses = outcomes.column("status")
+    return zip(
+        outcomes.column("index"),
+        outcomes.column("attempt"),
+        outcomes.column("started"),
+        totals,
+        succeeded,
+        _failed(statuses, totals, succeeded),
+        _seconds(outcomes.column("elapsed_s")),
+        _seconds(outcomes.column("cpu_s")),
+        _seconds(outcomes.column("run_s")),
+        [status.value for status in statuses],
+        strict=True,
+    )
+
+
+def _failed(
+    statuses: Sequence[Status], totals: Sequence[int], succeeded: Sequence[int]
+) -> list[int]:
+    items = zip(totals, succeeded, strict=True)
+    if statuses.count(Status.RUN_DONE) == len(statuses):  # nearly always, and much quicker
+        return [total - done if total > done else 0 for total, done in items]
+    return list(map(failed_items, statuses, totals, succeeded))
+
+
+def _seconds(column: Sequence[float]) -> list[str]:
+    return [f"{seconds:.6f}" for seconds in column]
+
+
+def _error(failure: Failure | None) -> str:
+    """Return the error on one line, so that a torn row can be distinguished from a whole one."""
+    if failure is None:
+        return ","
+    return f"{_quoted(_one_line(failure.kind))},{_quoted(_one_line(failure.message))}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text[:MESSAGE_CHARS].split())
+
+
+def _quoted(text: str) -> str:
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _last_run(folder: JobFolder) -> int:
+    """Return the epoch of the last run; a run without a journal was rejected before it began."""
+    return max(begun_epochs(folder), default=0)
+
+
+def told(change: AgentEvent) -> str:
+    """Return a sentence about a change of an agent process."""
+    match change:
+        case AgentStarted(process, pid):
+            return f"{process} started, pid {pid}"
+        case AgentReady(process, elapsed_s):
+            return f"{process} ready after {elapsed_s:.3f} s"
+        case InitFailed(process, failure, elapsed_s):
+            return f"{process} failed in import or init() after {elapsed_s:.3f} s: {failure}"
+        case AgentExited(process, returncode, reason, _, warning):
+            exits = f"{process} exits with returncode {returncode}"
+            # A death begins with these words already; a timeout and an orderly end do not.
+            text = (
+                reason if reason.startswith(exits) else f"{exits}{signal_of(returncode)}: {reason}"
+            )
+            return text if warning is None else f"{text}; {warning}"
+        case _:
+            assert_never(change)

@@ -1,1 +1,0 @@
-"""Progress on the terminal, in a notebook, and in plain lines."""

@@ -30,14 +30,18 @@ class Plan:
     """The mini-batches that `parallel_run` would make of an input.
 
     Data written for the agents (a frame, shuffled rows) goes to a temporary folder, which is
-    removed with the plan. Collections made from the plan keep it alive.
+    removed with the plan. Collections made from the plan keep the folder.
     """
 
     def __init__(self, source: Source) -> None:
         folder = tempfile.mkdtemp(prefix="daskprs-plan-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        unfinished = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._source = source
         source.prepare(Path(folder))
+        # The tasks of collections hold the reader, and so keep the folder after this object.
+        self._reader = source.reader()
+        weakref.finalize(self._reader, shutil.rmtree, folder, ignore_errors=True)
+        unfinished.detach()
 
     def __iter__(self) -> Iterator[MiniBatch]:
         """Yield the mini-batches, in order."""
@@ -92,14 +96,14 @@ class Plan:
         with dask.config.set({"dataframe.convert-string": False}):
             if not parts:
                 return dd.from_pandas(meta, npartitions=1)
-            return dd.from_map(_Loading(self), parts, meta=meta)
+            return dd.from_map(self._reader.load, parts, meta=meta)
 
     def to_bag(self) -> Any:
         """Return a dask Bag with one partition of paths for each mini-batch (files)."""
         import dask.bag as db
         from dask import delayed
 
-        load = _Loading(self)
+        load = self._reader.load
         return db.from_delayed([delayed(load)(one) for one in self])
 
     def __repr__(self) -> str:
@@ -140,27 +144,6 @@ class Plan:
             items = "" if one.items is None else f", {one.items:,} {self.unit}s"
             lines.append(f"{one.index}: {one.label}{items}")
         return [*lines[:SHOWN], "…"] if len(lines) > SHOWN else lines
-
-
-class _Loading:
-    """Loads a mini-batch as a Dask task; it keeps the plan, and so its folder, alive."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan: Plan | None = plan
-        self._source_reader = plan._source.reader()  # noqa: SLF001 - it is the plan's own part
-
-    def __call__(self, mini_batch: MiniBatch) -> Any:
-        return self._source_reader.load(mini_batch)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _loading, (self._source_reader,)
-
-
-def _loading(reader: Any) -> Any:
-    loading = _Loading.__new__(_Loading)
-    loading._plan = None  # noqa: SLF001 - its own constructor
-    loading._source_reader = reader  # noqa: SLF001 - the same
-    return loading
 
 
 def plan(

@@ -1,4 +1,7 @@
-"""Rules for the values of options; each returns the value in its standard form, or rejects it."""
+"""Rules for the values of options; each returns the value in its standard form, or rejects it.
+
+The table of options calls no rule for None where the type of the option allows None.
+"""
 
 from __future__ import annotations
 
@@ -100,12 +103,15 @@ def removed_directory(error: Exception) -> UsageError | None:
     return None
 
 
-def check_number(least: int, *, optional: bool = False) -> Callable[[str, Any], Any]:
+def optional(rule: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    """Return a rule that also allows None."""
+    return lambda name, value: None if value is None else rule(name, value)
+
+
+def check_number(least: int) -> Callable[[str, Any], Any]:
     """Return a rule for whole numbers."""
 
     def rule(name: str, value: Any) -> Any:
-        if value is None and optional:
-            return None
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         if not whole or value < least:
             raise refused(name, value, f"a whole number of at least {least}")
@@ -114,17 +120,11 @@ def check_number(least: int, *, optional: bool = False) -> Callable[[str, Any], 
     return rule
 
 
-def check_seconds(*, optional: bool = False) -> Callable[[str, Any], Any]:
-    """Return a rule for timeouts."""
-
-    def rule(name: str, value: Any) -> Any:
-        if value is None and optional:
-            return None
-        if not _is_number(value) or not 0 < value <= LONGEST_S:
-            raise refused(name, value, f"a number of seconds above 0, at most {LONGEST_S}")
-        return _plain(value)
-
-    return rule
+def check_seconds(name: str, value: Any) -> Any:
+    """Reject values other than a timeout in seconds."""
+    if not _is_number(value) or not 0 < value <= LONGEST_S:
+        raise refused(name, value, f"a number of seconds above 0, at most {LONGEST_S}")
+    return _plain(value)
 
 
 def check_percent(name: str, value: Any) -> Any:
@@ -166,9 +166,7 @@ def check_one_of(*allowed: Any, any_case: bool = False) -> Callable[[str, Any], 
 
 
 def check_separator(name: str, value: Any) -> Any:
-    """Reject values other than a single character; a delimiter may be None."""
-    if value is None and name == "delimiter":
-        return None
+    """Reject values other than a single character."""
     if not isinstance(value, str) or len(value) != 1 or value in '\r\n"':
         raise refused(name, value, "a single character, neither a quote nor a line break")
     return value
@@ -181,10 +179,8 @@ def check_file_name(name: str, value: Any) -> Any:
     return value
 
 
-def names(name: str, value: Any) -> tuple[str, ...] | None:
+def names(name: str, value: Any) -> tuple[str, ...]:
     """Return column names as a tuple; a single one may be given as text."""
-    if value is None:
-        return None
     given = (value,) if isinstance(value, str) else value
     fine = isinstance(given, Sequence) and all(isinstance(one, str) and one for one in given)
     if not fine or not given or len(set(given)) != len(given):
@@ -193,15 +189,15 @@ def names(name: str, value: Any) -> tuple[str, ...] | None:
 
 
 def check_path(name: str, value: Any) -> Any:
-    """Reject values other than a path; None stands for the default."""
-    if value is not None and (not isinstance(value, (str, os.PathLike)) or not str(value)):
+    """Reject values other than a path."""
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise refused(name, value, "a path")
     return value
 
 
 def check_text(name: str, value: Any) -> Any:
-    """Reject values other than non-empty text or None."""
-    if value is not None and (not isinstance(value, str) or not value):
+    """Reject values other than non-empty text."""
+    if not isinstance(value, str) or not value:
         raise refused(name, value, "text")
     return value
 
@@ -225,46 +221,47 @@ def strings(name: str, value: Any) -> tuple[str, ...]:
     return texts
 
 
+def _checked_mapping(
+    name: str, value: Any, rule: str, fits: Callable[[Any, Any], Any]
+) -> Mapping[str, Any]:
+    """Return a mapping with keys of text, after checking each key and value."""
+    fine = isinstance(value, Mapping) and all(
+        isinstance(key, str) and key and fits(key, one) for key, one in value.items()
+    )
+    if not fine:
+        raise refused(name, value, rule)
+    return value
+
+
 def types_of_columns(name: str, value: Any) -> dict[str, Any] | None:
     """Return types by column name; None instead of an empty mapping."""
-    fine = value is None or isinstance(value, Mapping)
-    if not fine or not all(isinstance(column, str) and column for column in value or ()):
-        raise refused(name, value, "a mapping of column names to types")
-    return dict(value) if value else None
+    rule = "a mapping of column names to types"
+    return dict(_checked_mapping(name, value, rule, lambda *_: True)) or None
 
 
 def variables(name: str, value: Any) -> dict[str, str] | None:
     """Return environment variables as a dict of text; None instead of an empty mapping."""
-    if value is None:
-        return None
-    pairs = value.items() if isinstance(value, Mapping) else [(None, None)]
-    for key, text in pairs:
-        if not isinstance(key, str) or not isinstance(text, str):
-            raise refused(name, value, "a mapping of names to strings")
-        if not key or "=" in key or "\0" in key + text:
-            raise refused(name, value, "a mapping of names to strings")
-    return dict(value) or None
+
+    def fits(key: str, text: Any) -> bool:
+        return isinstance(text, str) and "=" not in key and "\0" not in key + text
+
+    return dict(_checked_mapping(name, value, "a mapping of names to strings", fits)) or None
 
 
 @working_directory()
 def named_paths(name: str, value: Any) -> dict[str, str] | None:
     """Return a dict of absolute paths by name; None instead of an empty mapping."""
-    rule = "a mapping of names to paths of this machine"
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise refused(name, value, rule)
-    for key, path in value.items():
-        fine = isinstance(key, str) and key and isinstance(path, (str, os.PathLike))
-        if not fine or not str(path) or "://" in str(path) or "\0" in str(path):
-            raise refused(name, value, rule)
-    return {key: os.path.abspath(path) for key, path in value.items()} or None  # noqa: PTH100
+
+    def fits(_: str, path: Any) -> bool:
+        text = str(path) if isinstance(path, (str, os.PathLike)) else ""
+        return bool(text) and "://" not in text and "\0" not in text
+
+    paths = _checked_mapping(name, value, "a mapping of names to paths of this machine", fits)
+    return {key: os.path.abspath(path) for key, path in paths.items()} or None  # noqa: PTH100
 
 
 def check_size(name: str, value: Any) -> Any:
     """Reject values other than a size; a number becomes a Python number, text stays unchanged."""
-    if value is None:
-        return None
     size = parse_bytes(value, name)
     return value if isinstance(value, str) else size
 

@@ -29,6 +29,7 @@ from daskprs.options.rules import (
     check_text,
     named_paths,
     names,
+    optional,
     strings,
     types_of_columns,
     variables,
@@ -159,11 +160,9 @@ class RunOptions:
     encoding: str = option("utf-8", INPUT, check_encoding)
     support_multi_line: bool = option(True, INPUT)
     include_path_column: bool = option(False, INPUT)
-    node_count: int | None = option(
-        None, PROCESSES, check_number(1, optional=True), changes_results=False
-    )
+    node_count: int | None = option(None, PROCESSES, check_number(1), changes_results=False)
     process_count_per_node: int | None = option(
-        None, PROCESSES, check_number(1, optional=True), changes_results=False
+        None, PROCESSES, check_number(1), changes_results=False
     )
     gpus_per_process: float = option(1, PROCESSES, check_gpus, changes_results=False)
     start_method: Literal["fork", "spawn"] = option("fork", PROCESSES, changes_results=False)
@@ -176,19 +175,15 @@ class RunOptions:
     error_threshold: int = option(-1, FAILURES, check_number(-1), changes_results=False)
     max_node_losses: int = option(3, FAILURES, check_number(1), changes_results=False)
     fail_on_timeout: bool = option(False, FAILURES, changes_results=False)
-    run_invocation_timeout: float = option(60, TIMES, check_seconds(), changes_results=False)
-    task_overhead_timeout: float = option(600, TIMES, check_seconds(), changes_results=False)
-    init_timeout: float | None = option(
-        None, TIMES, check_seconds(optional=True), changes_results=False
-    )
-    shutdown_timeout: float = option(30, TIMES, check_seconds(), changes_results=False)
-    first_task_creation_timeout: float = option(600, TIMES, check_seconds(), changes_results=False)
+    run_invocation_timeout: float = option(60, TIMES, check_seconds, changes_results=False)
+    task_overhead_timeout: float = option(600, TIMES, check_seconds, changes_results=False)
+    init_timeout: float | None = option(None, TIMES, check_seconds, changes_results=False)
+    shutdown_timeout: float = option(30, TIMES, check_seconds, changes_results=False)
+    first_task_creation_timeout: float = option(600, TIMES, check_seconds, changes_results=False)
     progress_update_timeout: float | None = option(
-        None, TIMES, check_seconds(optional=True), changes_results=False
+        None, TIMES, check_seconds, changes_results=False
     )
-    no_workers_timeout: float | None = option(
-        None, TIMES, check_seconds(optional=True), changes_results=False
-    )
+    no_workers_timeout: float | None = option(None, TIMES, check_seconds, changes_results=False)
     output_action: Literal["append_row", "summary_only"] = option("append_row", OUTPUT)
     append_row_file_name: str = option("parallel_run_step.txt", OUTPUT, check_file_name)
     append_row_dataframe_header: bool = option(False, OUTPUT)
@@ -306,13 +301,13 @@ def _json(value: Any) -> Any:
 
 
 def _table() -> dict[str, OptionRow]:
-    types = get_type_hints(RunOptions)
-    return {
-        field.name: field.metadata["row"]._replace(
-            default=field.default, types=_members(types[field.name])
-        )
-        for field in dataclasses.fields(RunOptions)
-    }
+    hints, table = get_type_hints(RunOptions), {}
+    for field in dataclasses.fields(RunOptions):
+        row: OptionRow = field.metadata["row"]
+        types = _members(hints[field.name])
+        rule = optional(row.rule) if NoneType in types else row.rule
+        table[field.name] = row._replace(rule=rule, default=field.default, types=types)
+    return table
 
 
 def _members(kind: Any) -> tuple[Any, ...]:

@@ -30,13 +30,15 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     import pandas as pd
+
+Result = TypeVar("Result")
 
 
 class CountsLike(Protocol):
@@ -259,7 +261,19 @@ class AgentError(DaskprsError):
     """An agent process or its zygote could not be started or reached."""
 
 
-class ParallelRunFailed(DaskprsError):  # noqa: N818 - the public name reads as what happened
+class _WithResult(BaseException, Generic[Result]):
+    """The base of errors that carry a result beside their message."""
+
+    def __init__(self, message: str, result: Result) -> None:
+        super().__init__(message, result)
+        self.result = result
+
+    def __str__(self) -> str:
+        """Return the message alone."""
+        return str(self.args[0])
+
+
+class ParallelRunFailed(_WithResult[JobOutcome], DaskprsError):  # noqa: N818 - the public name reads as what happened
     """The job ended as Failed.
 
     Parameters
@@ -271,16 +285,8 @@ class ParallelRunFailed(DaskprsError):  # noqa: N818 - the public name reads as 
 
     """
 
-    def __init__(self, message: str, result: JobOutcome) -> None:
-        super().__init__(message, result)
-        self.result = result
 
-    def __str__(self) -> str:
-        """Return the message alone."""
-        return str(self.args[0])
-
-
-class PipelineFailed(DaskprsError):  # noqa: N818 - it says what happened
+class PipelineFailed(_WithResult[PipelineOutcome], DaskprsError):  # noqa: N818 - it says what happened
     """A step of a pipeline failed.
 
     Parameters
@@ -292,21 +298,13 @@ class PipelineFailed(DaskprsError):  # noqa: N818 - it says what happened
 
     """
 
-    def __init__(self, message: str, result: PipelineOutcome) -> None:
-        super().__init__(message, result)
-        self.result = result
-
-    def __str__(self) -> str:
-        """Return the message alone."""
-        return str(self.args[0])
-
     def worded(self, form: Callable[[Option], str]) -> str:
         """Return the message alone: it names no options."""
         del form
         return str(self)
 
 
-class ParallelRunCanceled(KeyboardInterrupt):
+class ParallelRunCanceled(_WithResult[JobOutcome | None], KeyboardInterrupt):
     """Ctrl-C ended the job as Canceled; nothing was published, and its journal is kept.
 
     It is a `KeyboardInterrupt`, not a `DaskprsError`, so that Ctrl-C goes on to end the program.
@@ -322,8 +320,3 @@ class ParallelRunCanceled(KeyboardInterrupt):
 
     def __init__(self, message: str, result: JobOutcome | None = None) -> None:
         super().__init__(message, result)
-        self.result = result
-
-    def __str__(self) -> str:
-        """Return the message alone."""
-        return str(self.args[0])

@@ -21,8 +21,8 @@ from daskprs.errors import (
 )
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
+from daskprs.job.request import keep_call, refuse_objects
 from daskprs.job.result import RUNNING, ParallelRunResult
-from daskprs.job.saved_request import keep_call, refuse_objects
 from daskprs.job.status import state_of
 from daskprs.options.run_options import TABLE
 from daskprs.system.atomic_file import whole_file

@@ -23,9 +23,8 @@ from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.inputs.files.file_versions import refuse_changed_files
 from daskprs.job.frontend import Surface
 from daskprs.job.prestart import agent_count
-from daskprs.job.request import refuse_an_old_folder
+from daskprs.job.request import keep_call, refuse_an_old_folder
 from daskprs.job.result import JobEnd, ParallelRunResult
-from daskprs.job.saved_request import keep_call
 from daskprs.output.journal.recovery import RUNS, Resumption
 from daskprs.output.publish.output_file import make_output_dir
 from daskprs.output.store import ResultStore

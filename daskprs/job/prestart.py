@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from daskprs.agent.node.devices import visible_devices
 from daskprs.agent.node.environment import agent_environment, usable_cores
-from daskprs.agent.supervision import prestart as warm
+from daskprs.agent.supervision.zygotes_ahead import ahead
+from daskprs.options.rules import current_client
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,12 +26,12 @@ def prestart(options: RunOptions, client: Client | str | None) -> Iterator[None]
     Its start is half of the time until the first mini-batch. The zygote runs no code of the
     caller; it ends at once when the check of the call fails.
     """
-    if client is not None or _has_current_client():
+    if client is not None or current_client() is not None:
         yield
         return
     share = usable_cores() // agent_count(options, client)
     environment = agent_environment(os.environ, options.environment_variables, threads=share)
-    with warm.ahead(environment, options.start_method):
+    with ahead(environment, options.start_method):
         yield
 
 
@@ -41,12 +41,3 @@ def agent_count(options: RunOptions, client: Client | str | None) -> int:
         return options.process_count_per_node
     on_gpus = client is None and options.gpus_per_process and visible_devices()
     return 1 if on_gpus else usable_cores()
-
-
-def _has_current_client() -> bool:
-    """Return whether Dask has a current client that the job will use."""
-    if "distributed" not in sys.modules:
-        return False
-    from daskprs.cluster.connect import current_client
-
-    return current_client() is not None

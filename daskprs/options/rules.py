@@ -34,13 +34,13 @@ def refused(name: str, value: Any, rule: str) -> OptionError:
 def check_client(client: Any) -> Any:
     """Reject values that are not a client, and clients that would block, without importing Dask."""
     if client is None or isinstance(client, str) or type(client).__name__ == "Client":
-        _refuse_own_loop(_current_client() if client is None else client)
+        _refuse_own_loop(current_client() if client is None else client)
         return client
     msg = f"client: a distributed.Client or an address such as tcp://host:8786, not {client!r}."
     raise OptionError(msg)
 
 
-def _current_client() -> Any:
+def current_client() -> Any:
     """Return Dask's current client; None without one, or if Dask was not imported."""
     distributed = sys.modules.get("distributed")
     try:
@@ -223,20 +223,20 @@ def strings(name: str, value: Any) -> tuple[str, ...]:
 
 def _checked_mapping(
     name: str, value: Any, rule: str, fits: Callable[[Any, Any], Any]
-) -> Mapping[str, Any]:
-    """Return a mapping with keys of text, after checking each key and value."""
+) -> dict[str, Any]:
+    """Return a mapping with keys of text as a dict, after checking each key and value."""
     fine = isinstance(value, Mapping) and all(
         isinstance(key, str) and key and fits(key, one) for key, one in value.items()
     )
     if not fine:
         raise refused(name, value, rule)
-    return value
+    return dict(value)
 
 
 def types_of_columns(name: str, value: Any) -> dict[str, Any] | None:
     """Return types by column name; None instead of an empty mapping."""
     rule = "a mapping of column names to types"
-    return dict(_checked_mapping(name, value, rule, lambda *_: True)) or None
+    return _checked_mapping(name, value, rule, lambda *_: True) or None
 
 
 def variables(name: str, value: Any) -> dict[str, str] | None:
@@ -245,7 +245,7 @@ def variables(name: str, value: Any) -> dict[str, str] | None:
     def fits(key: str, text: Any) -> bool:
         return isinstance(text, str) and "=" not in key and "\0" not in key + text
 
-    return dict(_checked_mapping(name, value, "a mapping of names to strings", fits)) or None
+    return _checked_mapping(name, value, "a mapping of names to strings", fits) or None
 
 
 @working_directory()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.node.environment import OUTPUT_PATH, agent_environment
 from daskprs.agent.protocol.messages import ProcessSpec
-from daskprs.agent.supervision import prestart
+from daskprs.agent.supervision import zygotes_ahead
 from daskprs.agent.supervision.slot import Slot
 from daskprs.agent.supervision.supervisor import Supervisor
 from daskprs.core.lease import LeaseReturned
@@ -123,7 +123,7 @@ class AgentPool:
                     )
                     raise AgentError(msg)
                 environment = agent_environment(os.environ, self._job.environment, threads=threads)
-                self._zygote = prestart.take(environment, self._job.start_method)
+                self._zygote = zygotes_ahead.take(environment, self._job.start_method)
             return self._zygote
 
     def _spool(self, name: str) -> SpoolSpec:

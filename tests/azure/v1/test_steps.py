@@ -25,8 +25,7 @@ from daskprs.azure.v1 import (
 )
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import OptionError, UsageError
-from daskprs.job.request import check_kept_call
-from daskprs.job.saved_request import keep_call
+from daskprs.job.request import check_kept_call, keep_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable

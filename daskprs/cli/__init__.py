@@ -11,5 +11,5 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-# Imported when it is asked for: drivers that are started as processes need none of the commands.
+# Drivers that are started as processes need none of the commands, so they are imported late.
 __getattr__, __dir__ = lazy_exports(__name__, {"main": "daskprs.cli.commands"}, globals())

@@ -30,7 +30,7 @@ with_assets = stacked(
         help="The folder that azureml://datastores/NAME/paths/ stands for.",
     ),
 )
-"""Gives a command these options."""
+"""A decorator that gives a command these options."""
 
 
 def assets_of(values: dict[str, Any]) -> Assets:

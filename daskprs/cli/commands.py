@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -27,9 +27,6 @@ from daskprs.cli.pipeline import is_pipeline, run_pipeline_file
 from daskprs.cli.serve import serve
 from daskprs.cli.validate import validate
 from daskprs.options.run_options import RunOptions
-
-if TYPE_CHECKING:
-    from daskprs.job.request import CheckedCall
 
 AFTER_RUN = """\b
 Examples:
@@ -128,15 +125,15 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
     What run() returns is written to one text file, in input order.
     """
     values["progress"] = False if values.pop("quiet") else None
-    found = _named(ctx, values)
     with every_end():
         from daskprs.job.prestart import prestart
 
-        chosen, places = _of_job(found)
+        chosen, places = _of_job(ctx, values)
         with prestart(chosen, places["client"]):
             from daskprs.job.job import Job
+            from daskprs.job.request import check_call
 
-            call = _checked(script, inputs, chosen, places)
+            call = check_call(_data(inputs), script, chosen, **places, text=True)
             show(Job(call, command_line(ctx)).run())
 
 
@@ -153,11 +150,12 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
     Its job folder has to be on a file system that the workers share.
     """
     survive = not values.pop("no_survive")
-    found = _named(ctx, values)
     with every_end():
         from daskprs.job import detached
+        from daskprs.job.request import check_call
 
-        call = _checked(script, inputs, *_of_job(found))
+        chosen, places = _of_job(ctx, values)
+        call = check_call(_data(inputs), script, chosen, **places, text=True)
         show(detached.submit(call, survive=survive))
 
 
@@ -173,27 +171,13 @@ def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
         click.echo(repr(plan(_data(inputs), **found)))
 
 
-def _named(ctx: click.Context, values: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of the command line under their names in Python."""
-    found = given(values)
-    found["arguments"] = ctx.meta["arguments"]
+def _of_job(ctx: click.Context, values: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
+    """Return the options of a job, and its client and folders."""
+    found = {**given(values), "arguments": ctx.meta["arguments"]}
     if found.pop("extend"):
         found["resume"] = "extend"
-    return found
-
-
-def _of_job(found: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
-    """Return the options of a job, and its client and folders."""
     places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
     return RunOptions.from_names(**found), places
-
-
-def _checked(
-    script: str, inputs: tuple[str, ...], chosen: RunOptions, places: dict[str, Any]
-) -> CheckedCall:
-    from daskprs.job.request import check_call
-
-    return check_call(_data(inputs), script, chosen, **places, text=True)
 
 
 def _data(inputs: tuple[str, ...]) -> Any:

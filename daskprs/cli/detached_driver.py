@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from daskprs.job.result import ParallelRunResult
 
 PREDECESSOR_S = 120.0
-"""One that is cut off from the cluster may live on for so long, and hold the folder."""
+"""Seconds that a predecessor without a connection to the cluster may hold the folder."""
 AGAIN_S = 1.0
 
 

@@ -85,9 +85,9 @@ _of_a_later_run = stacked(
 @EXTEND
 @_of_a_later_run
 def resume(ctx: click.Context, /, folder: str, extend: bool, **values: Any) -> None:  # noqa: FBT001 - a flag
-    """Go on with the job in FOLDER: what it has done is not done again.
+    """Resume the job in FOLDER: what it has done is not done again.
 
-    Script, input and options are those that the job was called with.
+    Script, input and options are those of the original call.
     """
     _go_on(ctx, folder, "extend" if extend else True, values)
 
@@ -95,9 +95,9 @@ def resume(ctx: click.Context, /, folder: str, extend: bool, **values: Any) -> N
 @click.command("retry-failed", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_RETRY)
 @_of_a_later_run
 def retry_failed(ctx: click.Context, /, folder: str, **values: Any) -> None:
-    """Run only what failed in the end in the job in FOLDER.
+    """Run only the mini-batches of the job in FOLDER that failed in the end.
 
-    The output is written anew, with the new rows in their places. The script may be a mended one.
+    The output is written anew, with the new rows in their places. The script may be corrected.
     """
     _go_on(ctx, folder, "failed", values)
 
@@ -106,18 +106,18 @@ def retry_failed(ctx: click.Context, /, folder: str, **values: Any) -> None:
 @click.argument("folder")
 @click.pass_context
 def status(ctx: click.Context, /, folder: str) -> None:
-    """Show how the job in FOLDER is: running, ended, or to be gone on with.
+    """Show the state of the job in FOLDER: running, ended, or waiting for a resume.
 
-    Of a pipeline the steps are shown.
+    For the folder of a pipeline, show its steps.
     """
     with every_end():
         from daskprs.job.status import state_of
 
-        told = _pipeline(folder)
-        if told is None:
+        text = _pipeline(folder)
+        if text is None:
             job = JobFolder(folder)
-            told = "\n".join(_lines(state_of(job), job, command_line(ctx)))
-        click.echo(told)
+            text = "\n".join(_lines(state_of(job), job, command_line(ctx)))
+        click.echo(text)
 
 
 @click.command("result", context_settings=CONTEXT, epilog=AFTER_RESULT)
@@ -155,29 +155,29 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
 
 
 def _job(folder: str) -> JobFolder:
-    """Return the folder of a job; that of a pipeline has those of its steps in it."""
-    told = _pipeline(folder)
-    if told is not None:
-        raise JobFolderError(told)
+    """Return the folder of a job; reject that of a pipeline."""
+    text = _pipeline(folder)
+    if text is not None:
+        raise JobFolderError(text)
     return JobFolder(folder)
 
 
 def _pipeline(folder: str) -> str | None:
-    """Return what there is to say of the folder of a pipeline; None of that of a job."""
+    """Return the state of a pipeline and its steps as text; None for the folder of a job."""
     pipeline = PipelineFolder(folder)
     steps = read_record(pipeline)
     if steps is None:
         return None
-    told = "".join(f"\n  {one['status']:<11} {pipeline.step(name)}" for name, one in steps.items())
+    shown = "".join(f"\n  {one['status']:<11} {pipeline.step(name)}" for name, one in steps.items())
     return (
-        f"{pipeline} is the folder of a pipeline, whose steps have folders of their own:{told}\n"
+        f"{pipeline} is the folder of a pipeline, whose steps have folders of their own:{shown}\n"
         f"To go on with the pipeline, run its file again with --resume --job-dir {folder}, or "
         "submit one of SDK v1 again: a parallel step that has a result gives that."
     )
 
 
 def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
-    """Return what is shown of a job."""
+    """Return the lines that describe the state of a job."""
     done, items = state.mini_batches, state.items
     lines = [
         f"<daskprs job {state.status}>",
@@ -204,7 +204,7 @@ PIECE_BYTES = 64 << 20
 @click.command("attach", context_settings=CONTEXT)
 @click.argument("folder")
 def attach(folder: str) -> None:
-    """Show what the detached job in FOLDER shows, until its end, and end with its exit code.
+    """Show the output of the detached job in FOLDER until its end, and end with its exit code.
 
     Ctrl-C ends only this command.
     """
@@ -218,7 +218,7 @@ def attach(folder: str) -> None:
 @click.command("cancel", context_settings=CONTEXT)
 @click.argument("folder")
 def cancel(folder: str) -> None:
-    """Ask the detached job in FOLDER to end; what it has done is kept for a resume."""
+    """Ask the detached job in FOLDER to end; its committed work is kept for a resume."""
     with every_end():
         from daskprs.job import detached
 
@@ -230,14 +230,14 @@ DETACHED_COMMANDS = (attach, cancel)
 
 
 class Tail:
-    """Shows what the driver of a job writes, as it comes."""
+    """Shows the output of a job's driver while the driver writes it."""
 
     def __init__(self, folder: JobFolder) -> None:
         self._path = folder.driver_output
         self._at = 0
 
     def go_on(self) -> None:
-        """Show what is new."""
+        """Show the new output."""
         try:
             with open_regular(self._path) as file:
                 file.seek(self._at)

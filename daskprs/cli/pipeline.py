@@ -27,7 +27,7 @@ Exit codes:
 
 
 def is_pipeline(command: click.Command, words: list[str]) -> bool:
-    """Say whether the first word that is no option of `run` is a YAML file."""
+    """Return whether the first argument of `run` is a YAML file."""
     flags = {
         name
         for option in command.params

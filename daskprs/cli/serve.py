@@ -37,8 +37,10 @@ Exit codes:
 
 @click.command("serve", context_settings=CONTEXT, epilog=AFTER_SERVE)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--default", metavar="NAME", help="The deployment that is meant where none is named.")
-@click.option("--name", metavar="NAME", help="Of the endpoint. Default: the files' endpoint_name.")
+@click.option("--default", metavar="NAME", help="The deployment of requests that name none.")
+@click.option(
+    "--name", metavar="NAME", help="Name of the endpoint. Default: the endpoint_name of the files."
+)
 @click.option(
     "--root",
     "roots",
@@ -57,7 +59,7 @@ Exit codes:
 @click.option(
     "--tokens",
     metavar="FILE",
-    help="The tokens that count. Default: the environment variable DASKPRS_SERVE_TOKENS.",
+    help="The valid tokens. Default: the environment variable DASKPRS_SERVE_TOKENS.",
 )
 @click.option("--audience", default=AUDIENCE, show_default=True, help="What tokens are for.")
 @click.option(
@@ -122,7 +124,7 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
 
 
 def _refuse_own_files_in(inputs: Roots, outputs: Roots, values: dict[str, Any]) -> None:
-    """Refuse roots by which callers could read the tokens, or write what the service lives by."""
+    """Refuse roots by which callers could read the tokens, or write into the jobs."""
     tokens, folder = values["tokens"], Path(values["folder"]).resolve()
     place = Path(tokens or "").resolve()
     for option, roots in (("--root", inputs), ("--output-root", outputs)):
@@ -151,7 +153,7 @@ def _deployments(files: tuple[str, ...], values: dict[str, Any]) -> list[Deploym
 
 
 def _forwarded(values: dict[str, Any]) -> list[str]:
-    """Return what each job is to be told, wherever its process works."""
+    """Return the words that each job receives, with paths that hold in any working directory."""
     from daskprs.azure.assets import split_asset
 
     words = []

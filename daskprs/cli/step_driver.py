@@ -19,7 +19,7 @@ def resume_pipeline(job_dir: Path, accept: str = "") -> str:
 
 
 def main() -> None:
-    """Run the task that is told in a file, and end with the exit code of its job."""
+    """Run the task that a file describes, and end with the exit code of its job."""
     with every_end():
         show(read_task(Path(sys.argv[1])).run(surface=Surface(flagged, resume_pipeline)))
 

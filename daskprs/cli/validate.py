@@ -1,4 +1,4 @@
-"""The command ``validate``: what is wrong with Azure's files, without running them."""
+"""The command ``validate``: the mistakes in Azure's files, without running them."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Exit codes:
     "inputs",
     multiple=True,
     metavar="NAME=VALUE",
-    help="An input of a pipeline that is given one when it is run.",
+    help="An input that a pipeline receives when it runs.",
 )
 @with_assets
 def validate(files: tuple[str, ...], inputs: tuple[str, ...], **values: Any) -> None:
-    """Tell every mistake in FILE..., whatever they describe.
+    """Show every mistake in FILE...
 
-    Pipelines, components, batch deployments, MLTables and configs of SDK v1.
+    Files may be pipelines, components, batch deployments, MLTables and configs of SDK v1.
     """
     given = pairs("--input", inputs)
     with every_end():

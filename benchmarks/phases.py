@@ -47,7 +47,7 @@ PHASES = (
     ("gather", r"\(daskprs/output/"),
     (
         "ship",
-        r"\(daskprs/agent/(protocol/|script/pickled|child/(outbox|main|loader)|supervision/(supervisor|lease_run))",
+        r"\(daskprs/agent/(protocol/|script/pickled|child/(outbox|main|inbox)|supervision/(supervisor|lease_run))",
     ),
     ("decide", r"\(daskprs/(core|report|cluster/(dispatch|lease|slot_allocator))"),
     ("Dask", r"\((distributed|dask|tornado|asyncio)/"),

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from daskprs.agent.child.context import MiniBatchContext
-    from daskprs.agent.child.public import EntryScript
+    from daskprs.agent.child.entry_script import EntryScript, MiniBatchContext
     from daskprs.api import parallel_run
     from daskprs.errors import (
         DaskprsError,
@@ -32,8 +31,8 @@ __version__ = "0.1.0"
 # Imported when they are asked for: `import daskprs` costs milliseconds, pandas most of a second.
 _HOMES = {
     "DaskprsError": "daskprs.errors",
-    "EntryScript": "daskprs.agent.child.public",
-    "MiniBatchContext": "daskprs.agent.child.context",
+    "EntryScript": "daskprs.agent.child.entry_script",
+    "MiniBatchContext": "daskprs.agent.child.entry_script",
     "OptionError": "daskprs.errors",
     "ParallelRunCanceled": "daskprs.errors",
     "ParallelRunFailed": "daskprs.errors",

@@ -1,4 +1,4 @@
-"""What an agent is told, it hears also while `run` works; two ears never listen at a time."""
+"""An agent receives messages also while `run` works; its two threads never listen at a time."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from daskprs.agent.child import loader
-from daskprs.agent.child.inbox import Intake
-from daskprs.agent.child.loader import Loader
-from daskprs.agent.child.outbox import Outbox
+from daskprs.agent.child import inbox
+from daskprs.agent.child.inbox import Inbox, Loader
+from daskprs.agent.child.outbox import MemoryReserve, Outbox
 from daskprs.agent.protocol.messages import ExtendLease, RunLease, Stop, TruncateLease
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.core.columnar import ColumnBatch
@@ -39,7 +38,7 @@ class Names:
 
 
 class Desk:
-    """An agent's intake with its supervisor's ends of socket and page."""
+    """An agent's inbox with its supervisor's ends of socket and page."""
 
     def __init__(self) -> None:
         page_fd = new_page()
@@ -47,9 +46,11 @@ class Desk:
         os.close(page_fd)
         self.ours, self.theirs = Pipe()
         self.reader = Names()
-        self.loader = Loader(self.reader, self.page)
+        reserve = MemoryReserve(self.page)
+        self.loader = Loader(self.page, reserve)
+        self.loader.reader = self.reader
         self.loader.start()
-        self.intake = Intake(self.theirs, self.page, self.loader, Outbox(self.theirs))
+        self.inbox = Inbox(self.theirs, self.page, self.loader, Outbox(self.theirs, reserve))
 
     def give(self, *indexes: int, more: bool = False) -> None:
         """Send work."""
@@ -58,24 +59,24 @@ class Desk:
 
     def begin(self) -> int:
         """Begin the next mini-batch up to where `run` works, and return its index."""
-        assigned = self.intake.claim()
+        assigned = self.inbox.claim()
         assert assigned is not None
-        loaded = self.loader.take(self.intake.position, assigned.mini_batch)
+        loaded = self.loader.take(self.inbox.position, assigned.mini_batch)
         assert loaded.data == [str(assigned.mini_batch.index)]
-        self.intake.look_ahead()
+        self.inbox.look_ahead()
         return assigned.mini_batch.index
 
     def end(self) -> None:
         """End it."""
-        self.intake.listen_again()
-        self.intake.next()
+        self.inbox.listen_again()
+        self.inbox.next()
 
     def close(self) -> None:
         """Let go."""
         with suppress(Exception):  # the supervisor may have gone
-            self.intake.listen_again()
+            self.inbox.listen_again()
         self.loader.close()
-        self.intake.close()
+        self.inbox.close()
         for end in (self.ours, self.theirs, self.page, self.seen):
             end.close()
 
@@ -83,7 +84,7 @@ class Desk:
 @pytest.fixture
 def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     """Yield an agent to which loading ahead always pays."""
-    monkeypatch.setattr(loader, "WORTH_A_THREAD_S", -1.0)
+    monkeypatch.setattr(inbox, "WORTH_A_THREAD_S", -1.0)
     one = Desk()
     yield one
     one.close()
@@ -92,7 +93,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 def test_what_comes_while_run_works_is_loaded_ahead(desk: Desk) -> None:
     """The supervisor sees it as begun."""
     desk.give(5)
-    desk.intake.hear()
+    desk.inbox.receive()
     assert desk.begin() == 5
     desk.give(6, 7, more=True)
     assert poll_for(lambda: desk.reader.loaded == [5, 6])
@@ -103,9 +104,9 @@ def test_what_comes_while_run_works_is_loaded_ahead(desk: Desk) -> None:
 
 
 def test_nothing_that_comes_while_run_works_is_lost(desk: Desk) -> None:
-    """Whether it was heard before `run` was over, or not."""
+    """Whether it was received before `run` was over, or not."""
     desk.give(0)
-    desk.intake.hear()
+    desk.inbox.receive()
     for index in range(200):
         assert desk.begin() == index
         desk.give(index + 1, more=True)
@@ -114,9 +115,9 @@ def test_nothing_that_comes_while_run_works_is_lost(desk: Desk) -> None:
 
 
 def test_what_was_taken_back_is_not_begun_and_what_comes_instead_is(desk: Desk) -> None:
-    """The answer to a recall is heard while `run` works."""
+    """The answer to a recall is received while `run` works."""
     desk.give(5)
-    desk.intake.hear()
+    desk.inbox.receive()
     desk.begin()
     kept = desk.seen.recall(1)
     assert kept == 0
@@ -129,23 +130,23 @@ def test_what_was_taken_back_is_not_begun_and_what_comes_instead_is(desk: Desk) 
     assert desk.reader.loaded == [5, 7]
 
 
-def test_the_order_to_stop_is_heard_while_run_works(desk: Desk) -> None:
+def test_the_order_to_stop_is_received_while_run_works(desk: Desk) -> None:
     """So is the end of the supervisor, of which the main thread has to know as well."""
     desk.give(5)
-    desk.intake.hear()
+    desk.inbox.receive()
     desk.begin()
     desk.ours.send(Stop())
-    assert poll_for(lambda: desk.intake.stopped)
+    assert poll_for(lambda: desk.inbox.stopped)
     desk.ours.close()
-    desk.intake.listen_again()
+    desk.inbox.listen_again()
     with pytest.raises(EOFError):
-        desk.intake.next()
+        desk.inbox.next()
 
 
 def test_a_connection_that_a_script_closes_is_closed_for_the_supervisor(desk: Desk) -> None:
     """Though a thread waits on it: there is nobody who could answer any more."""
     desk.give(5)
-    desk.intake.hear()
+    desk.inbox.receive()
     desk.begin()
     assert not desk.ours.poll(0.2)  # it waits by now, most likely
     desk.theirs.close()

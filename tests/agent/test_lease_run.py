@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from daskprs.agent.child.work_queue import Order
+from daskprs.agent.child.inbox import Order
 from daskprs.agent.protocol.messages import Outcomes
 from daskprs.agent.protocol.shared_page import NOTHING, Activity, Phase
 from daskprs.agent.supervision.lease_run import LeaseRun, blame_death, blame_timeout
@@ -187,5 +187,5 @@ def test_what_comes_after_a_recall_takes_the_place_of_what_was_taken_back() -> N
     assert run.left == (100, 101, 7, 8)
     for position, index in enumerate(run.left):
         assert run.index_at(position) == index
-        assert order.at(position) == run.at(position)
-    assert not order.has(4)
+        assert order.work[position] == run.at(position)
+    assert 4 not in order.work

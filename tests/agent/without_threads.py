@@ -7,8 +7,8 @@ import time
 from multiprocessing import Pipe
 from typing import Any
 
-from daskprs.agent.child.loader import WORTH_A_THREAD_S, Loader
-from daskprs.agent.child.outbox import Outbox
+from daskprs.agent.child.inbox import WORTH_A_THREAD_S, Loader
+from daskprs.agent.child.outbox import MemoryReserve, Outbox
 from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Outcome, Status
@@ -26,12 +26,14 @@ class Slow:
 page_fd = new_page()
 page = SharedPage(page_fd)
 os.close(page_fd)
-loader = Loader(Slow(), page)
+reserve = MemoryReserve(page)
+loader = Loader(page, reserve)
+loader.reader = Slow()
 loader.start()
 assert loader.take(0, MiniBatch(7, None, "")).data == [7]
 assert not loader.pays
 ours, theirs = Pipe()
-outbox = Outbox(theirs)
+outbox = Outbox(theirs, reserve)
 outbox.start()
 outbox.open(1)
 outbox.add(Outcome(0, 1, Status.RUN_DONE, 1, 1, 0.0, 0.0, 0.0, 0.0), b"")

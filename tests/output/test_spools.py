@@ -129,7 +129,7 @@ def test_outcomes_are_sent_once_their_rows_can_be_read(tmp_path: Path, synced: b
             told.append(f"sent {(tmp_path / 'text').stat().st_size}")
 
     spool = spool_of(tmp_path, synced=synced)
-    outbox: Any = Outbox(Connection(), spool)  # type: ignore[arg-type] # all that it needs of one
+    outbox: Any = Outbox(Connection(), None, spool)  # type: ignore[arg-type] # all that it needs of one
     outbox._wake_the_thread = lambda: True  # no time goes by
     rows = format_result(["a", "b"], TEXT, spool)
     real = os.fdatasync

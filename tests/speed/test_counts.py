@@ -236,7 +236,7 @@ def test_a_group_of_outcomes_is_one_message() -> None:
         def send(self, message: Any) -> None:
             sent.append(message)
 
-    outbox: Any = Outbox(Connection())  # type: ignore[arg-type] # all that it needs of one
+    outbox: Any = Outbox(Connection(), None)  # type: ignore[arg-type] # all that it needs of one
     outbox.open(1)
     outbox._wake_the_thread = lambda: True  # no time goes by
     for index in range(COUNT):

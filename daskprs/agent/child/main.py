@@ -1,21 +1,8 @@
 """The agent: the process that runs a person's entry script, and nothing else.
 
-It speaks the protocol of `agent.protocol.messages` with its supervisor (`agent.supervision`)::
-
-    supervisor                      agent
-    Start            ──────────>
-                     <──────────    Started            before anything of the script is touched
-                     <──────────    InitDone           or InitRaised, and exit 41
-    RunLease         ──────────>                       ┐
-    More             ──────────>                       │ any number of times
-                     <──────────    Outcomes (…)       │
-    Keep             ──────────>                       ┘ only after a recall
-    Stop             ──────────>
-                     <──────────    Stopped            and exit 0
-
-An agent writes each activity to the shared page before it begins. It catches every exception of
-the script, `BaseException` too, and sends it as class name, message and traceback text, never as
-a pickle.
+It speaks the protocol of `agent.protocol.messages` with its supervisor (`agent.supervision`), and
+writes each activity to the shared page before it begins. It catches every exception of the script,
+`BaseException` too, and sends it as class name, message and traceback text, never as a pickle.
 """
 
 from __future__ import annotations
@@ -28,12 +15,10 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.child.entry_script import ScriptFunctions, load_entry_script
+from daskprs.agent.child.entry_script import load_entry_script
 from daskprs.agent.child.failure import failure_of, may_pass
-from daskprs.agent.child.inbox import Intake
-from daskprs.agent.child.loader import Loader
-from daskprs.agent.child.memory_reserve import MemoryReserve
-from daskprs.agent.child.outbox import Outbox
+from daskprs.agent.child.inbox import Inbox, Loader
+from daskprs.agent.child.outbox import MemoryReserve, Outbox
 from daskprs.agent.protocol.messages import (
     PROTOCOL,
     THREADS_LEFT,
@@ -58,7 +43,6 @@ if TYPE_CHECKING:
 
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.inputs.source.source import Reader
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
@@ -116,52 +100,49 @@ class Agent:
             os.register_at_fork(after_in_child=self._spool.forget)
         self._connection = connection
         self._page = page
-        self._outbox = Outbox(connection, self._spool, reserve)
+        self._outbox = Outbox(connection, reserve, self._spool)
         self._outbox.start()
-        self._loader = Loader(None, page, reserve)
+        self._loader = Loader(page, reserve)
         self._loader.start()
-        self._intake = Intake(connection, page, self._loader, self._outbox)
-        self.entry: ScriptFunctions = load_entry_script(start.job, start.process)
+        self._inbox = Inbox(connection, page, self._loader, self._outbox)
+        self.entry = load_entry_script(start.job, start.process)
         _compare_times_here(start.job)
-        reader: Reader = pickle.loads(start.job.reader)
-        self._gives_paths = isinstance(reader, PathsReader)
-        self._loader.reader = self._reader = reader
+        self._loader.reader = reader = pickle.loads(start.job.reader)
+        self._check_input = reader.check if isinstance(reader, PathsReader) else None
 
     def serve(self) -> int:
         """Work until the supervisor sends `Stop`."""
         try:
-            while not self._intake.stopped:
-                self._intake.hear()
+            while not self._inbox.stopped:
+                self._inbox.receive()
                 self._work_on()
         except EOFError:
             return EXIT_INIT_FAILED
-        failure = self._shut_down()
-        self._connection.send(Stopped(failure or threads_left()))
-        return EXIT_ORDERLY
-
-    def _shut_down(self) -> Failure | None:
+        failure = None
         self._page.enter(Phase.SHUTDOWN)
         try:
             self.entry.shutdown()
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
-            return failure_of(error, self._job)
-        return None
+            failure = failure_of(error, self._job)
+        self._connection.send(Stopped(failure or threads_left()))
+        return EXIT_ORDERLY
 
     def _work_on(self) -> None:
         """Run the claimed mini-batches, one position after the other."""
-        intake = self._intake
-        while (assigned := intake.claim()) is not None:
-            position = intake.position
+        inbox = self._inbox
+        while (assigned := inbox.claim()) is not None:
+            position = inbox.position
             self._reserve.renew()
+            self._page.enter(Phase.LOADING, position)
             attempt = AttemptRun(*assigned)
-            self._load(attempt, position)
-            intake.look_ahead()
+            attempt.data, attempt.load_error = self._loader.take(position, attempt.mini_batch)
+            inbox.look_ahead()
             outcome, payload = self._run(attempt, position)
             self._end_if_forked()
-            intake.listen_again()
+            inbox.listen_again()
             self._page.enter(Phase.RETURNING, position, attempt.total)
             self._outbox.add(outcome, payload)
-            intake.next()
+            inbox.next()
         self._page.enter(Phase.IDLE)
         self._outbox.flush()
 
@@ -170,35 +151,30 @@ class Agent:
         if os.getpid() != self._pid:
             os._exit(0)
 
-    def _load(self, attempt: AttemptRun, position: int) -> None:
-        self._page.enter(Phase.LOADING, position)
-        attempt.begin()
-        loaded = self._loader.take(position, attempt.mini_batch)
-        attempt.data, attempt.load_error = loaded.data, loaded.error
-
     def _run(self, attempt: AttemptRun, position: int) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
-            if isinstance(attempt.load_error, InputChanged):
-                failure = input_changed(attempt.load_error)
-                return attempt.failed(Status.INPUT_CHANGED, failure), b""
-            if isinstance(attempt.load_error, MemoryError):
-                self._reserve.release()
-            if isinstance(attempt.load_error, LoadError):
-                attempt.total = attempt.load_error.items or attempt.total
-            failure = failure_of(attempt.load_error, self._job)
-            return attempt.failed(Status.LOAD_EXCEPTION, failure), b""
+            return self._not_loaded(attempt, attempt.load_error), b""
         attempt.total = len(attempt.data)
         self._page.enter(Phase.RUNNING, position, attempt.total)
         if attempt.total == 0 and self._job.unit == "row":
-            return attempt.nothing_to_do(), b""
+            return attempt.finished(Status.RUN_DONE, empty=True), b""
         attempt.run_begun = time.perf_counter()
         outcome, payload = self._tried(attempt)
-        if self._gives_paths:
+        if self._check_input is not None:
             try:
-                self._reader.check(attempt.mini_batch)  # type: ignore[attr-defined]
+                self._check_input(attempt.mini_batch)
             except InputChanged as error:
-                return attempt.failed(Status.INPUT_CHANGED, input_changed(error)), b""
+                return attempt.finished(Status.INPUT_CHANGED, failure=input_changed(error)), b""
         return outcome, payload
+
+    def _not_loaded(self, attempt: AttemptRun, error: BaseException) -> Outcome:
+        if isinstance(error, InputChanged):
+            return attempt.finished(Status.INPUT_CHANGED, failure=input_changed(error))
+        if isinstance(error, MemoryError):
+            self._reserve.release()
+        if isinstance(error, LoadError):
+            attempt.total = error.items or attempt.total
+        return attempt.finished(Status.LOAD_EXCEPTION, failure=failure_of(error, self._job))
 
     def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run`, and return an outcome whatever it raises."""
@@ -211,15 +187,16 @@ class Agent:
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             if isinstance(error, MemoryError):
                 self._reserve.release()
-            return attempt.failed(Status.RUN_EXCEPTION, failure_of(error, self._job)), b""
+            failure = failure_of(error, self._job)
+            return attempt.finished(Status.RUN_EXCEPTION, failure=failure), b""
 
     def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run` and format what it returns; iterating a generator is part of it."""
         data, attempt.data = attempt.data, None
-        result = self.entry.run(data, self.entry.context(attempt.mini_batch))
+        result = self.entry.run(data, attempt.mini_batch)
         del data
         if result is None:
-            return attempt.failed(Status.RUN_NULL_RETURN, NULL_RETURN), b""
+            return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
         rows = format_result(result, self._job.output, self._spool)
         outcome = attempt.finished(
             Status.RUN_DONE,
@@ -260,13 +237,13 @@ def _compare_times_here(job: JobSpec) -> None:
     """Compare times of files with the first ones seen here, unless this is the driver's host."""
     if job.far or boot_id() != job.boot_id:
         # Containers of one machine may share the folder, but each have their own replica.
-        mounts = os.stat("/proc/self/ns/mnt").st_ino  # noqa: PTH116 - it is no file
+        mounts = os.stat("/proc/self/ns/mnt").st_ino  # noqa: PTH116 - not a file
         here = f"{boot_id()}.{mounts}"
         compare_with_times_seen(JobFolder(job.job_dir).times_seen(job.epoch, here))
 
 
 class AttemptRun:
-    """One attempt while it is being made: its clock, its data, its outcome."""
+    """One attempt while it is being made: its clocks, its data, its outcome."""
 
     def __init__(self, mini_batch: MiniBatch, number: int) -> None:
         self.mini_batch = mini_batch
@@ -275,14 +252,11 @@ class AttemptRun:
         self.load_error: BaseException | None = None
         self.total = mini_batch.items or 0
         self.run_begun: float | None = None
-
-    def begin(self) -> None:
-        """Start the clocks."""
         self._wall = time.time()
         self._begun = time.perf_counter()
         self._cpu = time.process_time()
 
-    def finished(self, status: Status, **what: Any) -> Outcome:
+    def finished(self, status: Status, **fields: Any) -> Outcome:
         """Return the outcome of an attempt that ends now."""
         now = time.perf_counter()
         return Outcome(
@@ -294,13 +268,5 @@ class AttemptRun:
             elapsed_s=now - self._begun,
             run_s=0.0 if self.run_begun is None else now - self.run_begun,
             cpu_s=time.process_time() - self._cpu,
-            **({"succeeded": 0} | what),
+            **({"succeeded": 0} | fields),
         )
-
-    def failed(self, status: Status, failure: Failure) -> Outcome:
-        """Return the outcome of a failed attempt."""
-        return self.finished(status, failure=failure)
-
-    def nothing_to_do(self) -> Outcome:
-        """Return the outcome of a range without rows."""
-        return self.finished(Status.RUN_DONE, empty=True)

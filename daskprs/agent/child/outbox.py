@@ -1,11 +1,12 @@
-"""Outcomes on their way to the supervisor, sent in groups."""
+"""Outcomes on their way to the supervisor, sent in groups, and the memory that is kept for that."""
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from daskprs.agent.protocol.messages import Outcomes
 from daskprs.core.columnar import ColumnBatch
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
 
-    from daskprs.agent.child.memory_reserve import MemoryReserve
+    from daskprs.agent.protocol.shared_page import SharedPage
     from daskprs.core.outcomes import Outcome
     from daskprs.output.spool import AgentSpool
 
@@ -29,6 +30,47 @@ NO_MEMORY = (
 )
 FLUSH_BYTES = 4 << 20
 """Bytes of payload at which a group is sent at once."""
+RESERVE_BYTES = 16 << 20
+"""Suffices to send a group of outcomes. It is address space only: no page of it is touched."""
+NOTE = b"MemoryError: this agent process has no memory left. daskprs ends it.\n"
+EXIT_NO_MEMORY = 1
+
+
+class MemoryReserve:
+    """Releases memory to report a MemoryError, and ends an agent that cannot even do that.
+
+    Without an end, a thread that dies of a MemoryError leaves an agent that waits for ever.
+
+    Parameters
+    ----------
+    page
+        Where the supervisor finds the reason.
+
+    """
+
+    def __init__(self, page: SharedPage) -> None:
+        self._page = page
+        self._held: bytes | None = None
+        self.renew()
+
+    def renew(self) -> None:
+        """Take the memory again if it was released and there is enough of it."""
+        if self._held is None:
+            with suppress(MemoryError):
+                self._held = bytes(RESERVE_BYTES)
+
+    def release(self) -> None:
+        """Give the memory to whatever comes next."""
+        self._held = None
+
+    def end(self) -> NoReturn:
+        """End this process at once, with the reason in the page and in the log."""
+        self._held = None
+        try:
+            self._page.lack_memory()
+            os.write(2, NOTE)
+        finally:
+            os._exit(EXIT_NO_MEMORY)
 
 
 class Outbox:
@@ -39,13 +81,10 @@ class Outbox:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        spool: AgentSpool | None = None,
-        reserve: MemoryReserve | None = None,
+        self, connection: Connection, reserve: MemoryReserve, spool: AgentSpool | None = None
     ) -> None:
-        self._reserve = reserve
         self._connection = connection
+        self._reserve = reserve
         self._spool = spool
         self._lock = threading.Condition()
         self._lease_id = 0
@@ -109,13 +148,11 @@ class Outbox:
             while True:
                 with self._lock:
                     self._lock.wait_for(lambda: self._outcomes)
-                    group = self._groups
-                    if not self._lock.wait_for(partial(self._gone, group), FLUSH_AFTER_S):
+                    gone = partial(self._gone, self._groups)
+                    if not self._lock.wait_for(gone, FLUSH_AFTER_S):
                         self._send()
         except MemoryError:
-            if self._reserve is not None:
-                self._reserve.end()
-            raise
+            self._reserve.end()
 
     def _gone(self, group: int) -> bool:
         return self._groups != group
@@ -130,8 +167,7 @@ class Outbox:
         try:
             self._send_group(self._outcomes)
         except MemoryError:
-            if self._reserve is not None:
-                self._reserve.release()
+            self._reserve.release()
             self._send_one_by_one()
         self._outcomes.clear()
         self._payload_bytes = 0
@@ -146,11 +182,10 @@ class Outbox:
 
     def _send_one_by_one(self) -> None:
         """Send each outcome by itself; report it as failed if memory does not suffice."""
-        for one in self._outcomes:
+        for outcome, payload in self._outcomes:
             try:
-                self._send_group([one])
+                self._send_group([(outcome, payload)])
             except MemoryError:
-                outcome, _ = one
                 self._send_group([(_without_memory(outcome), b"")])
 
 

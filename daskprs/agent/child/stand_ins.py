@@ -12,16 +12,22 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.child.public import EntryScript
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-
+MODULES = ("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "mltable")
+"""Below ``azureml`` each module has all of it: where a name lies there does not matter."""
 SDK = "daskprs.azure.v1"
 """The module that stands in for ``azureml``; loaded only when a script imports from it."""
+
+
+def _of_sdk(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return getattr(importlib.import_module(SDK), name)
 
 
 def _of_mltable(name: str) -> Any:
@@ -36,38 +42,6 @@ def _of_mltable(name: str) -> Any:
     raise AttributeError(msg)
 
 
-def _fill_entry_script(module: types.ModuleType) -> None:
-    module.EntryScript = EntryScript  # type: ignore[attr-defined]
-
-
-def _fill_azureml(module: types.ModuleType) -> None:
-    module.__getattr__ = _of_sdk  # type: ignore[method-assign]
-
-
-def _of_sdk(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return getattr(importlib.import_module(SDK), name)
-
-
-def _fill_mltable(module: types.ModuleType) -> None:
-    module.__getattr__ = _of_mltable  # type: ignore[method-assign]
-
-
-def _nothing(module: types.ModuleType) -> None:
-    """Leave a package empty: it only contains other modules."""
-
-
-MODULES: dict[str, Callable[[types.ModuleType], None]] = {
-    "azureml_user": _nothing,
-    "azureml_user.parallel_run": _fill_entry_script,
-    "entry_script": _fill_entry_script,
-    "azureml": _fill_azureml,
-    "mltable": _fill_mltable,
-}
-"""Below ``azureml`` each module has all of it: where a name lies there does not matter."""
-
-
 class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds and makes the modules of `MODULES`."""
 
@@ -76,7 +50,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         """Find our modules; a real parent package gets no stand-ins for its parts."""
         del path, target
-        if _filler(fullname) is None or not self._parent_is_ours(fullname):
+        if not stands_for(fullname) or not self._parent_is_ours(fullname):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -88,19 +62,21 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return spec is not None and spec.loader is self
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Fill the module."""
-        fill = _filler(module.__name__)
-        if fill is not None:
-            fill(module)
+        """Give the module its names; ``azureml_user`` only contains another module."""
+        match module.__name__.split("."):
+            case ["azureml", *_]:
+                module.__getattr__ = _of_sdk  # type: ignore[method-assign]
+            case ["mltable"]:
+                module.__getattr__ = _of_mltable  # type: ignore[method-assign]
+            case ["entry_script"] | ["azureml_user", "parallel_run"]:
+                from daskprs.agent.child.entry_script import EntryScript  # it imports this module
 
-
-def _filler(name: str) -> Callable[[types.ModuleType], None] | None:
-    return MODULES.get("azureml" if name.startswith("azureml.") else name)
+                module.EntryScript = EntryScript  # type: ignore[attr-defined]
 
 
 def stands_for(name: str) -> bool:
     """Say whether a module has a stand-in."""
-    return _filler(name) is not None
+    return name in MODULES or name.startswith("azureml.")
 
 
 def lacking() -> list[str]:

@@ -47,7 +47,7 @@ PHASES = (
     ("gather", r"\(daskprs/output/"),
     (
         "ship",
-        r"\(daskprs/agent/(protocol/|script/pickled|child/(outbox|main|inbox)|supervision/(supervisor|lease_run))",
+        r"\(daskprs/agent/(protocol/|script/pickled|child/(outbox|main|inbox)|supervision/(supervisor|slot))",
     ),
     ("decide", r"\(daskprs/(core|report|cluster/(dispatch|lease|slot_allocator))"),
     ("Dask", r"\((distributed|dask|tornado|asyncio)/"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.node.devices import visible_devices
 from daskprs.agent.node.environment import agent_environment, usable_cores
-from daskprs.agent.supervision.zygotes_ahead import ahead
+from daskprs.agent.supervision.zygote import started_ahead
 from daskprs.options.rules import current_client
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def prestart(options: RunOptions, client: Client | str | None) -> Iterator[None]
         return
     share = usable_cores() // agent_count(options, client)
     environment = agent_environment(os.environ, options.environment_variables, threads=share)
-    with ahead(environment, options.start_method):
+    with started_ahead(environment, options.start_method):
         yield
 
 

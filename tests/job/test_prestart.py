@@ -13,7 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from daskprs.agent.node.environment import agent_environment, usable_cores
-from daskprs.agent.supervision import zygotes_ahead
+from daskprs.agent.supervision.zygote import take_zygote
 from daskprs.cluster.connect import IN_PROCESS
 from daskprs.errors import AgentError, OptionError
 from daskprs.job.prestart import prestart
@@ -36,7 +36,7 @@ def test_the_pool_finds_what_was_started_for_it() -> None:
         (started,) = children() - before
         threads = usable_cores()
         environment = agent_environment(os.environ, {"A": "b"}, threads=threads)
-        zygote = zygotes_ahead.take(environment, options.start_method)
+        zygote = take_zygote(environment, options.start_method)
         assert children() - before == {started}
         zygote.close()
     assert children() == before
@@ -93,7 +93,7 @@ def test_what_cannot_be_started_is_told_by_the_job() -> None:
     """A variable that is longer than the kernel allows: the call goes on until it is needed."""
     options = RunOptions.from_names(environment_variables={"A": "b" * (1 << 18)})
     with prestart(options, None), pytest.raises(AgentError, match="Argument list too long"):
-        zygotes_ahead.take({"A": "b" * (1 << 18)}, options.start_method)
+        take_zygote({"A": "b" * (1 << 18)}, options.start_method)
 
 
 def test_agents_elsewhere_need_no_process_here() -> None:

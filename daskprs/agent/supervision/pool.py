@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.node.environment import OUTPUT_PATH, agent_environment
 from daskprs.agent.protocol.messages import ProcessSpec
-from daskprs.agent.supervision import zygotes_ahead
 from daskprs.agent.supervision.slot import Slot
 from daskprs.agent.supervision.supervisor import Supervisor
+from daskprs.agent.supervision.zygote import take_zygote
 from daskprs.core.lease import LeaseReturned
 from daskprs.errors import AgentError
 from daskprs.folders.job_folder import JobFolder
@@ -123,7 +123,7 @@ class AgentPool:
                     )
                     raise AgentError(msg)
                 environment = agent_environment(os.environ, self._job.environment, threads=threads)
-                self._zygote = zygotes_ahead.take(environment, self._job.start_method)
+                self._zygote = take_zygote(environment, self._job.start_method)
             return self._zygote
 
     def _spool(self, name: str) -> SpoolSpec:

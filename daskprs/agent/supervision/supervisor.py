@@ -1,10 +1,13 @@
-"""The supervisor of one agent: its start, its messages, its deadlines, its end."""
+"""One agent process and its supervisor: its start, its messages, its deadlines, its end."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,19 +22,26 @@ from daskprs.agent.protocol.messages import (
     Stopped,
 )
 from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage, new_page
-from daskprs.agent.supervision.zygote import no_agent
+from daskprs.agent.supervision.zygote_main import DUMP_SIGNAL
 from daskprs.core.lease import AgentExited
 from daskprs.core.outcomes import Failure, meaning_of, signal_of
 from daskprs.errors import AgentError
+from daskprs.system import linux
 from daskprs.system.log_cap import punch
+from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from daskprs.agent.protocol.messages import JobSpec, ProcessSpec
+    from daskprs.agent.supervision.channel import Channel
     from daskprs.agent.supervision.zygote import Zygote
     from daskprs.core.limits import Limits
 
+NO_AGENT = "an agent process could not be started"
+KILL_TIMEOUT_S = 10.0
+"""Seconds to wait for the end of a killed process: milliseconds, unless it waits for a device."""
+DUMP_POLL_S = 0.02
 START_TIMEOUT_S = 120.0
 """Seconds in which an interpreter with pandas must start, even on a busy machine."""
 EXIT_GRACE_S = 1.0
@@ -44,6 +54,95 @@ LESS = (
 )
 TAIL_BYTES = 2000
 """Bytes from the end of the stderr log that a message about a death quotes."""
+
+
+class AgentProcess:
+    """The handle of a process that a zygote has forked.
+
+    Attributes
+    ----------
+    channel
+        The supervisor's end of the agent's socket.
+    sentinel
+        Readable once the process has ended.
+
+    """
+
+    def __init__(
+        self,
+        spec: ProcessSpec,
+        pid: int,
+        channel: Channel,
+        order_kill: Callable[[int], None],
+    ) -> None:
+        self.name = spec.name
+        self.pid = pid
+        self.channel = channel
+        ended_reader, self._ended_writer = os.pipe()
+        # A connection, since it is closed with its last reference: an agent that was idle when its
+        # job failed is never dismissed, only killed.
+        self.sentinel = Connection(ended_reader, writable=False)
+        self._stderr = Path(spec.stderr)
+        self._order_kill = order_kill
+        self._returncode: int | None = None
+        self._over = threading.Event()
+        self.orphaned = False
+        """Whether the process ended because its zygote did, so that no mini-batch is to blame."""
+
+    def ended(self, returncode: int, *, orphaned: bool = False) -> None:
+        """Record the end of the process (called by the zygote's listener)."""
+        if self._over.is_set():
+            return
+        self.orphaned = orphaned
+        self._returncode = returncode
+        self._over.set()
+        os.close(self._ended_writer)
+
+    def returncode(self, timeout_s: float) -> int | None:
+        """Return the return code once the process has ended; negative: the signal."""
+        self._over.wait(timeout_s)
+        return self._returncode
+
+    def kill(self) -> int:
+        """Kill the process, its group and every descendant, and return its return code."""
+        if not self._over.is_set():
+            self._order_kill(self.pid)
+        returncode = self.returncode(KILL_TIMEOUT_S)
+        return -signal.SIGKILL if returncode is None else returncode
+
+    def dump_stacks(self, wait_s: float = 0.5) -> None:
+        """Write the stacks of all threads to the stderr log, for `wait_s` seconds at most.
+
+        The handler is in C and needs no GIL; a stopped process cannot run it.
+        """
+        if self._over.is_set():
+            return  # another process may have its pid by now
+        before = self._stderr_bytes()
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, DUMP_SIGNAL)
+        until = time.monotonic() + wait_s
+        seen = before
+        while time.monotonic() < until:
+            time.sleep(DUMP_POLL_S)
+            now = self._stderr_bytes()
+            if now > before and now == seen:
+                return
+            seen = now
+
+    def rss_bytes(self) -> int:
+        """Return the resident memory of the process and all its descendants."""
+        return sum(_rss_bytes(pid) for pid in [self.pid, *linux.descendants(self.pid)])
+
+    def close(self) -> None:
+        """Close the descriptors of a process that has ended."""
+        self.channel.close()
+        self.sentinel.close()
+
+    def _stderr_bytes(self) -> int:
+        try:
+            return self._stderr.stat().st_size
+        except OSError:
+            return 0
 
 
 class MissedDeadline(NamedTuple):
@@ -79,8 +178,8 @@ class Supervisor:
         self._deadlines = _deadlines(job.limits)
         self._asked_s = self._logs_seen_s = time.monotonic()
         with _new_page() as (page_fd, self.page):
-            self._process = zygote.start_agent(process, page_fd)
-        self.pid = self._process.pid
+            self.process = zygote.start_agent(process, page_fd)
+        self.pid = self.process.pid
         self.send(Start(PROTOCOL, job, process))
 
     # ---- start ----
@@ -93,7 +192,6 @@ class Supervisor:
                     case InitDone():
                         return None
                     case InitRaised(failure=failure):
-                        self.end(grace_s=EXIT_GRACE_S)
                         return failure
                     case Started(protocol=protocol) if protocol != PROTOCOL:
                         self.end()
@@ -110,17 +208,16 @@ class Supervisor:
     def send(self, message: Any) -> None:
         """Send a message; an agent that does not take it is `gone`."""
         self._asked_s = time.monotonic()
-        self._process.channel.send(message)
-        self.gone = self._process.channel.closed
+        self.process.channel.send(message)
+        self.gone = self.process.channel.closed
 
     def receive(self, within_s: float = LOOK_EVERY_S) -> list[Any]:
         """Return the received messages; wait for the first one."""
         if self.gone:
             return []
         self._look_at_logs()
-        within_s = min(within_s, self._seconds_left())
-        messages = self._messages(within_s)
-        self.gone = self._process.channel.closed or self._process.returncode(0.0) is not None
+        messages = self.drain(min(within_s, self._seconds_left()))
+        self.gone = self.process.channel.closed or self.process.returncode(0.0) is not None
         return messages
 
     def _look_at_logs(self) -> None:
@@ -131,30 +228,19 @@ class Supervisor:
             punch(self.spec.stdout)
             punch(self.spec.stderr)
 
-    def drain(self) -> list[Any]:
-        """Return the messages that a dead agent had sent before its end."""
-        return self._messages(0.0)
-
-    def _messages(self, within_s: float) -> list[Any]:
+    def drain(self, within_s: float = 0.0) -> list[Any]:
+        """Return the messages that are there, also those of a dead agent; wait for the first."""
         try:
-            return self._process.channel.receive(within_s, self._process.sentinel.fileno())
-        except Exception:  # noqa: BLE001 - bytes of a script, which are no message
-            self._process.channel.close()
+            return self.process.channel.receive(within_s, self.process.sentinel.fileno())
+        except Exception:  # noqa: BLE001 - bytes of a script instead of a message
+            self.process.channel.close()
             return []
 
     # ---- what it is at ----
 
     def alive(self) -> bool:
         """Say whether the process lives and its socket is open."""
-        return not self.gone and self._process.returncode(0.0) is None
-
-    def is_orphan(self) -> bool:
-        """Say whether the agent ended because its zygote did."""
-        return self._process.orphaned
-
-    def activity(self) -> Activity:
-        """Return what the agent is doing."""
-        return self.page.look()
+        return not self.gone and self.process.returncode(0.0) is None
 
     # ---- deadlines ----
 
@@ -180,7 +266,7 @@ class Supervisor:
         limit = self._limits.agent_memory_bytes
         if limit is None:
             return None
-        used = self._process.rss_bytes()
+        used = self.process.rss_bytes()
         if used <= limit:
             return None
         message = (
@@ -213,7 +299,7 @@ class Supervisor:
             for message in self.receive(until - time.monotonic()):
                 if isinstance(message, Stopped):
                     warning = message.failure
-        late = self._process.returncode(max(0.0, until - time.monotonic())) is None
+        late = self.process.returncode(max(0.0, until - time.monotonic())) is None
         returncode = self.end(dump=late)
         if late:
             left = warning
@@ -233,15 +319,15 @@ class Supervisor:
         """
         self.gone = True
         if dump:
-            self._process.dump_stacks()
+            self.process.dump_stacks()
         if grace_s:
-            self._process.returncode(grace_s)
-        return self._process.kill()
+            self.process.returncode(grace_s)
+        return self.process.kill()
 
     def close(self) -> None:
         """Close the page and the connection of an agent that has ended."""
         self.page.close()
-        self._process.close()
+        self.process.close()
 
     def death(self, returncode: int, when: str) -> Failure:
         """Return the failure for a dead agent, with the end of its stderr log."""
@@ -309,3 +395,16 @@ def _other_version(protocol: int) -> str:
         f"an agent speaks protocol {protocol} and its supervisor {PROTOCOL}: another daskprs is "
         "installed where the agents run. Install the same version on every node."
     )
+
+
+def no_agent(error: Exception) -> str:
+    """Return the message about an agent that could not be started, with the limit it ran into."""
+    return f"{NO_AGENT}: {error}. {explain(error)}".rstrip()
+
+
+def _rss_bytes(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

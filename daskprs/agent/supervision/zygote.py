@@ -1,25 +1,30 @@
-"""A zygote, as its owner sees it: it starts agents, and they all end with it."""
+"""A zygote, as its owner sees it: it starts agents, and they all end with it.
+
+A zygote may be started ahead of its pool: importing pandas in it takes as long as importing Dask in
+this process.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import signal
 import socket
 import subprocess
 import threading
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daskprs.agent.supervision.channel import Channel
-from daskprs.agent.supervision.process import AgentProcess
+from daskprs.agent.supervision.supervisor import NO_AGENT, AgentProcess, no_agent
 from daskprs.agent.supervision.zygote_main import PACKET_BYTES, boot_command
 from daskprs.errors import AgentError
+from daskprs.system.interrupts import held_back
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from daskprs.agent.protocol.messages import ProcessSpec
 
@@ -27,7 +32,6 @@ FORK_TIMEOUT_S = 120.0
 """Seconds in which a zygote must import pandas and fork, even on a busy machine."""
 CLOSE_TIMEOUT_S = 5.0
 WHY = "environment_variables and the memory of the machine are the usual causes"
-NO_AGENT = "an agent process could not be started"
 
 
 class Zygote:
@@ -130,7 +134,7 @@ class Zygote:
 
     def close(self) -> None:
         """Kill all agents with their descendants, and the zygote; may be called twice."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         try:
             self._process.wait(CLOSE_TIMEOUT_S)
@@ -154,7 +158,7 @@ class Zygote:
         try:
             self._send(("kill", pid), [])
         except OSError:
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
 
     def _reply(self) -> tuple[str, object]:
@@ -166,19 +170,19 @@ class Zygote:
             return self._replies.pop() if self._replies else ("refused", self._obituary())
 
     def _listen(self) -> None:
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             while packet := self._control.recv(PACKET_BYTES):
-                self._hear(pickle.loads(packet))
+                self._note(pickle.loads(packet))
         with self._news:
             self._gone = True
             for pid, agent in self._agents.items():
-                with contextlib.suppress(ProcessLookupError):
+                with suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
                 agent.ended(-signal.SIGKILL, orphaned=True)
             self._agents.clear()
             self._news.notify_all()
 
-    def _hear(self, message: tuple[Any, ...]) -> None:
+    def _note(self, message: tuple[Any, ...]) -> None:
         with self._news:
             match message:
                 case ("exited", int(pid), int(returncode)):
@@ -193,7 +197,7 @@ class Zygote:
 
     def _obituary(self) -> str:
         # The zygote's sockets close a moment before the kernel reports its end.
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(CLOSE_TIMEOUT_S)
         return (
             f"the process that agents are forked from (pid {self._process.pid}) is gone, with "
@@ -201,11 +205,46 @@ class Zygote:
         )
 
 
-def no_agent(error: Exception) -> str:
-    """Return the message about an agent that could not be started, with the limit it ran into."""
-    return f"{NO_AGENT}: {error}. {explain(error)}".rstrip()
-
-
 def _not_started(error: Exception) -> str:
     limit = explain(error) or f"{WHY}."
     return f"the process that agents are forked from cannot be started: {error}. {limit}"
+
+
+_Ahead: TypeAlias = tuple[dict[str, str], str, Zygote]
+"""A zygote's environment and start method, and the zygote."""
+_lock = threading.Lock()
+_ahead: list[_Ahead] = []
+"""Unused zygotes of all calls of `started_ahead` in this process."""
+
+
+@contextmanager
+def started_ahead(environment: Mapping[str, str], start_method: str) -> Iterator[None]:
+    """Start a zygote for a pool in this process; end it after the block if no pool took it.
+
+    A failed start is ignored here: the pool tries again and reports the error in the job's result.
+    """
+    entry: _Ahead | None = None
+    try:
+        with suppress(AgentError), held_back():  # else a Ctrl-C could part it from its end
+            entry = (dict(environment), start_method, Zygote(environment, start_method))
+            with _lock:
+                _ahead.append(entry)
+        yield
+    finally:
+        with _lock:
+            left = entry if entry in _ahead else None
+            if left is not None:
+                _ahead.remove(left)
+        if left is not None:
+            left[-1].discard()
+
+
+def take_zygote(environment: Mapping[str, str], start_method: str) -> Zygote:
+    """Return a zygote that was started ahead with this environment, or a new one."""
+    wanted = (dict(environment), start_method)
+    with _lock:
+        for entry in _ahead:
+            if entry[:2] == wanted:
+                _ahead.remove(entry)
+                return entry[2]
+    return Zygote(environment, start_method)

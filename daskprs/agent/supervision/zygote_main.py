@@ -1,4 +1,4 @@
-"""The code of a zygote: it forks agents, reaps them, and kills the processes they leave behind.
+"""The code of a zygote and its forks: it makes agents, reaps them, and kills what they leave.
 
 A zygote starts with the final environment (thread counts, ``LD_*``, ``PYTHON*``) before its first
 import. For ``fork`` it imports pandas and pyarrow once, the slowest part of an agent's start. It
@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import faulthandler
 import gc
 import importlib
+import io
 import os
 import pickle
 import select
@@ -27,10 +29,10 @@ import signal
 import socket
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, NamedTuple
 
-from daskprs.agent.child import bootstrap as child
 from daskprs.system import linux
 from daskprs.system.scarcity import explain
 
@@ -45,6 +47,8 @@ PURGE_LIMIT_S = 5.0
 PACKET_BYTES = 1 << 17
 DESCRIPTORS = 2
 """Descriptors that come with an order to fork."""
+DUMP_SIGNAL = signal.SIGRTMIN + 7
+"""Makes an agent write the stacks of all its threads to its stderr log."""
 IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs.agent.child.main")
 
 
@@ -71,13 +75,12 @@ def boot_command(*words: str) -> list[str]:
     return [sys.executable, "-P", "-c", _BOOT, package, *words]
 
 
-class Inherited:
+class Inherited(NamedTuple):
     """The data that a fork keeps when it leaves the zygote's loop."""
 
-    def __init__(self, spec: ProcessSpec, connection_fd: int, page_fd: int) -> None:
-        self.spec = spec
-        self.connection_fd = connection_fd
-        self.page_fd = page_fd
+    spec: ProcessSpec
+    connection_fd: int
+    page_fd: int
 
 
 class Nursery:
@@ -143,11 +146,11 @@ class Nursery:
         os.close(page_fd)
         if pid > 0:
             self._agents.add(pid)
-            self._tell(("forked", pid))
+            self._send(("forked", pid))
         return None
 
     def _refuse(self, error: OSError) -> None:
-        self._tell(("refused", f"{error}. {explain(error)}".rstrip(". ")))
+        self._send(("refused", f"{error}. {explain(error)}".rstrip(". ")))
 
     def _let_go(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -175,7 +178,7 @@ class Nursery:
         if ended or self._strangers():
             ended += self._purge()
         for pid, returncode in ended:
-            self._tell(("exited", pid, returncode))
+            self._send(("exited", pid, returncode))
 
     def _strangers(self) -> list[int]:
         return [pid for pid in linux.children(os.getpid()) if pid not in self._agents]
@@ -195,7 +198,7 @@ class Nursery:
                 ended.append((pid, os.waitstatus_to_exitcode(status)))
         return ended
 
-    def _tell(self, message: tuple[object, ...]) -> None:
+    def _send(self, message: tuple[object, ...]) -> None:
         with contextlib.suppress(OSError):  # the owner has closed its end: the next read shows that
             self._control.send(pickle.dumps(message))
 
@@ -206,7 +209,7 @@ def boot(role: str, *words: str) -> int:
         control_fd, start_method = words
         return main(int(control_fd), start_method)
     connection_fd, page_fd = words
-    return child.run(int(connection_fd), int(page_fd))
+    return _run_agent(int(connection_fd), int(page_fd))
 
 
 def main(control_fd: int, start_method: str) -> int:
@@ -226,10 +229,70 @@ def main(control_fd: int, start_method: str) -> int:
     if inherited is None:
         return 0
     keep = (inherited.connection_fd, inherited.page_fd)
-    child.settle(inherited.spec, zygote, keep)
+    _become_agent(inherited.spec, zygote, keep)
     if start_method == "fork":
-        return child.run(*keep)
+        return _run_agent(*keep)
     for fd in keep:
         os.set_inheritable(fd, True)
     command = boot_command("agent", *map(str, keep))
     return os.execv(command[0], command)  # noqa: S606 - our own interpreter
+
+
+def _become_agent(spec: ProcessSpec, zygote: int, keep: tuple[int, ...]) -> None:
+    """Set up a fork as an agent: its session, signals, environment and descriptors survive an exec.
+
+    The agent leads a session of its own (Ctrl-C in the terminal does not reach it), dies with the
+    zygote and adopts its orphans. It keeps only the descriptors of its logs and of `keep`.
+    """
+    os.setsid()
+    linux.die_with_parent(zygote)
+    linux.adopt_orphans()
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    Path(spec.working_dir).mkdir(parents=True, exist_ok=True)
+    os.chdir(spec.working_dir)
+    os.environ.update(spec.environment)
+    _redirect(os.devnull, 0, os.O_RDONLY)
+    _redirect(spec.stdout, 1, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    _redirect(spec.stderr, 2, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    _close_all_but(keep)
+
+
+def _run_agent(connection_fd: int, page_fd: int) -> int:
+    """Set up the interpreter, run the agent, and return its exit code."""
+    from daskprs.agent.child.main import main
+
+    sys.stdout, sys.stderr = _text(1), _text(2)
+    faulthandler.enable(2)
+    faulthandler.register(DUMP_SIGNAL, 2, all_threads=True, chain=False)
+    if "numpy" in sys.modules:  # Python's own generator reseeds itself after a fork
+        sys.modules["numpy"].random.seed()
+    return main(Connection(connection_fd), page_fd)
+
+
+def _text(fd: int) -> IO[str]:
+    """Return a text file over a log that never refuses a character."""
+    return io.TextIOWrapper(
+        os.fdopen(fd, "wb", closefd=False),
+        encoding="utf-8",
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+
+
+def _redirect(path: str, fd: int, flags: int) -> None:
+    opened = os.open(path, flags, 0o644)
+    if opened != fd:
+        os.dup2(opened, fd)
+        os.close(opened)
+    else:
+        os.set_inheritable(fd, True)
+
+
+def _close_all_but(keep: tuple[int, ...]) -> None:
+    kept = {0, 1, 2, *keep}
+    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:  # noqa: PTH208 - numbers
+        if fd not in kept:
+            with contextlib.suppress(OSError):
+                os.close(fd)

@@ -45,10 +45,8 @@ PHASES = (
     ("read", r"Loader\._load \(|(load|_parse|_row_group) \(benchmarks/slices\.py"),
     ("prepare", r"\(daskprs/inputs/|\(benchmarks/(sorted_keys|frames|slices)\.py"),
     ("gather", r"\(daskprs/output/"),
-    (
-        "ship",
-        r"\(daskprs/agent/(protocol/|script/pickled|child/(outbox|main|inbox)|supervision/(supervisor|slot))",
-    ),
+    ("ship", r"_pickled \(|\(daskprs/agent/(protocol/|child/(inbox|main|outbox))"),
+    ("ship", r"\(daskprs/agent/supervision/(slot|supervisor)"),
     ("decide", r"\(daskprs/(core|report|cluster/(dispatch|lease|slot_allocator))"),
     ("Dask", r"\((distributed|dask|tornado|asyncio)/"),
     ("start and end", r"\(daskprs/|zygote"),

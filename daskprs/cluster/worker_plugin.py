@@ -13,8 +13,7 @@ from distributed import Status, WorkerPlugin
 from distributed.comm import get_address_host
 from tornado.ioloop import PeriodicCallback
 
-from daskprs.agent.node.devices import visible_devices
-from daskprs.agent.node.environment import usable_cores
+from daskprs.agent.node.environment import usable_cores, visible_devices
 from daskprs.agent.node.site import WorkerSite
 from daskprs.agent.supervision.pool import AgentPool
 from daskprs.cluster.remote.node_service import NodeService

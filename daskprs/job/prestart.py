@@ -6,8 +6,7 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from daskprs.agent.node.devices import visible_devices
-from daskprs.agent.node.environment import agent_environment, usable_cores
+from daskprs.agent.node.environment import agent_environment, usable_cores, visible_devices
 from daskprs.agent.supervision.zygote import started_ahead
 from daskprs.options.rules import current_client
 

@@ -225,7 +225,7 @@ def test_an_empty_frame_is_a_completed_job_with_an_empty_output(tmp_path: Path) 
 
 
 SCRIPTS = {
-    "no such file": (None, "there is no entry script"),
+    "no such file": (None, "the entry script .* does not exist"),
     "a syntax error": ("def run(mini_batch)\n    pass\n", "expected ':'"),
     "no run": ("def ran(mini_batch):\n    pass\n", r"has no function run\(mini_batch\)"),
     "no argument": ("def run():\n    pass\n", "must take the mini-batch"),
@@ -327,7 +327,7 @@ def test_side_inputs_are_found_by_name_and_a_resume_knows_them(tmp_path: Path) -
         rows = daskprs.parallel_run(pd.DataFrame({"n": [1, 2]}), run, **job, **(named | options))
         return list(rows.to_pandas()["result"])
 
-    with pytest.raises(daskprs.OptionError, match="there is no file or folder"):
+    with pytest.raises(daskprs.OptionError, match="does not exist"):
         go(side_inputs={"model": tmp_path / "other.txt"})
     assert go() == ["one", "one"]
     model.write_text("another")

@@ -12,8 +12,13 @@ import pytest
 
 from daskprs.agent.node.environment import agent_environment, system_arguments, usable_cores
 from daskprs.agent.script import snapshot
-from daskprs.agent.script.ignore_rules import IgnoreRules
-from daskprs.agent.script.snapshot import content_hash, copy_snapshot, digests_of, source_files
+from daskprs.agent.script.snapshot import (
+    IgnoreRules,
+    content_hash,
+    copy_snapshot,
+    digests_of,
+    source_files,
+)
 from daskprs.errors import ScriptError
 
 if TYPE_CHECKING:

@@ -169,7 +169,7 @@ def test_every_mistake_is_told_in_one_go() -> None:
         ("  score:", "  ../score:", "'../score' is not a name"),
         ("      more:", "      ../more:", "'../more' is not a name"),
         ('/more"', '/../../more"', "the path climbs out of the datastore 'blobs'"),
-        ("score.py", "scor.py", "there is no entry script"),
+        ("score.py", "scor.py", "the entry script 'scor.py' does not exist"),
         ("entry_script: score.py", "x: 1", "jobs.score.task.x: there is no key 'x'"),
         ("      entry_script: score.py\n", "", "jobs.score.task.entry_script: it is missing"),
         ("    input_data: ${{inputs.data}}\n", "", "jobs.score.input_data: it is missing"),
@@ -473,7 +473,7 @@ def test_a_misspelt_key_hides_no_other_mistake_of_its_step() -> None:
         "inputs.words: ${{parent.jobs.prp.outputs.words}}: the step 'prp' does not exist; known",
         "resources.instance_count: ${{parent.inputs.nods}} cannot stand here; inputs of the",
         "input_dta: there is no key 'input_dta'; did you mean 'input_data'?",
-        "task.entry_script: there is no entry script 'scor.py'",
+        "task.entry_script: the entry script 'scor.py' does not exist",
     ]
     assert [line[: len(begin)] for line, begin in zip(told, begins, strict=True)] == begins
 

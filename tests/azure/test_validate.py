@@ -222,7 +222,7 @@ def test_a_mistake_in_a_pipelines_own_keys_hides_none_in_its_steps() -> None:
     assert done.exit_code == 2
     assert "setings: there is no key 'setings'; did you mean 'settings'?" in done.stdout
     assert "jobs.score.input_data: it is missing" in done.stdout
-    assert "jobs.score.task.entry_script: there is no entry script 'scor.py'" in done.stdout
+    assert "jobs.score.task.entry_script: the entry script 'scor.py' does not exist" in done.stdout
 
 
 def test_what_azures_client_lets_pass_is_a_mistake() -> None:

@@ -150,10 +150,13 @@ def test_the_command_to_go_on_with_repeats_no_option(work: Path) -> None:
         (("run", "source/none.py", "table.csv"), "none.py"),
         (
             ("run", "source/script", "table.csv"),
-            "no entry script .source/script.. Did you mean .source/script.py.",
+            "entry script .source/script. does not exist. Did you mean .source/script.py.",
         ),
         (("run", "sorce/script.py", "table.csv"), "Did you mean 'source'?"),
-        (("run", "source.scipt", "table.csv"), "no module .* Did you mean '.*source/script.py'?"),
+        (
+            ("run", "source.scipt", "table.csv"),
+            "nor installed. Did you mean '.*source/script.py'?",
+        ),
         (
             ("run", "source", "table.csv"),
             "'source' is a folder. Name a file in it: source/script.py.",

@@ -16,7 +16,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import daskprs
-from daskprs.agent.node.devices import visible_devices
+from daskprs.agent.node.environment import visible_devices
 from daskprs.cluster.connect import IN_PROCESS
 from tests.support.by_hand import ByHand
 from tests.support.polling import poll_for

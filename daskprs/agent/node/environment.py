@@ -1,12 +1,16 @@
-"""The environment and the arguments of agents."""
+"""The cores and devices of this process, and the environment and arguments of its agents."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 import os
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from daskprs.core.agent_allocation import COUNT_VARIABLE, DEVICES_VARIABLE, HIDDEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +28,9 @@ OUTPUT_PATH = "AZUREML_BI_OUTPUT_PATH"
 """The variable by which scripts find the output folder."""
 ASSETS = "DASKPRS_ASSETS"
 """Holds, as JSON, where the job's named assets lie: ``{"my-model": "/path"}``."""
+INVALID = ("", HIDDEN, "NoDevFiles")
+"""Names at which CUDA stops reading the list of devices."""
+NVML = "libnvidia-ml.so.1"
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -49,20 +56,45 @@ def _quota(cgroup: Path) -> float | None:
     return int(quota) / int(period)
 
 
+def visible_devices(environment: Mapping[str, str] = os.environ) -> tuple[str, ...] | None:
+    """Return the devices that this process was given, else those of the machine.
+
+    Each has its name in ``CUDA_VISIBLE_DEVICES``: a number, a UUID or a MIG instance. Like CUDA,
+    this stops at the first invalid name. Without any name only the resource ``GPU`` of the Dask
+    workers says how many devices the machine has.
+    """
+    given = environment.get(DEVICES_VARIABLE)
+    if given is not None:
+        return tuple(takewhile(lambda name: name not in INVALID, map(str.strip, given.split(","))))
+    count = environment.get(COUNT_VARIABLE, "")
+    if count.isdecimal():
+        return tuple(map(str, range(int(count))))
+    return tuple(map(str, range(_counted()))) or None
+
+
+def _counted() -> int:
+    """Return the number of GPUs that NVIDIA's driver reports; 0 without a driver."""
+    try:
+        library = ctypes.CDLL(NVML)
+    except OSError:
+        return 0
+    count = ctypes.c_uint(0)
+    if library.nvmlInit_v2() != 0:
+        return 0
+    try:
+        failed = library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0
+    finally:
+        library.nvmlShutdown()
+    return 0 if failed else count.value
+
+
 def agent_environment(
     base: Mapping[str, str], user: Mapping[str, str] | None, *, threads: int
 ) -> dict[str, str]:
     """Return the complete environment of the agents of a node.
 
-    Parameters
-    ----------
-    base
-        The environment of the caller's process.
-    user
-        The option `environment_variables`, which wins.
-    threads
-        An agent's share of the cores. It is set for all thread pools and overrides `base`: Dask
-        workers set ``OMP_NUM_THREADS=1`` for themselves, which looks like a choice of the user.
+    The option `environment_variables` wins. The share of the cores overrides `base`: Dask workers
+    set ``OMP_NUM_THREADS=1`` for themselves, which looks like a choice of the user.
     """
     counts = dict.fromkeys(THREAD_COUNTS, str(max(1, threads)))
     return {**base, **counts, **(user or {})}

@@ -8,15 +8,20 @@ import importlib.util
 import inspect
 import os
 import re
+import site
+import sys
+import sysconfig
 import traceback
 import types
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import cloudpickle
+
 from daskprs.agent.child.entry_script import takes_one
 from daskprs.agent.protocol.messages import ScriptSpec
-from daskprs.agent.script.pickled import pickled_object
 from daskprs.agent.script.snapshot import (
     SourceFile,
     content_hash,
@@ -29,11 +34,20 @@ from daskprs.errors import Option, ScriptError
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
 DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-
 SHOWN = 5
+_PACKAGES = {"site-packages", "dist-packages"}
+_INSTALLED = tuple(
+    str(Path(path).resolve())
+    for path in (
+        *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")),
+        *site.getsitepackages(),
+        site.getusersitepackages(),
+        str(Path(__file__).parents[2]),
+    )
+)
 
 
 @dataclass
@@ -198,7 +212,7 @@ def _named(given: Any) -> str:
 
 def _folder(path: Path) -> Path:
     if not path.is_dir():
-        raise ScriptError(Option("source_directory", str(path)), ": there is no such folder.")
+        raise ScriptError(Option("source_directory", str(path)), ": this folder does not exist.")
     return path.resolve()
 
 
@@ -210,14 +224,14 @@ def _from_file(path: Path, root: Path | None) -> CheckedScript:
             inside = ", ".join(sorted(str(one) for one in path.glob("*.py"))[:SHOWN])
             msg = f"the entry script {str(path)!r} is a folder. Name a file in it: {inside or '…'}."
         else:
-            msg = f"there is no entry script {str(path)!r}.{nearest(path, '.py')}"
+            msg = f"the entry script {str(path)!r} does not exist.{nearest(path, '.py')}"
         raise ScriptError(msg)
     path = path.resolve()
     _check_source(path)
     root = root or path.parent
     if not path.is_relative_to(root):
-        told = f"the entry script {path} does not lie in "
-        raise ScriptError(told, Option("source_directory", str(root)), ".")
+        outside = f"the entry script {path} does not lie in "
+        raise ScriptError(outside, Option("source_directory", str(root)), ".")
     return CheckedScript(path.name, root, file=str(path.relative_to(root)))
 
 
@@ -234,10 +248,10 @@ def _from_module(name: str, root: Path | None) -> CheckedScript:
     except (ImportError, ValueError):
         installed = None
     if installed is None or not installed.origin or not installed.origin.endswith(".py"):
-        told = f"there is no module {name!r} in {root or Path.cwd()}, and none is installed."
+        missing = f"the module {name!r} is neither in {root or Path.cwd()} nor installed."
         hint = nearest((root or Path()) / relative, ".py")
         more = " Give the path of the script, or where its module is by "
-        raise ScriptError(told, *((hint,) if hint else (more, Option("source_directory"), ".")))
+        raise ScriptError(missing, *((hint,) if hint else (more, Option("source_directory"), ".")))
     _check_source(Path(installed.origin))
     return CheckedScript(name, module=name)
 
@@ -254,13 +268,13 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         )
         raise ScriptError(msg)
     if inspect.iscoroutinefunction(run):
-        msg = f"{name}: run() is an async function, which nobody would await. Make it a plain one."
+        msg = f"{name}: run() is an async function, which is never awaited. Make it a plain one."
         raise ScriptError(msg)
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
     if not takes_one(bound):
         msg = f"{name}: run() must take the mini-batch as its one positional argument."
         raise ScriptError(msg)
-    return CheckedScript(name, root, pickled=pickled_object(script, name))
+    return CheckedScript(name, root, pickled=_pickled(script, name))
 
 
 def _check_source(path: Path) -> None:
@@ -280,7 +294,7 @@ def _check_source(path: Path) -> None:
         msg = f"the entry script {path} has no function run(mini_batch)."
         raise ScriptError(msg)
     if isinstance(run, ast.AsyncFunctionDef):
-        msg = f"{path}, line {run.lineno}: run() is an async function, which nobody would await."
+        msg = f"{path}, line {run.lineno}: run() is an async function, which is never awaited."
         raise ScriptError(msg)
     if isinstance(run, ast.FunctionDef) and not _takes_one(run.args):
         msg = (
@@ -312,3 +326,51 @@ def _takes_one(arguments: ast.arguments) -> bool:
     required = len(positional) - len(arguments.defaults)
     keywords = [default for default in arguments.kw_defaults if default is None]
     return required <= 2 and (bool(positional) or arguments.vararg is not None) and not keywords  # noqa: PLR2004
+
+
+def _pickled(script: Any, name: str) -> bytes:
+    """Return cloudpickle's bytes of an entry script.
+
+    Modules of the standard library and of installed packages travel by name; everything else (a
+    notebook, a module beside the caller's script) by value, since agents do not have the caller's
+    import path.
+    """
+    try:
+        with _own_modules_by_value():
+            pickled: bytes = cloudpickle.dumps(script)
+    except Exception as error:
+        msg = (
+            f"{name} cannot be sent to the agents: {type(error).__name__}: {error}. Make what it "
+            "holds (a lock, a connection, an open file) in init(), or put the script into a file."
+        )
+        raise ScriptError(msg) from error
+    return pickled
+
+
+@contextmanager
+def _own_modules_by_value() -> Iterator[None]:
+    registered = []
+    for module in list(sys.modules.values()):
+        if isinstance(module, types.ModuleType) and _is_own(module):
+            try:
+                cloudpickle.register_pickle_by_value(module)
+            except ValueError:
+                continue
+            registered.append(module)
+    try:
+        yield
+    finally:
+        for module in registered:
+            with suppress(ValueError):  # another thread has done it meanwhile
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_own(module: types.ModuleType) -> bool:
+    """Say whether a module is the caller's: it has a file, and that is not an installed one."""
+    file: str | None = getattr(module, "__file__", None)
+    if not file or module.__name__ == "__main__":
+        return False
+    path = Path(file).resolve()
+    if not _PACKAGES.isdisjoint(path.parts):
+        return False
+    return not str(path).startswith(_INSTALLED)

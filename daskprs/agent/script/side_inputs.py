@@ -30,8 +30,8 @@ def check_side_inputs(given: Mapping[str, str | PathLike[str]] | None) -> None:
     """
     for name, path in (given or {}).items():
         if not Path(path).exists():
-            told = f": there is no file or folder {str(path)!r}.{nearest(path)}"
-            raise OptionError(Option("side_inputs", {name: str(path)}), told)
+            missing = f": the file or folder {str(path)!r} does not exist.{nearest(path)}"
+            raise OptionError(Option("side_inputs", {name: str(path)}), missing)
 
 
 def side_inputs_of(given: Mapping[str, str | PathLike[str]] | None) -> tuple[SideInput, ...]:
@@ -46,8 +46,8 @@ def version_of(path: Path) -> str:
     digest = hashlib.sha256()
     try:
         for below, status in _files(path):
-            told = f"{below}\0{status.st_size}\0{status.st_mtime_ns}\n"
-            digest.update(told.encode("utf-8", "surrogateescape"))
+            line = f"{below}\0{status.st_size}\0{status.st_mtime_ns}\n"
+            digest.update(line.encode("utf-8", "surrogateescape"))
     except OSError:
         return ""
     return digest.hexdigest()[:VERSION_CHARS]

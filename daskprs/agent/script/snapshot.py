@@ -1,16 +1,19 @@
-"""The snapshot of a source directory: every agent of a job imports the same files."""
+"""The snapshot of a source directory: every agent of a job imports the same files.
+
+The rules of ``.amlignore`` or ``.gitignore`` say which files are left out.
+"""
 
 from __future__ import annotations
 
 import errno
 import hashlib
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.agent.script.ignore_rules import IgnoreRules
 from daskprs.errors import ScriptError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import RESULTS, is_pipeline_folder
@@ -18,6 +21,9 @@ from daskprs.folders.pipeline_folder import RESULTS, is_pipeline_folder
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
+RULE_FILES = (".amlignore", ".gitignore")
+"""The first one that is there counts, as Azure has it."""
+ALWAYS = {".git", "__pycache__"}
 LARGEST_BYTES = 300 << 20
 LARGEST_COUNT = 50_000
 SHOWN = 5
@@ -37,19 +43,8 @@ class SourceFile(NamedTuple):
 def source_files(root: Path, exclude: Collection[Path] = ()) -> list[SourceFile]:
     """Return the files that a snapshot takes, in order of path.
 
-    Parameters
-    ----------
-    root
-        The source directory.
-    exclude
-        Folders and files that are left out besides what the ignore rules say: job folders, the
-        input, the output.
-
-    Raises
-    ------
-    ScriptError
-        When they are too many or too large to travel; it names the largest.
-
+    Folders and files in `exclude` (job folders, the input, the output) are left out besides what
+    the ignore rules say. Files that are too many or too large to travel are a `ScriptError`.
     """
     rules = IgnoreRules(root)
     left_out = {path.resolve() for path in exclude}
@@ -134,11 +129,9 @@ def _walk(
             raise
         if rules.ignores(path, is_folder=is_folder):
             continue
-        if is_folder and _is_no_source(Path(entry.path)):
-            continue
-        if is_folder:
+        if is_folder and not _is_other_content(Path(entry.path)):
             yield from _walk(root, path, rules, left_out, seen)
-        elif entry.is_file() and not _is_left_out(here, entry, left_out):
+        elif not is_folder and entry.is_file() and not _is_left_out(here, entry, left_out):
             yield path
 
 
@@ -147,7 +140,7 @@ def _is_left_out(here: Path, entry: os.DirEntry[str], left_out: set[Path]) -> bo
     return place in left_out
 
 
-def _is_no_source(folder: Path) -> bool:
+def _is_other_content(folder: Path) -> bool:
     """Say whether a folder is another job or run, which has its own copies, or an environment."""
     is_run = JobFolder(folder).epoch(1).exists() or is_pipeline_folder(folder)
     return is_run or folder.name == RESULTS or (folder / "pyvenv.cfg").exists()
@@ -161,3 +154,63 @@ def _too_large(root: Path, found: list[SourceFile]) -> str:
         f"{LARGEST_BYTES >> 20} MiB or {LARGEST_COUNT} files. The largest so far: {shown}. Give a "
         "smaller source_directory, or list what is not source in a .amlignore file."
     )
+
+
+class Rule(NamedTuple):
+    """One line of a rule file."""
+
+    pattern: re.Pattern[str]
+    negated: bool
+    only_folders: bool
+
+
+class IgnoreRules:
+    """The rules of the first rule file in the root of a folder."""
+
+    def __init__(self, root: Path) -> None:
+        file = next((root / name for name in RULE_FILES if (root / name).is_file()), None)
+        lines = [] if file is None else file.read_text("utf-8", "replace").splitlines()
+        self._rules = [rule for rule in map(_rule, lines) if rule is not None]
+
+    def ignores(self, path: str, *, is_folder: bool) -> bool:
+        """Say whether a path, relative to the root with ``/``, is left out; the last rule wins."""
+        if path.rpartition("/")[2] in ALWAYS:
+            return True
+        for rule in reversed(self._rules):
+            if (is_folder or not rule.only_folders) and rule.pattern.fullmatch(path):
+                return not rule.negated
+        return False
+
+
+def _rule(line: str) -> Rule | None:
+    """Return the rule of a line; None for an empty line or a comment."""
+    if line.startswith("#"):
+        return None
+    text = re.sub(r"(?<!\\)\s+$", "", line)
+    negated = text.startswith("!")
+    text = text.removeprefix("!").removeprefix("\\")
+    only_folders = text.endswith("/")
+    text = text.rstrip("/")
+    if not text:
+        return None
+    anchored = "/" in text
+    body = "".join(map(_translated, _TOKEN.findall(text.removeprefix("/"))))
+    return Rule(re.compile(body if anchored else f"(?:.*/)?{body}"), negated, only_folders)
+
+
+_TOKEN = re.compile(r"\*\*/|/\*\*$|\*+|\?|\[!?\]?[^\]]*\]|\\.|.", re.DOTALL)
+
+
+def _translated(token: str) -> str:
+    match token:
+        case "**/":
+            return "(?:.*/)?"
+        case "/**":
+            return "/.*"
+        case "?":
+            return "[^/]"
+    if set(token) == {"*"}:
+        return "[^/]*"
+    if len(token) > 1 and token.startswith("["):
+        return "[^" + token[2:] if token.startswith("[!") else token
+    return re.escape(token.removeprefix("\\") if len(token) > 1 else token)

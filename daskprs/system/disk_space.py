@@ -17,14 +17,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def check_room(folder: Path, size: int) -> None:
-    """Refuse to write more output than fits on the disk.
-
-    Raises
-    ------
-    OutputError
-        When there is less room than `size` bytes.
-
-    """
+    """Refuse to write more output than fits on the disk."""
     free = shutil.disk_usage(folder).free
     if free < size:
         needed, there = f"{size >> 20} MiB", f"{free >> 20} MiB"

@@ -19,12 +19,6 @@ def refuse() -> None:
     """Refuse a job in a fork of a process that has used Dask.
 
     Dask would give work to threads that the fork does not have, and wait for them forever.
-
-    Raises
-    ------
-    UsageError
-        When this process is such a fork.
-
     """
     if _dask_in not in (None, os.getpid()):
         msg = (

@@ -40,11 +40,7 @@ def held_back() -> Iterator[None]:
 class LateInterrupts:
     """Ignores the first Ctrl-C that comes when it is too late to cancel; the second one counts.
 
-    Parameters
-    ----------
-    too_late
-        Returns whether the work is done, so that an interrupt could only hide this.
-
+    It is too late when the work is done, so that an interrupt could only hide this.
     """
 
     def __init__(self, too_late: Callable[[], bool]) -> None:

@@ -1,7 +1,8 @@
 """Regular files in folders that other programs write to: opened without blocking, size-limited.
 
 Opening a FIFO blocks until another process opens its other end, and reading a device may never
-end. Neither belongs in a folder of daskprs, so both are rejected before they are opened.
+end. Neither belongs in a folder of daskprs, so both are rejected before they are opened: paths of
+anything but a regular file are a `JobFolderError`.
 """
 
 from __future__ import annotations
@@ -28,48 +29,18 @@ KINDS = {
 
 
 def open_regular(path: Path) -> IO[bytes]:
-    """Open a regular file for reading.
-
-    Raises
-    ------
-    JobFolderError
-        When the path names anything else.
-
-    """
+    """Open a regular file for reading."""
     return os.fdopen(opened(path, os.O_RDONLY), "rb")
 
 
 def append_regular(path: Path) -> IO[str]:
-    """Open a regular file for appending text; create the file if it is missing.
-
-    Raises
-    ------
-    JobFolderError
-        When the path names anything else.
-
-    """
+    """Open a regular file for appending text; create the file if it is missing."""
     fd = opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     return os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace")
 
 
 def opened(path: Path, flags: int, mode: int = 0o644) -> int:
-    """Open a regular file, and return its descriptor.
-
-    Parameters
-    ----------
-    path
-        The file, or a link to one.
-    flags
-        Of `os.open`; the descriptor is closed in new programs.
-    mode
-        Permissions of a new file.
-
-    Raises
-    ------
-    JobFolderError
-        When the path names anything else.
-
-    """
+    """Open a regular file, or a link to one, and return its descriptor; new programs close it."""
     try:
         _check(path, path.stat())  # to open a device may do something to it
     except FileNotFoundError:
@@ -86,14 +57,7 @@ def opened(path: Path, flags: int, mode: int = 0o644) -> int:
 
 
 def read_regular(path: Path, most_bytes: int = MOST_RECORD_BYTES) -> bytes:
-    """Return the content of a regular file.
-
-    Raises
-    ------
-    JobFolderError
-        When the path names anything else, or the file is larger than `most_bytes`.
-
-    """
+    """Return the content of a regular file; a larger one is a `JobFolderError`."""
     with open_regular(path) as file:
         content = b"" if os.fstat(file.fileno()).st_size > most_bytes else file.read(most_bytes + 1)
         size = os.fstat(file.fileno()).st_size
@@ -107,16 +71,7 @@ def read_regular(path: Path, most_bytes: int = MOST_RECORD_BYTES) -> bytes:
 
 
 def read_json(path: Path, most_bytes: int = MOST_RECORD_BYTES) -> Any:
-    """Return the JSON value in a regular file.
-
-    Raises
-    ------
-    JobFolderError
-        When the file is not regular or too large.
-    ValueError
-        When its content is not JSON, or is nested too deeply.
-
-    """
+    """Return the JSON value in a regular file; content that is not JSON is a `ValueError`."""
     content = read_regular(path, most_bytes)
     try:
         return json.loads(content)

@@ -39,14 +39,8 @@ class _Limit(NamedTuple):
 def explain(error: BaseException, *, of_script: bool = False) -> str:
     """Return the limit that an error is due to, and the next step; empty for other errors.
 
-    Parameters
-    ----------
-    error
-        The error that the system or a library raised.
-    of_script
-        The error may have other causes, such as a socket that does not block: name a limit on
-        processes only where it is reached, and leave memory to the script.
-
+    An error of a script may have other causes, such as a socket that does not block: a limit on
+    processes is named only where it is reached, and memory is left to the script.
     """
     link: BaseException | None = error
     for _ in range(LINKS):

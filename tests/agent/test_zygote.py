@@ -12,7 +12,6 @@ import psutil
 import pytest
 
 from daskprs.agent.protocol.messages import ProcessSpec
-from daskprs.agent.protocol.shared_page import new_page
 from daskprs.agent.supervision.zygote import Zygote
 from daskprs.errors import AgentError
 from tests.support.polling import poll_for
@@ -27,23 +26,18 @@ if TYPE_CHECKING:
 def start(zygote: Zygote, folder: Path, number: int = 0) -> AgentProcess:
     """Start an agent that waits for its first message."""
     name = f"process{number:03d}"
-    page_fd = new_page()
-    try:
-        return zygote.start_agent(
-            ProcessSpec(
-                name=name,
-                node=0,
-                working_dir=str(folder / name),
-                stdout=str(folder / f"{name}.stdout"),
-                stderr=str(folder / f"{name}.stderr"),
-                entry_script_log=str(folder / f"{name}.log"),
-                spool=None,
-                environment={"OWN": name},
-            ),
-            page_fd,
+    return zygote.start_agent(
+        ProcessSpec(
+            name=name,
+            node=0,
+            working_dir=str(folder / name),
+            stdout=str(folder / f"{name}.stdout"),
+            stderr=str(folder / f"{name}.stderr"),
+            entry_script_log=str(folder / f"{name}.log"),
+            spool=None,
+            environment={"OWN": name},
         )
-    finally:
-        os.close(page_fd)
+    )
 
 
 def gone(pid: int) -> bool:

@@ -45,15 +45,7 @@ WORTH_A_THREAD_S = 0.001
 class Inbox:
     """Receives the supervisor's messages, and returns the mini-batches to work on.
 
-    Parameters
-    ----------
-    connection, page
-        The socket and the page shared with the supervisor.
-    loader
-        Loads ahead.
-    outbox
-        Receives the number of each new order, and is flushed where more work is wanted.
-
+    The outbox receives the number of each new order, and is flushed where more work is wanted.
     """
 
     def __init__(
@@ -183,20 +175,13 @@ class Inbox:
 
 
 class Order:
-    """The mini-batches given to an agent, and its progress; more may come at any time.
-
-    Parameters
-    ----------
-    lease_id
-        The order's number between supervisor and agent.
-    prefetch
-        Whether the next mini-batch may be loaded while one runs.
-
-    """
+    """The mini-batches given to an agent, and its progress; more may come at any time."""
 
     def __init__(self, lease_id: int, *, prefetch: bool) -> None:
         self.lease_id = lease_id
+        """The order's number between supervisor and agent."""
         self.prefetch = prefetch
+        """Whether the next mini-batch may be loaded while one runs."""
         self.position = 0
         """The position of the current or next mini-batch."""
         self.begun = NOTHING

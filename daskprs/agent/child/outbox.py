@@ -39,13 +39,8 @@ EXIT_NO_MEMORY = 1
 class MemoryReserve:
     """Releases memory to report a MemoryError, and ends an agent that cannot even do that.
 
-    Without an end, a thread that dies of a MemoryError leaves an agent that waits for ever.
-
-    Parameters
-    ----------
-    page
-        Where the supervisor finds the reason.
-
+    Without an end, a thread that dies of a MemoryError leaves an agent that waits for ever. The
+    supervisor finds the reason in the page.
     """
 
     def __init__(self, page: SharedPage) -> None:

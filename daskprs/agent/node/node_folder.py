@@ -41,16 +41,7 @@ class LogPiece(NamedTuple):
 
 
 class NodeFolder:
-    """A job folder on a node, shared by its workers.
-
-    Parameters
-    ----------
-    root
-        The parent of all such folders.
-    job_id
-        The job's id.
-
-    """
+    """A job folder on a node, shared by its workers; `root` is the parent of all such folders."""
 
     def __init__(self, root: Path, job_id: str) -> None:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,14 +89,10 @@ class NodeFolder:
     # ---- logs ----
 
     def news(self, known: Mapping[str, int]) -> list[LogPiece]:
-        """Return the bytes appended to the logs, `NEWS_BYTES` at most.
+        """Return the bytes of the logs that the driver does not know yet, `NEWS_BYTES` at most.
 
-        Parameters
-        ----------
-        known
-            Bytes of each log that the driver already has. When a log is far ahead of that, its
-            middle is left out; the log itself will be cut there too.
-
+        When a log is far ahead of the known bytes, its middle is left out; the log itself will be
+        cut there too.
         """
         self._known = dict(known)
         pieces: list[LogPiece] = []
@@ -138,14 +125,7 @@ class NodeFolder:
     # ---- results ----
 
     def read(self, spool: str, offset: int, length: int) -> bytes:
-        """Return some bytes of a spool, which holds results too large for a message.
-
-        Parameters
-        ----------
-        spool
-            The spool's path below the job folder.
-
-        """
+        """Return some bytes of a spool, which holds results too large for a message."""
         with (self.job.path / spool).open("rb") as rows:
             rows.seek(offset)
             return rows.read(length)

@@ -49,17 +49,9 @@ class DriverInfo(NamedTuple):
 
 
 class WorkerSite:
-    """A worker's place.
+    """A worker's place: which of the driver's files it sees, and where the others are.
 
-    Parameters
-    ----------
-    job
-        The job as the driver sends it, with the driver's paths.
-    origin
-        Data by which the worker recognizes the driver's process and job folder.
-    scratch
-        The folder for files of this node.
-
+    The given job has the driver's paths. Files that the driver sends go below `scratch`.
     """
 
     def __init__(self, job: JobSpec, origin: DriverInfo, scratch: Path) -> None:

@@ -73,14 +73,7 @@ class CheckedScript:
     """Those of `inputs` that do not travel."""
 
     def look(self, exclude: Collection[Path]) -> None:
-        """Find and hash the files that travel.
-
-        Raises
-        ------
-        ScriptError
-            When a file cannot be read, or the files are too many or too large.
-
-        """
+        """Find and hash the files that travel."""
         if self.root is None:
             return
         around = {self.root, *(self.root / (self.file or "")).parents}
@@ -131,14 +124,7 @@ def _is_importable(path: Path) -> bool:
 
 
 def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -> CheckedScript:
-    """Return the script, or say what is wrong with it.
-
-    Raises
-    ------
-    ScriptError
-        When the script does not exist, cannot be compiled, or has no `run`.
-
-    """
+    """Return the script; a `ScriptError` says why it cannot be run."""
     root = None if source_directory is None else _folder(Path(source_directory))
     if isinstance(script, types.ModuleType):
         script = script.__file__ or script.__name__
@@ -157,12 +143,6 @@ def check_script_of(
     """Return the script; ask about swapped arguments if the input looks like a script.
 
     In Python the input comes first, on the command line the script.
-
-    Raises
-    ------
-    ScriptError
-        As `check_script` does.
-
     """
     try:
         return check_script(script, source_directory)

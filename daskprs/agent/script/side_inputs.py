@@ -20,14 +20,7 @@ VERSION_CHARS = 24
 
 
 def check_side_inputs(given: Mapping[str, str | PathLike[str]] | None) -> None:
-    """Reject side inputs that do not exist.
-
-    Raises
-    ------
-    OptionError
-        When a side input is missing; names the first.
-
-    """
+    """Reject side inputs that do not exist."""
     for name, path in (given or {}).items():
         if not Path(path).exists():
             missing = f": the file or folder {str(path)!r} does not exist.{nearest(path)}"

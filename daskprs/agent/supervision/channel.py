@@ -29,12 +29,8 @@ _AT_ONCE = 1 << 18
 class Channel:
     """Messages to and from an agent.
 
-    Parameters
-    ----------
-    end
-        The supervisor's end of the socket pair. It is closed with the channel, or with the last
-        reference: an agent that was idle when its job failed is never dismissed, only killed.
-
+    The supervisor's end of the socket pair is closed with the channel, or with the last reference:
+    an agent that was idle when its job failed is never dismissed, only killed.
     """
 
     def __init__(self, end: Connection) -> None:
@@ -71,11 +67,7 @@ class Channel:
     def receive(self, within_s: float, sentinel: int | None = None) -> list[Any]:
         """Return received messages; wait for the first bytes, or until the sentinel is readable.
 
-        Raises
-        ------
-        Exception
-            When received bytes are not a message, since the script has written to the socket.
-
+        Any exception may come of bytes that the script has written to the socket.
         """
         if self._ended:
             return []

@@ -40,7 +40,7 @@ class AgentPool:
     """
 
     def __init__(self, job: JobSpec) -> None:
-        self._job = job
+        self.job = job
         self._folder = JobFolder(job.job_dir)
         self._slots: dict[int, Slot] = {}
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class AgentPool:
         """The id of the last lease that each slot has begun; ids only grow."""
         self._withdrawn: set[int] = set()
         self._closed = False
-        _living[job.job_id, id(self)] = self
+        _living.add(self)
 
     def run(self, lease: Lease) -> LeaseReturned:
         """Work on a lease in the slot that it names, unless the lease was withdrawn before."""
@@ -122,20 +122,20 @@ class AgentPool:
                         "times: look at the memory of the machine, and at what the script kills."
                     )
                     raise AgentError(msg)
-                environment = agent_environment(os.environ, self._job.environment, threads=threads)
-                self._zygote = take_zygote(environment, self._job.start_method)
+                environment = agent_environment(os.environ, self.job.environment, threads=threads)
+                self._zygote = take_zygote(environment, self.job.start_method)
             return self._zygote
 
     def _spool(self, name: str) -> SpoolSpec:
         """Return an agent's spool; if the driver does not see it, it holds only large results."""
-        far, epoch = self._job.far, self._job.epoch
+        far, epoch = self.job.far, self.job.epoch
         # A worker that is lost may leave its process's rows behind, and the name to another one.
         name = f"{name}-{secrets.token_hex(4)}"
         folders = self._folder.spools(epoch), self._folder.typed_spools(epoch)
         for folder in folders if far else ():
             folder.mkdir(exist_ok=True)
         text, typed = (str(folder / name) for folder in folders)
-        synced = not far and boot_id() != self._job.boot_id
+        synced = not far and boot_id() != self.job.boot_id
         return SpoolSpec(name, text, typed, synced, from_bytes=IN_MESSAGE_BYTES if far else 0)
 
     def _employ(self, node: int, assignment: AgentAssignment) -> Supervisor:
@@ -143,6 +143,9 @@ class AgentPool:
         zygote = self._living_zygote(assignment.threads)
         folder, name = self._folder, assignment.process
         folder.create_logs(node)
+        variables = {OUTPUT_PATH: self.job.output_dir, **assignment.environment}
+        for variable in self.job.environment:
+            variables.pop(variable, None)
         spec = ProcessSpec(
             name=name,
             node=node,
@@ -151,29 +154,22 @@ class AgentPool:
             stderr=str(folder.stderr(node, name)),
             entry_script_log=str(folder.entry_script_log(node, name)),
             spool=self._spool(f"{node}-{name}"),
-            environment={
-                variable: value
-                for variable, value in {
-                    OUTPUT_PATH: self._job.output_dir,
-                    **assignment.environment,
-                }.items()
-                if variable not in self._job.environment
-            },
-            far=self._job.far,
+            environment=variables,
+            far=self.job.far,
         )
-        return Supervisor(zygote, self._job, spec)
+        return Supervisor(zygote, self.job, spec)
 
 
 def _stop(slot: Slot, events: list[AgentEvent]) -> None:
     events.extend(slot.stop())
 
 
-_living: weakref.WeakValueDictionary[tuple[str, int], AgentPool] = weakref.WeakValueDictionary()
-"""The pools of this process, by job."""
+_living: weakref.WeakSet[AgentPool] = weakref.WeakSet()
+"""The pools of this process."""
 
 
 def close_pools(job_id: str) -> None:
     """Kill all agents of a job that are children of this process, without asking Dask."""
-    for (job, _), pool in list(_living.items()):
-        if job == job_id:
+    for pool in list(_living):
+        if pool.job.job_id == job_id:
             pool.close()

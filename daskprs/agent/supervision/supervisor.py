@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,24 +21,22 @@ from daskprs.agent.protocol.messages import (
     Stop,
     Stopped,
 )
-from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage, new_page
+from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage
 from daskprs.agent.supervision.zygote_main import DUMP_SIGNAL
 from daskprs.core.lease import AgentExited
 from daskprs.core.outcomes import Failure, meaning_of, signal_of
 from daskprs.errors import AgentError
 from daskprs.system import linux
 from daskprs.system.log_cap import punch
-from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from daskprs.agent.protocol.messages import JobSpec, ProcessSpec
     from daskprs.agent.supervision.channel import Channel
     from daskprs.agent.supervision.zygote import Zygote
     from daskprs.core.limits import Limits
 
-NO_AGENT = "an agent process could not be started"
 KILL_TIMEOUT_S = 10.0
 """Seconds to wait for the end of a killed process: milliseconds, unless it waits for a device."""
 DUMP_POLL_S = 0.02
@@ -57,31 +55,25 @@ TAIL_BYTES = 2000
 
 
 class AgentProcess:
-    """The handle of a process that a zygote has forked.
-
-    Attributes
-    ----------
-    channel
-        The supervisor's end of the agent's socket.
-    sentinel
-        Readable once the process has ended.
-
-    """
+    """The handle of a process that a zygote has forked."""
 
     def __init__(
         self,
         spec: ProcessSpec,
         pid: int,
         channel: Channel,
+        page_fd: int,
         order_kill: Callable[[int], None],
     ) -> None:
-        self.name = spec.name
         self.pid = pid
+        self.page = SharedPage(page_fd)
         self.channel = channel
+        """The supervisor's end of the agent's socket."""
         ended_reader, self._ended_writer = os.pipe()
         # A connection, since it is closed with its last reference: an agent that was idle when its
         # job failed is never dismissed, only killed.
         self.sentinel = Connection(ended_reader, writable=False)
+        """Readable once the process has ended."""
         self._stderr = Path(spec.stderr)
         self._order_kill = order_kill
         self._returncode: int | None = None
@@ -134,7 +126,8 @@ class AgentProcess:
         return sum(_rss_bytes(pid) for pid in [self.pid, *linux.descendants(self.pid)])
 
     def close(self) -> None:
-        """Close the descriptors of a process that has ended."""
+        """Close the descriptors and the page of a process that has ended."""
+        self.page.close()
         self.channel.close()
         self.sentinel.close()
 
@@ -159,16 +152,7 @@ class _Deadline(NamedTuple):
 
 
 class Supervisor:
-    """One agent process, from its fork to its end.
-
-    Parameters
-    ----------
-    zygote
-        The zygote that forks the agent.
-    job, process
-        The specifications sent to the agent. The job's has timeouts and the memory limit.
-
-    """
+    """One agent process, from its fork to its end."""
 
     def __init__(self, zygote: Zygote, job: JobSpec, process: ProcessSpec) -> None:
         self.spec = process
@@ -177,8 +161,8 @@ class Supervisor:
         self._limits = job.limits
         self._deadlines = _deadlines(job.limits)
         self._asked_s = self._logs_seen_s = time.monotonic()
-        with _new_page() as (page_fd, self.page):
-            self.process = zygote.start_agent(process, page_fd)
+        self.process = zygote.start_agent(process)
+        self.page = self.process.page
         self.pid = self.process.pid
         self.send(Start(PROTOCOL, job, process))
 
@@ -326,7 +310,6 @@ class Supervisor:
 
     def close(self) -> None:
         """Close the page and the connection of an agent that has ended."""
-        self.page.close()
         self.process.close()
 
     def death(self, returncode: int, when: str) -> Failure:
@@ -347,25 +330,6 @@ class Supervisor:
                 return file.read().decode("utf-8", "replace").strip()
         except OSError:
             return ""
-
-
-@contextmanager
-def _new_page() -> Iterator[tuple[int, SharedPage]]:
-    """Yield the descriptor of a new page and our mapping of it, which an error closes."""
-    page_fd = page = None
-    try:
-        page_fd = new_page()
-        page = SharedPage(page_fd)
-        yield page_fd, page
-    except BaseException as error:
-        if page is not None:
-            page.close()
-        if isinstance(error, OSError):
-            raise AgentError(no_agent(error)) from error
-        raise
-    finally:
-        if page_fd is not None:
-            os.close(page_fd)
 
 
 def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
@@ -395,11 +359,6 @@ def _other_version(protocol: int) -> str:
         f"an agent speaks protocol {protocol} and its supervisor {PROTOCOL}: another daskprs is "
         "installed where the agents run. Install the same version on every node."
     )
-
-
-def no_agent(error: Exception) -> str:
-    """Return the message about an agent that could not be started, with the limit it ran into."""
-    return f"{NO_AGENT}: {error}. {explain(error)}".rstrip()
 
 
 def _rss_bytes(pid: int) -> int:

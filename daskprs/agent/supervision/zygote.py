@@ -12,12 +12,13 @@ import signal
 import socket
 import subprocess
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from daskprs.agent.protocol.shared_page import new_page
 from daskprs.agent.supervision.channel import Channel
-from daskprs.agent.supervision.supervisor import NO_AGENT, AgentProcess, no_agent
+from daskprs.agent.supervision.supervisor import AgentProcess
 from daskprs.agent.supervision.zygote_main import PACKET_BYTES, boot_command
 from daskprs.errors import AgentError
 from daskprs.system.interrupts import held_back
@@ -31,46 +32,18 @@ if TYPE_CHECKING:
 FORK_TIMEOUT_S = 120.0
 """Seconds in which a zygote must import pandas and fork, even on a busy machine."""
 CLOSE_TIMEOUT_S = 5.0
+NO_AGENT = "an agent process could not be started"
 WHY = "environment_variables and the memory of the machine are the usual causes"
 
 
 class Zygote:
     """Starts agent processes in one environment.
 
-    The constructor returns at once; the first `start_agent` waits until the zygote is up. All
-    methods may be called from any thread.
-
-    Parameters
-    ----------
-    environment
-        The complete environment of the zygote and its agents, in force before any import.
-    start_method
-        ``"fork"``, or ``"spawn"`` for a fresh interpreter for each agent.
-
-    Raises
-    ------
-    AgentError
-        When no process can be started.
-
+    The environment is complete, and in force before any import. The constructor returns at once;
+    the first `start_agent` waits until the zygote is up. All methods may be called from any thread.
     """
 
     def __init__(self, environment: Mapping[str, str], start_method: str) -> None:
-        try:
-            self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        except OSError as error:
-            raise AgentError(_not_started(error)) from error
-        with theirs:
-            try:
-                self._process = subprocess.Popen(  # noqa: S603 - our own interpreter
-                    boot_command("zygote", str(theirs.fileno()), start_method),
-                    env=dict(environment),
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-            except (OSError, ValueError) as error:  # ValueError: what no environment can hold
-                self._control.close()
-                raise AgentError(_not_started(error)) from error
         self._agents: dict[int, AgentProcess] = {}
         self._fork_lock = threading.Lock()
         self._replies: list[tuple[str, object]] = []
@@ -79,11 +52,16 @@ class Zygote:
         self._gone = False
         self._listener = threading.Thread(target=self._listen, name="daskprs-zygote", daemon=True)
         try:
-            self._listener.start()
-        except RuntimeError as error:
-            self._process.kill()
-            self._process.wait()
-            self._control.close()
+            with ExitStack() as undo:
+                self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                undo.enter_context(self._control)
+                with theirs:
+                    self._process = _started(theirs.fileno(), environment, start_method)
+                undo.callback(self._process.wait)
+                undo.callback(self._process.kill)
+                self._listener.start()
+                undo.pop_all()
+        except (OSError, ValueError, RuntimeError) as error:
             raise AgentError(_not_started(error)) from error
 
     @property
@@ -91,38 +69,40 @@ class Zygote:
         """Whether the zygote can start agents."""
         return not self._gone
 
-    def start_agent(self, spec: ProcessSpec, page_fd: int) -> AgentProcess:
-        """Start an agent process and return its handle.
-
-        Raises
-        ------
-        AgentError
-            When the zygote is gone, does not answer, or cannot fork.
-
-        """
+    def start_agent(self, spec: ProcessSpec) -> AgentProcess:
+        """Start an agent process, and return its handle."""
         try:
-            ours, theirs = socket.socketpair()
-        except OSError as error:
-            raise AgentError(no_agent(error)) from error
-        with self._fork_lock, ours, theirs:
+            page_fd = new_page()
             try:
-                self._send(("fork", spec), [theirs.fileno(), page_fd])
-            except OSError as error:
-                raise AgentError(self._obituary()) from error
-            match self._reply():
-                case ("forked", int(pid)):
-                    return self._adopted(pid, spec, Channel(Connection(ours.detach())))
-                case (_, why):
-                    msg = f"{NO_AGENT}: {why}."
-                    raise AgentError(msg)
-
-    def _adopted(self, pid: int, spec: ProcessSpec, channel: Channel) -> AgentProcess:
-        try:
-            agent = AgentProcess(spec, pid, channel, self._order_kill)
+                ours, theirs = socket.socketpair()
+                with self._fork_lock, ours, theirs:
+                    pid = self._forked(spec, [theirs.fileno(), page_fd])
+                    return self._adopted(pid, spec, Channel(Connection(ours.detach())), page_fd)
+            finally:
+                os.close(page_fd)
         except OSError as error:
+            raise AgentError(f"{NO_AGENT}: {error}. {explain(error)}".rstrip()) from error
+
+    def _forked(self, spec: ProcessSpec, fds: list[int]) -> int:
+        """Let the zygote fork, and return the process id of its child."""
+        try:
+            self._send(("fork", spec), fds)
+        except OSError as error:
+            raise AgentError(self._obituary()) from error
+        match self._reply():
+            case ("forked", int(pid)):
+                return pid
+            case (_, why):
+                msg = f"{NO_AGENT}: {why}."
+                raise AgentError(msg)
+
+    def _adopted(self, pid: int, spec: ProcessSpec, channel: Channel, page_fd: int) -> AgentProcess:
+        try:
+            agent = AgentProcess(spec, pid, channel, page_fd, self._order_kill)
+        except OSError:
             channel.close()
             self._order_kill(pid)
-            raise AgentError(no_agent(error)) from error
+            raise
         with self._news:
             # The zygote is gone, or has reaped the agent before we knew of it: no other message
             # will report this end.
@@ -203,6 +183,18 @@ class Zygote:
             f"the process that agents are forked from (pid {self._process.pid}) is gone, with "
             f"returncode {self._process.returncode}. Look above for what it wrote to stderr; {WHY}"
         )
+
+
+def _started(
+    control_fd: int, environment: Mapping[str, str], start_method: str
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - our own interpreter
+        boot_command("zygote", str(control_fd), start_method),
+        env=dict(environment),
+        pass_fds=[control_fd],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _not_started(error: Exception) -> str:

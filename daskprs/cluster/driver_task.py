@@ -6,10 +6,6 @@ there. A worker that does not see the job folder passes the task to another work
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,11 +18,13 @@ from daskprs.core.outcomes import signal_of
 from daskprs.errors import DaskprsError, JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import holder
+from daskprs.system.child_process import ChildProcess, bound
 from daskprs.system.regular_files import append_regular, read_regular
 
 if TYPE_CHECKING:
     from distributed import Client, Worker
 
+DRIVER = "daskprs.cli.driver_process"
 LOOK_EVERY_S = 0.25
 HAND_ON_S = 1.0
 """Seconds that a worker without the job folder waits before it passes the task on."""
@@ -88,28 +86,17 @@ def _drive(folder: JobFolder, worker: Worker, task: str) -> int:
     """Run one driver; it ends with this worker, and with the task."""
     folder.driver_output.parent.mkdir(parents=True, exist_ok=True)
     with append_regular(folder.driver_output) as output:
-        # The driver asks the kernel to kill it when the thread that started it ends: this thread,
-        # which stays.
-        driver = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "daskprs.cli.detached_driver", str(folder), str(os.getpid())],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    asked = False
+        # This thread stays while the driver runs, as `bound` demands.
+        driver = ChildProcess(bound(DRIVER, "detached", str(folder)), output)
     try:
         while (code := driver.poll()) is None:
             if worker.status not in STAYING or not _is_wanted(worker, task):
                 raise Reschedule
-            if not asked and folder.cancel.exists() and holder(folder) is not None:
-                driver.send_signal(signal.SIGINT)
-                asked = True
+            if folder.cancel.exists() and holder(folder) is not None:
+                driver.cancel()
             time.sleep(LOOK_EVERY_S)
     finally:
-        if driver.returncode is None:
-            driver.kill()
-            driver.wait()
+        driver.kill()
     return code
 
 

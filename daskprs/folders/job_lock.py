@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError
-from daskprs.system.file_lock import HOLDER_BYTES, described, held
-from daskprs.system.regular_files import opened
+from daskprs.system.file_lock import held, holder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -98,16 +96,9 @@ def _refuse_more_epochs(folder: JobFolder, number: int) -> None:
 def holder(folder: JobFolder) -> str | None:
     """Return the driver that is at work in a job folder; None if no driver is."""
     try:
-        fd = opened(folder.lock, os.O_RDONLY)
+        return holder_of(folder.lock)
     except OSError:
         return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return described(os.pread(fd, HOLDER_BYTES, 0))
-    finally:
-        os.close(fd)
-    return None
 
 
 def has_begun(folder: JobFolder) -> bool:

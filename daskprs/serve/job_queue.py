@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from daskprs.errors import JobFolderError
 from daskprs.serve.http_errors import Refusal, not_found
-from daskprs.serve.served_job import LIVE, QUEUED, RequestedJob, ServedJob, ServedStatus
+from daskprs.serve.served_job import (
+    EXIT_FAILED,
+    LIVE,
+    QUEUED,
+    RequestedJob,
+    ServedJob,
+    ServedStatus,
+)
 from daskprs.serve.tokens import VARIABLE
 from daskprs.system.regular_files import append_regular
 
@@ -25,10 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from daskprs.system.child_process import ChildProcess
+
 T = TypeVar("T")
 LOG = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.2
-EXIT_FAILED = 42
 NO_ROOM = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 """Temporary errors: the system has no room for another process or descriptor."""
 RETRY_AFTER_S = 30
@@ -61,7 +69,7 @@ class JobQueue:
         """All jobs, in the order of acceptance."""
         self._queue: deque[ServedJob] = deque()
         self._running: dict[str, ServedJob] = {}
-        self._children: list[int] = []
+        self._processes: list[ChildProcess] = []
         self._ends: dict[str, ServedStatus] = {}
         self._number = 0
         self._woken, self._stop = threading.Event(), threading.Event()
@@ -92,6 +100,8 @@ class JobQueue:
         self._stop.set()
         self._woken.set()
         self._thread.join()
+        for process in self._processes:
+            process.leave()
 
     # ---- for callers ----
 
@@ -231,14 +241,14 @@ class JobQueue:
             self._queue.popleft()
 
     def _reap(self) -> None:
-        self._children = [pid for pid in self._children if not _reaped(pid)]
+        self._processes = [one for one in self._processes if one.poll() is None]
         ended = [name for name, job in self._running.items() if not _is_alive(job)]
         for name in ended:
             del self._running[name]
 
     def _start(self, job: ServedJob) -> None:
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
-        self._children.append(job.start(environment))
+        self._processes.append(job.start(environment))
         self._running[job.asked.name] = job
 
     def _give_up(self, job: ServedJob, error: Exception) -> None:
@@ -256,13 +266,6 @@ def _is_alive(job: ServedJob) -> bool:
     except OSError as error:
         LOG.exception("the job in %s", job.folder)
         return error.errno in NO_ROOM
-
-
-def _reaped(pid: int) -> bool:
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
 
 
 def _on_disk(act: Callable[[], T]) -> T:

@@ -1,5 +1,8 @@
 """One job of the service: a folder from which any process can read the job's whole state.
 
+The job's process is ``python -m daskprs.serve.served_job FOLDER TURN LOCK``. The process needs
+nothing from the service, which may stop and start meanwhile.
+
 ::
 
     <folder>/request.json     the accepted request
@@ -19,28 +22,30 @@ import json
 import math
 import os
 import re
+import runpy
 import signal
 import sys
 import threading
 import time
-from contextlib import ExitStack, suppress
+import traceback
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.child_process import ChildProcess
+from daskprs.system.file_lock import holder_of
 from daskprs.system.regular_files import open_regular, opened, read_json, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from daskprs.job.status import JobState
 
-LOCK_FD = 3
-"""The descriptor by which a job's process holds its lock."""
-ABOVE_LOCK_FD = 10
+EXIT_CANCELED, EXIT_FAILED = 130, 42
 PATIENCE_S = 60.0
 """Seconds after a cancel before a second cancel kills the job's process."""
 TOLD_BYTES = 4000
@@ -190,16 +195,9 @@ class ServedJob:
     def is_alive(self) -> bool:
         """Say whether the job's process lives, by a lock that the kernel frees at its end."""
         try:
-            fd = opened(self._of_turn("process"), os.O_RDONLY)
+            return holder_of(self._of_turn("process")) is not None
         except (FileNotFoundError, JobFolderError):
             return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
 
     def exit_code(self) -> int | None:
         """Return the exit code of the job's process; None when it has not recorded any."""
@@ -251,25 +249,20 @@ class ServedJob:
 
     # ---- actions ----
 
-    def start(self, environment: Mapping[str, str]) -> int:
-        """Start the job's process in its own session, and return the pid.
-
-        The process inherits the lock, so that it holds the lock from its first moment.
-        """
+    def start(self, environment: Mapping[str, str]) -> ChildProcess:
+        """Start the job's process, which holds its lock from its first moment: it inherits it."""
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        with ExitStack() as stack:
-            lock = _opened_high(self._of_turn("process"), os.O_RDWR | os.O_CREAT)
-            stack.callback(os.close, lock)
+        lock = opened(self._of_turn("process"), os.O_RDWR | os.O_CREAT, 0o600)
+        try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            output = _opened_high(self.driver_output, append)
-            stack.callback(os.close, output)
-            pid = _spawned(self._command(), environment, lock, output)
-            os.pwrite(lock, str(pid).encode(), 0)  # the process writes it, too
-            return pid
-
-    def _command(self) -> list[str]:
-        module = "daskprs.serve.job_process"
-        return [sys.executable, "-P", "-m", module, str(self.folder), str(self.turn)]
+            program = [sys.executable, "-P", "-m", "daskprs.serve.served_job"]
+            program += [str(self.folder), str(self.turn), str(lock)]
+            with os.fdopen(opened(self.driver_output, append, 0o600), "ab") as output:
+                process = ChildProcess(program, output, env=environment, pass_fds=[lock])
+            os.pwrite(lock, str(process.pid).encode(), 0)  # the process writes it, too
+        finally:
+            os.close(lock)
+        return process
 
     @property
     def words(self) -> Sequence[str]:
@@ -313,27 +306,36 @@ class ServedJob:
         return self.folder / f"{what}.{self.turn}"
 
 
-def _opened_high(path: Path, flags: int) -> int:
-    """Open a regular file with a descriptor above those that a new process receives."""
-    fd = opened(path, flags, 0o600)
+def run(folder: str, turn: str, lock: str) -> int:
+    """Run a job in this process, and record its exit code."""
+    os.set_inheritable(int(lock), False)  # no child inherits the lock
+    os.pwrite(int(lock), str(os.getpid()).encode(), 0)
+    os.chdir(folder)
+    job = ServedJob.read(Path(folder))
+    if job is None or job.turn != int(turn):
+        return EXIT_FAILED
+    code = _exit_code_of(job.words) if job.is_wanted() else EXIT_CANCELED
+    job.write_end(code)
+    return code
+
+
+def _exit_code_of(words: Sequence[str]) -> int:
+    """Run a module, as ``python -m`` does, and return its exit code."""
+    sys.argv = list(words)
     try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, ABOVE_LOCK_FD)
-    finally:
-        os.close(fd)
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        sys.stderr.write(f"{end.code}\n")
+        return 1
+    except KeyboardInterrupt:
+        return EXIT_CANCELED
+    except BaseException:  # noqa: BLE001 - any error is shown, and has an exit code
+        traceback.print_exc()
+        return EXIT_FAILED
+    return 0
 
 
-def _spawned(command: list[str], environment: Mapping[str, str], lock: int, output: int) -> int:
-    """Start a process that inherits only a lock from this one, and that outlives it."""
-    return os.posix_spawn(
-        command[0],
-        command,
-        dict(environment),
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_DUP2, output, 1),
-            (os.POSIX_SPAWN_DUP2, output, 2),
-            (os.POSIX_SPAWN_DUP2, lock, LOCK_FD),
-        ],
-        setsid=True,
-        setsigmask=[],
-    )
+if __name__ == "__main__":
+    sys.exit(run(*sys.argv[1:]))

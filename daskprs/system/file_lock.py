@@ -17,10 +17,7 @@ from daskprs.system.regular_files import opened
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-
 HOLDER_BYTES = 4096
-
-
 LOOKED_AT, LOOKED_AT_S = 5, 0.01
 
 
@@ -31,7 +28,8 @@ def held(path: Path, what: str) -> Iterator[None]:
     try:
         with suppress(OSError):  # on a full disk the lock is held without a description
             os.ftruncate(fd, 0)
-            os.pwrite(fd, json.dumps(_holder()).encode(), 0)
+            holder = {"host": socket.gethostname(), "pid": os.getpid(), "boot": boot_id()}
+            os.pwrite(fd, json.dumps(holder).encode(), 0)
         yield
     finally:
         os.close(fd)
@@ -56,10 +54,10 @@ def _lock(path: Path, what: str) -> int:
             raise JobFolderError(msg) from error
         try:
             _flock(fd)
-            if _is_still_there(fd, path):
+            if is_still_there(fd, path):
                 return fd
         except BlockingIOError as error:
-            holder = described(os.pread(fd, HOLDER_BYTES, 0))
+            holder = _described(fd)
             os.close(fd)
             msg = (
                 f"another driver is at work on {what}: {holder}. Wait for it, end it, or use "
@@ -83,7 +81,7 @@ def _flock(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def _is_still_there(fd: int, path: Path) -> bool:
+def is_still_there(fd: int, path: Path) -> bool:
     """Return whether an open file is still the file at its path.
 
     The holder of a claim removes its file. A process that opened this file just before would lock
@@ -103,14 +101,22 @@ def boot_id() -> str:
         return ""
 
 
-def _holder() -> dict[str, object]:
-    return {"host": socket.gethostname(), "pid": os.getpid(), "boot": boot_id()}
-
-
-def described(written: bytes) -> str:
-    """Return the holder that a lock file describes, in words."""
+def holder_of(path: Path) -> str | None:
+    """Return the process that holds a lock file, in words; None when the lock is free."""
+    fd = opened(path, os.O_RDONLY)
     try:
-        holder = json.loads(written)
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _described(fd)
+    finally:
+        os.close(fd)
+    return None
+
+
+def _described(fd: int) -> str:
+    """Return the holder that an open lock file describes, in words."""
+    try:
+        holder = json.loads(os.pread(fd, HOLDER_BYTES, 0))
         return f"process {holder['pid']} on {holder['host']}"
     except (ValueError, KeyError, TypeError):
         return "a process that has not said its name"

@@ -12,14 +12,18 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from daskprs.system.linux import adopt_orphans, descendants
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FROM_SIGNAL = 128
 """Offset of a shell's exit code: for a process ended by a signal, the code is this + signal."""
 
 
-def arguments(program: list[str]) -> list[str]:
+def arguments(program: Sequence[str]) -> list[str]:
     """Return the command that starts a program under supervision."""
     return [sys.executable, "-m", "daskprs.system.supervised_process", *program]
 

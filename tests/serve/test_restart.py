@@ -176,7 +176,8 @@ def test_a_wish_to_end_that_comes_before_the_process_is_heeded(
     folder = tmp_path / "jobs" / "batchjob-1"
     job = ServedJob.create(folder, asked("batchjob-1", "2026", folder), 1)
     folder.joinpath("cancel.1").touch()
-    os.waitpid(job.start(dict(os.environ)), 0)
+    process = job.start(dict(os.environ))
+    assert poll_for(lambda: process.poll() is not None)
     assert job.status() == ("Canceled", False)
     assert not folder.joinpath("output").exists()
     registry.open()
@@ -186,14 +187,14 @@ def test_a_process_for_which_there_is_no_room_is_started_later(
     registry: JobQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system has too many of them for now."""
-    spawn, refusals = os.posix_spawn, [errno.EAGAIN, errno.ENOMEM]
+    popen, refusals = subprocess.Popen, [errno.EAGAIN, errno.ENOMEM]
 
-    def full_at_first(*given: Any, **more: Any) -> int:
+    def full_at_first(*given: Any, **more: Any) -> Any:
         if refusals:
             raise OSError(refusals.pop(), "no room")
-        return spawn(*given, **more)
+        return popen(*given, **more)
 
-    monkeypatch.setattr(os, "posix_spawn", full_at_first)
+    monkeypatch.setattr(subprocess, "Popen", full_at_first)
     registry.open()
     job = registry.submit(asked)
     assert poll_for(lambda: registry.status(job).status == "Completed")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.folders.job_folder import JobFolder
-from daskprs.system.file_lock import boot_id
+from daskprs.system.file_lock import boot_id, is_still_there
 from daskprs.system.log_cap import LIMIT_BYTES, give_back
 
 if TYPE_CHECKING:
@@ -164,9 +164,8 @@ def _shared(lock: Path) -> int:
     while True:
         fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_SH)
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(fd), lock.stat()):
-                return fd
+        if is_still_there(fd, lock):
+            return fd
         os.close(fd)  # its last holder has removed it just now
 
 

@@ -175,7 +175,7 @@ class PipelineRun:
         ended = []
         for name, process in list(self._running.items()):
             code = process.poll()
-            for line in process.new_lines():
+            for line in process.new_lines(is_over=code is not None):
                 self._show(f"[{name}] {line}")
             if code is None:
                 continue

@@ -1,0 +1,71 @@
+"""A driver as a process: ``python -m daskprs.cli.driver_process KIND PATH PARENT``.
+
+KIND is ``detached`` for the detached job in the folder PATH, and ``step`` for the task in the file
+PATH. The process ends with its parent, and otherwise with an exit code of the command line.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from daskprs.cli.exit_codes import every_end, show
+from daskprs.cli.options import flagged
+from daskprs.errors import JobFolderLocked
+from daskprs.folders.job_folder import JobFolder
+from daskprs.job.frontend import Surface, accepting, command_to_resume
+from daskprs.system.linux import die_with_parent
+
+if TYPE_CHECKING:
+    from daskprs.job.result import ParallelRunResult
+
+PREDECESSOR_S = 120.0
+"""Seconds to wait for a driver that is cut off from the cluster, and still holds the folder."""
+AGAIN_S = 1.0
+
+
+def resume_pipeline(job_dir: Path, accept: str = "") -> str:
+    """Return the words that resume the pipeline of a step."""
+    words = ["--resume", "--job-dir", str(job_dir.parent), *accepting(accept)]
+    return f"run the pipeline again with {shlex.join(words)}"
+
+
+def drive_detached(path: str) -> ParallelRunResult:
+    """Resume the job in a folder; wait while another driver still holds the folder."""
+    from daskprs.job.detached import Detachment
+    from daskprs.job.job import Job
+    from daskprs.job.request import check_kept_call
+
+    folder = JobFolder(path)
+    detachment = Detachment.read(folder)
+    until = time.monotonic() + PREDECESSOR_S
+    while True:
+        call = check_kept_call(
+            folder, client=detachment.address, **{"resume": True, **detachment.options}
+        )
+        try:
+            return Job(call, Surface(flagged, command_to_resume)).run()
+        except JobFolderLocked:
+            if time.monotonic() > until:
+                raise
+            time.sleep(AGAIN_S)
+
+
+def drive_step(path: str) -> object:
+    """Run the task that a file describes."""
+    from daskprs.azure.pipelines.parallel_step import read_task
+
+    return read_task(Path(path)).run(surface=Surface(flagged, resume_pipeline))
+
+
+DRIVE = {"detached": drive_detached, "step": drive_step}
+
+
+if __name__ == "__main__":
+    kind, path, parent = sys.argv[1:]
+    die_with_parent(int(parent))
+    with every_end():
+        show(DRIVE[kind](path))

@@ -16,7 +16,7 @@ from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
     from daskprs.serve.allowed_paths import Roots
-    from daskprs.serve.deployment_file import DeploymentFile
+    from daskprs.serve.deployment import ServedDeployment
 
 AUDIENCE = "https://ml.azure.com"
 FOLDER = "daskprs-endpoint"
@@ -139,12 +139,12 @@ def _refuse_own_files_in(inputs: Roots, outputs: Roots, values: dict[str, Any]) 
         raise OptionError(msg)
 
 
-def _deployments(files: tuple[str, ...], values: dict[str, Any]) -> list[DeploymentFile]:
-    from daskprs.serve.deployment_file import DeploymentFile
+def _deployments(files: tuple[str, ...], values: dict[str, Any]) -> list[ServedDeployment]:
+    from daskprs.serve.deployment import ServedDeployment
 
     words = _forwarded(values)
     assets = assets_of(values)
-    known = [DeploymentFile(file, assets, words) for file in files]
+    known = [ServedDeployment(file, assets, words) for file in files]
     for file, one in zip(files, known, strict=True):
         if one.without_effect:
             keys = ", ".join(one.without_effect)

@@ -14,8 +14,6 @@ from daskprs.serve.http_errors import Refusal, not_found
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-URI_PATTERN = r"^(?:/|file:///|azureml://)[^\x00*?\[\]]*$"
-"""The pattern of a caller's path: a file or a folder, not a glob."""
 _STORE = re.compile(
     r"(?:azureml://(?:.*/)?|/subscriptions/.*/)datastores/(?P<store>[^/]+)/paths/(?P<path>.*)",
     re.DOTALL,
@@ -24,21 +22,9 @@ _STORE = re.compile(
 
 
 class Roots:
-    """Allowed folders by name.
+    """Allowed folders, by the name of the datastore whose paths lie there.
 
-    Parameters
-    ----------
-    folders
-        Folders by the name of the datastore whose paths lie there:
-        ``azureml://datastores/<name>/paths/…``.
-    option
-        The option that gives the folders, for messages.
-
-    Raises
-    ------
-    OptionError
-        When a path is not an existing folder.
-
+    `option` is the option that gives the folders, for messages.
     """
 
     def __init__(self, folders: Mapping[str, str], option: str = "--root") -> None:
@@ -46,7 +32,7 @@ class Roots:
         for name, folder in folders.items():
             place = Path(folder)
             if not place.is_dir():
-                msg = f"{option} {name}={folder}: there is no such folder."
+                msg = f"{option} {name}={folder}: this folder does not exist."
                 raise OptionError(msg)
             self._folders[name] = place.resolve(strict=True)
 
@@ -66,13 +52,7 @@ class Roots:
     def existing(self, uri: str, *, folder: bool, target: str) -> Path:
         """Return the file or folder that a caller names, its symbolic links resolved.
 
-        For a folder, the links inside it are checked, too.
-
-        Raises
-        ------
-        Refusal
-            When the path, or the target of a link, lies outside or does not exist.
-
+        Refuse a path that is missing or lies outside, and a folder with a link that leads outside.
         """
         path = self._inside(uri, target)
         if not (path.is_dir() if folder else path.is_file()):
@@ -84,11 +64,7 @@ class Roots:
     def new(self, uri: str, *, folder: bool, target: str) -> Path:
         """Return the path that a caller names for output, whether or not it exists.
 
-        Raises
-        ------
-        Refusal
-            When the path, or the folder of an output file, lies outside.
-
+        Refuse a path outside, and an output file whose folder lies outside.
         """
         path = self._inside(uri, target)
         if not folder and not self.holds(path.parent):  # a root itself cannot be an output file
@@ -119,21 +95,21 @@ class Roots:
     def _outside(self, uri: str, target: str) -> Refusal:
         """Return the same answer for every path outside, so that it does not reveal what exists."""
         known = ", ".join(f"azureml://datastores/{name}/paths/" for name in self._folders)
-        told = f"{uri!r} does not lie in a folder that this service may use: {known or 'none'}."
-        return Refusal(403, "PathNotAllowed", told, target=target)
+        message = f"{uri!r} does not lie in a folder that this service may use: {known or 'none'}."
+        return Refusal(403, "PathNotAllowed", message, target=target)
 
     def _refuse_links(self, folder: Path, uri: str, target: str) -> None:
         try:
             bad = next((link for link in _links(folder) if not self.holds(link.resolve())), None)
         except (OSError, RuntimeError) as error:
-            told = f"{uri!r} cannot be searched: {type(error).__name__}."
-            raise Refusal(403, "PathNotAllowed", told, target=target) from error
+            message = f"{uri!r} cannot be searched: {type(error).__name__}."
+            raise Refusal(403, "PathNotAllowed", message, target=target) from error
         if bad is not None:
-            told = (
+            message = (
                 f"In {uri!r} the link {str(bad.relative_to(folder))!r} leads out of the folders "
                 "that this service may use."
             )
-            raise Refusal(403, "PathNotAllowed", told, target=target)
+            raise Refusal(403, "PathNotAllowed", message, target=target)
 
 
 def _links(folder: Path) -> Iterator[Path]:

@@ -10,8 +10,8 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from daskprs.serve.bodies import JSON
 from daskprs.serve.http_errors import Refusal
-from daskprs.serve.responses import JSON
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,18 +28,7 @@ Without this the system would reset the connection, and the caller would lose th
 
 
 class Gate:
-    """Admits requests to the service.
-
-    Parameters
-    ----------
-    app
-        The application behind the gate.
-    tokens
-        The tokens that admit a request.
-    most_bytes
-        Upper bound for the size of a body.
-
-    """
+    """Admits requests with a token, and with a body of `most_bytes` at most, to an application."""
 
     def __init__(self, app: ASGIApp, tokens: Tokens, most_bytes: int) -> None:
         self._app = app
@@ -65,8 +54,8 @@ class Gate:
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """Return the body, within the size limit; None when the caller disconnected."""
-        told = _header(scope, b"content-length") or "0"
-        if not told.isdigit() or int(told[:20]) > self._most_bytes:
+        length = _header(scope, b"content-length") or "0"
+        if not length.isdigit() or int(length[:20]) > self._most_bytes:
             raise self._too_large()
         body = bytearray()
         try:
@@ -81,17 +70,21 @@ class Gate:
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
-            told = f"The body did not come within {BODY_S:.0f} seconds."
-            raise Refusal(408, "RequestTimeout", told) from None
+            late = f"The body did not come within {BODY_S:.0f} seconds."
+            raise Refusal(408, "RequestTimeout", late) from None
 
     def _too_large(self) -> Refusal:
-        told = f"A body may have {self._most_bytes} bytes: name the place of data, do not send it."
-        return Refusal(413, "RequestTooLarge", told)
+        message = (
+            f"A body may have {self._most_bytes} bytes: name the place of data, do not send it."
+        )
+        return Refusal(413, "RequestTooLarge", message)
 
 
 async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
     """Send the refusal, and drop the connection after the caller received it."""
-    response = JSON(refusal.body, refusal.status, {**refusal.headers, "Connection": "close"})
+    response = JSON(
+        {"error": refusal.error}, refusal.status, {**refusal.headers, "Connection": "close"}
+    )
     held: list[Message] = []
 
     async def send_all_but_the_end(message: Message) -> None:

@@ -9,23 +9,10 @@ NO_DEPLOYMENT = "No valid deployments to route to"
 
 
 class Refusal(Exception):  # noqa: N818 - it says what happens
-    """A request that the service answers with an error.
+    """A request that the service answers with an HTTP status and an error.
 
-    Parameters
-    ----------
-    status
-        The HTTP status.
-    code
-        The error code, for programs.
-    message
-        The error message, for people.
-    target
-        The part of the request that is wrong.
-    details
-        More errors of this kind, one for each mistake.
-    headers
-        HTTP headers that belong to the status.
-
+    `target` is the part of the request that is wrong. `details` has an error for each mistake of a
+    request.
     """
 
     def __init__(
@@ -35,30 +22,14 @@ class Refusal(Exception):  # noqa: N818 - it says what happens
         message: str,
         *,
         target: str | None = None,
-        details: list[Refusal] | None = None,
+        details: list[dict[str, Any]] | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(status, code, message)
         self.status = status
         self.code = code
-        self.message = message
-        self.target = target
-        self.details = details or []
         self.headers = headers or {}
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """The body of the response."""
-        return {"error": self.told()}
-
-    def told(self) -> dict[str, Any]:
-        """Return the error as JSON values."""
-        return {
-            "code": self.code,
-            "message": self.message,
-            "target": self.target,
-            "details": [one.told() for one in self.details],
-        }
+        self.error = {"code": code, "message": message, "target": target, "details": details or []}
 
 
 def unauthorized(code: str, message: str) -> Refusal:

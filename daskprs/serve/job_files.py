@@ -6,14 +6,15 @@ import asyncio
 import os
 import stat
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from starlette.responses import StreamingResponse
 
 from daskprs.errors import JobFolderError
+from daskprs.serve.bodies import FileAnswer, FilesAnswer
 from daskprs.serve.http_errors import not_found
-from daskprs.serve.responses import FileAnswer, FilesAnswer
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
@@ -28,51 +29,38 @@ LOOK_EVERY_S = 0.25
 
 def listed(folder: Path) -> FilesAnswer:
     """Return the files below a folder, by path; none when the folder has become a link."""
-    found: list[FileAnswer] = []
-    if folder.resolve() != folder:
-        return FilesAnswer(value=found, isTruncated=False)
-    for path in _files(folder):
-        if len(found) == MOST_LISTED:
-            return FilesAnswer(value=found, isTruncated=True)
-        with suppress(OSError):
-            size = path.stat(follow_symlinks=False).st_size
-            name = os.fsencode(path.relative_to(folder)).decode(errors="replace")
-            found.append(FileAnswer(path=name, sizeBytes=size))
-    return FilesAnswer(value=found, isTruncated=False)
+    files = _files(folder) if folder.resolve() == folder else iter(())
+    found = list(islice(files, MOST_LISTED))
+    return FilesAnswer(value=found, isTruncated=next(files, None) is not None)
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _files(folder: Path) -> Iterator[FileAnswer]:
     """Yield plain files in order, without links."""
     for here, folders, names in os.walk(folder):
         folders.sort()
         for name in sorted(names):
             path = Path(here, name)
             with suppress(OSError):
-                if stat.S_ISREG(path.lstat().st_mode):
-                    yield path
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    shown = os.fsencode(path.relative_to(folder)).decode(errors="replace")
+                    yield FileAnswer(path=shown, sizeBytes=status.st_size)
 
 
 def opened(folder: Path, relative: str) -> IO[bytes]:
     """Open a file below a folder.
 
     The location of the opened file is checked, so that no link leads elsewhere, not even a link
-    made meanwhile. Opening a pipe does not block. The path of `folder` must hold no links: it is
+    made meanwhile. The path of `folder` must hold no links: it is
     not resolved here, because the folder may have become a link.
-
-    Raises
-    ------
-    Refusal
-        When the folder does not hold that file.
-
     """
     try:
-        fd = os.open(folder / relative, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except (OSError, ValueError):
+        file = open_regular(folder / relative)
+    except (OSError, ValueError, JobFolderError):
         raise not_found("file", relative, "path") from None
-    place = Path(f"/proc/self/fd/{fd}").readlink()
-    if stat.S_ISREG(os.fstat(fd).st_mode) and place.is_relative_to(folder):
-        return os.fdopen(fd, "rb")
-    os.close(fd)
+    if Path(f"/proc/self/fd/{file.fileno()}").readlink().is_relative_to(folder):
+        return file
+    file.close()
     raise not_found("file", relative, "path")
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from daskprs.errors import JobFolderError
 from daskprs.serve.http_errors import Refusal, not_found
 from daskprs.serve.served_job import (
+    COMPLETED,
     EXIT_FAILED,
     LIVE,
     QUEUED,
@@ -50,16 +51,7 @@ class QueueLimits(NamedTuple):
 
 
 class JobQueue:
-    """Knows every job, starts the next jobs, and notices their ends.
-
-    Parameters
-    ----------
-    folder
-        The folder of all job folders.
-    limits
-        The limits on running and waiting jobs.
-
-    """
+    """Knows every job in a folder, starts the next jobs, and notices their ends."""
 
     def __init__(self, folder: Path, limits: QueueLimits) -> None:
         self._folder = folder.resolve()
@@ -70,7 +62,6 @@ class JobQueue:
         self._queue: deque[ServedJob] = deque()
         self._running: dict[str, ServedJob] = {}
         self._processes: list[ChildProcess] = []
-        self._ends: dict[str, ServedStatus] = {}
         self._number = 0
         self._woken, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._work, name="daskprs-serve", daemon=True)
@@ -106,14 +97,7 @@ class JobQueue:
     # ---- for callers ----
 
     def submit(self, asked: Callable[[str, str, Path], RequestedJob]) -> ServedJob:
-        """Accept a job; `asked` receives the job's name, the time, and the job's folder.
-
-        Raises
-        ------
-        Refusal
-            When too many jobs wait, or writing to disk fails.
-
-        """
+        """Accept a job; `asked` receives the job's name, the time, and the job's folder."""
         name = f"batchjob-{uuid.uuid4()}"
         now = datetime.now(UTC).isoformat()
         with self._lock:
@@ -127,14 +111,7 @@ class JobQueue:
         return job
 
     def get(self, name: str) -> ServedJob:
-        """Return a job.
-
-        Raises
-        ------
-        Refusal
-            When no job has that name.
-
-        """
+        """Return the job of a name, and refuse an unknown name."""
         job = self._jobs.get(name)
         if job is None or not job.folder.is_dir():
             raise not_found("job", name, "name")
@@ -145,27 +122,14 @@ class JobQueue:
 
         Reading a job folder may take long, so the lock is not held meanwhile.
         """
-        known = self._ends.get(job.asked.name)
-        if known is not None:
-            return known
+        if job.end is not None:
+            return job.end
         with self._lock:
-            status, turn = _on_disk(job.own_status), job.turn
-        if status is None:
-            status = _on_disk(job.told_status)
-        with self._lock:
-            if status.status not in LIVE and job.turn == turn:
-                self._ends[job.asked.name] = status
-        return status
+            status = _on_disk(job.own_status)
+        return status or _on_disk(job.end_in_folder)
 
     def listed(self, top: int, skip: str | None) -> tuple[list[ServedJob], str | None]:
-        """Return the newest jobs, and the last name if older jobs follow.
-
-        Raises
-        ------
-        Refusal
-            When no job has the name `skip`.
-
-        """
+        """Return the newest jobs, after the job `skip`, and the last name if older jobs follow."""
         with self._lock:
             names = list(reversed(self._jobs))
         if skip is not None and skip not in self._jobs:
@@ -187,32 +151,24 @@ class JobQueue:
         return self.status(job)
 
     def resume(self, job: ServedJob) -> None:
-        """Queue a job again, to continue where it stopped.
-
-        Raises
-        ------
-        Refusal
-            When the job waits, runs, or is Completed.
-
-        """
+        """Queue a job again, to continue where it stopped, unless it is Completed or live."""
         ended = self.status(job)  # without the lock
         with self._lock:
             status = (_on_disk(job.own_status) or ended).status
-            if status in LIVE or status == "Completed":
-                told = f"The job is {status}; what failed, was canceled or has died can go on."
-                raise Refusal(409, "CannotResume", told, target="name")
+            if status in LIVE or status == COMPLETED:
+                message = f"The job is {status}; only a Failed or Canceled job can be resumed."
+                raise Refusal(409, "CannotResume", message, target="name")
             self._refuse_more()
             self._number += 1
             _on_disk(lambda: job.queue(self._number))
-            self._ends.pop(job.asked.name, None)
             self._queue.append(job)
         self._woken.set()
 
     def _refuse_more(self) -> None:
         if len(self._queue) >= self._limits.queued:
-            told = f"{len(self._queue)} jobs are waiting; this service takes no more for now."
+            message = f"{len(self._queue)} jobs are waiting; this service takes no more for now."
             headers = {"Retry-After": str(RETRY_AFTER_S)}
-            raise Refusal(429, "TooManyJobs", told, headers=headers)
+            raise Refusal(429, "TooManyJobs", message, headers=headers)
 
     # ---- the work ----
 
@@ -269,16 +225,9 @@ def _is_alive(job: ServedJob) -> bool:
 
 
 def _on_disk(act: Callable[[], T]) -> T:
-    """Call `act`, and turn an error of the disk into a refusal.
-
-    Raises
-    ------
-    Refusal
-        When the disk fails.
-
-    """
+    """Call `act`, and turn an error of the disk into a refusal."""
     try:
         return act()
     except OSError as error:
-        told = f"The service cannot write to its folder: {error.strerror}."
-        raise Refusal(503, "StorageUnavailable", told) from error
+        message = f"The service cannot write to its folder: {error.strerror}."
+        raise Refusal(503, "StorageUnavailable", message) from error

@@ -80,25 +80,15 @@ class RequestedJob(NamedTuple):
 
 
 class ServedStatus(NamedTuple):
-    """The status of a job."""
+    """The status of a job, by its Azure name."""
 
     status: str
-    """The status, by its Azure name."""
     died: bool = False
     """Whether the process ended without recording an exit code; the job can be resumed."""
 
 
 class ServedJob:
-    """A job folder of the service.
-
-    Parameters
-    ----------
-    folder
-        The folder, which exists.
-    asked
-        The request in the folder.
-
-    """
+    """A job folder of the service, which exists, and the request in it."""
 
     def __init__(self, folder: Path, asked: RequestedJob) -> None:
         self.folder = folder
@@ -108,8 +98,8 @@ class ServedJob:
         """Held while the job folder is read, so that two requests do not read it twice."""
         self._state: JobState | None = None
         self._look_again_s = 0.0
-        self._told: tuple[int, ServedStatus] | None = None
-        """The turn, and the status that the job folder showed in that turn."""
+        self._end: tuple[int, ServedStatus] | None = None
+        """The last turn whose end is known, and its status."""
         self.turn = max(
             (int(found[1]) for path in folder.iterdir() if (found := _TICKET.fullmatch(path.name))),
             default=0,
@@ -156,41 +146,44 @@ class ServedJob:
 
     def status(self) -> ServedStatus:
         """Return the status of this job; read the job folder only when needed."""
-        return self.own_status() or self.told_status()
+        return self.end or self.own_status() or self.end_in_folder()
+
+    @property
+    def end(self) -> ServedStatus | None:
+        """The status of this turn if it is known to have ended."""
+        return self._end[1] if self._end is not None and self._end[0] == self.turn else None
 
     def own_status(self) -> ServedStatus | None:
-        """Return the status as far as it is known without the job folder.
-
-        Returns
-        -------
-        ServedStatus or None
-            None where the process of this job has ended without recording an exit code.
-
-        """
+        """Return the status; None if only the job folder shows how the process ended."""
+        turn = self.turn
         if self.is_alive():  # first: a process records its end before it releases the lock
-            wanted = self._of_turn("cancel").exists()
-            return ServedStatus(CANCEL_REQUESTED if wanted else RUNNING)
+            return ServedStatus(RUNNING if self.is_wanted() else CANCEL_REQUESTED)
         code = self.exit_code()
         if code is not None:
-            return ServedStatus(STATUS_OF_CODE.get(code, FAILED))
-        is_canceled = self._of_turn("cancel").exists()
-        if not self._was_started():  # the job folder shows an earlier turn
-            return ServedStatus(CANCELED if is_canceled else QUEUED)
-        return None
+            status = ServedStatus(STATUS_OF_CODE.get(code, FAILED))
+        elif self._was_started():
+            return None
+        elif self.is_wanted():  # the job folder shows an earlier turn
+            return ServedStatus(QUEUED)
+        else:
+            status = ServedStatus(CANCELED)
+        self._end = turn, status
+        return status
 
-    def told_status(self) -> ServedStatus:
-        """Return the status from the job folder, when the process has not recorded any."""
+    def end_in_folder(self) -> ServedStatus:
+        """Return how the job ended by its job folder, for a process that recorded no exit code."""
         with self._reading:
-            if self._told is None or self._told[0] != self.turn:
-                self._told = self.turn, self._read_end()
-            return self._told[1]
-
-    def _read_end(self) -> ServedStatus:
-        state = self._read_state()
-        told = state.status if state is not None and state.status in {COMPLETED, FAILED} else None
-        if self._of_turn("cancel").exists():
-            return ServedStatus(told or CANCELED)
-        return ServedStatus(told or FAILED, died=told is None)
+            known = self.end
+            if known is None:
+                turn, state = self.turn, self._read_state()
+                if state is not None and state.status in {COMPLETED, FAILED}:
+                    known = ServedStatus(state.status)
+                elif self.is_wanted():
+                    known = ServedStatus(FAILED, died=True)
+                else:
+                    known = ServedStatus(CANCELED)
+                self._end = turn, known
+            return known
 
     def is_alive(self) -> bool:
         """Say whether the job's process lives, by a lock that the kernel frees at its end."""

@@ -48,32 +48,28 @@ class Service(NamedTuple):
     key: str | None = None
 
     def run(self, tell: Callable[[str], None]) -> None:
-        """Serve until a signal ends the service; jobs continue without it.
-
-        Raises
-        ------
-        OptionError
-            When the address cannot be used.
-        JobFolderLocked
-            When another service works in the folder.
-
-        """
+        """Serve until a signal ends the service; jobs continue without it."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         alone = held(self.folder / "lock", f"the folder of a service, {self.folder}")
         with alone, _listening(self.host, self.port) as listener:
-            registry = JobQueue(self.folder, self.limits)
-            registry.open()
+            queue = JobQueue(self.folder, self.limits)
+            queue.open()
             try:
-                self._serve(registry, listener, tell)
+                self._serve(queue, listener, tell)
             finally:
-                registry.close()
+                queue.close()
 
-    def _serve(
-        self, registry: JobQueue, listener: socket.socket, tell: Callable[[str], None]
-    ) -> None:
-        endpoint = Endpoint(self.name, self.deployments, self.inputs, self.outputs, registry)
-        app = application(endpoint, lambda: server.should_exit)
-        server = uvicorn.Server(self._config(Gate(app, self.tokens, self.most_bytes)))
+    def _serve(self, queue: JobQueue, listener: socket.socket, tell: Callable[[str], None]) -> None:
+        endpoint = Endpoint(
+            self.name,
+            self.deployments,
+            self.inputs,
+            self.outputs,
+            queue,
+            lambda: server.should_exit,
+        )
+        gate = Gate(application(endpoint), self.tokens, self.most_bytes)
+        server = uvicorn.Server(self._config(gate))
         host, port = listener.getsockname()[:2]
         if not self.certificate and not host.startswith(LOOPBACK):
             tell(

@@ -57,16 +57,7 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """The tokens that a service knows, and the service's own audience.
-
-    Parameters
-    ----------
-    known
-        The tokens.
-    audience
-        The audience of this service. It rejects tokens for another audience.
-
-    """
+    """The tokens that a service knows; it rejects tokens for another audience than its own."""
 
     def __init__(self, known: Sequence[Token], audience: str) -> None:
         self._known = tuple(known)
@@ -74,22 +65,15 @@ class Tokens:
 
     @classmethod
     def given(cls, path: str | None, audience: str) -> Tokens:
-        """Read the tokens from a file, or from the environment when no file is named.
-
-        Raises
-        ------
-        UsageError
-            When there is no token, or a mistake in the file or variable.
-
-        """
+        """Read the tokens from a file, or from the environment when no file is named."""
         if path is not None:
             _refuse_open_file(Path(path))
             return cls(_tokens(_document(lambda: Document.read(path))), audience)
         text = os.environ.get(VARIABLE, "").strip()
         if not text:
             msg = (
-                "serve: no tokens are given, and nobody may use a service without. Name a file of "
-                f"them by --tokens, or put one into the environment variable {VARIABLE}."
+                "serve: no tokens are given, and a service without tokens is of no use. Name a "
+                f"file of tokens by --tokens, or set the environment variable {VARIABLE}."
             )
             raise OptionError(msg)
         return cls(_tokens(_document(lambda: Document(text, VARIABLE))), audience)
@@ -99,12 +83,6 @@ class Tokens:
 
         The header is compared with every known token in constant time, so that the duration
         reveals nothing about the tokens.
-
-        Raises
-        ------
-        Refusal
-            When the token is missing, unknown, expired, or for another audience.
-
         """
         kind, _, given = (authorization or "").strip().partition(" ")
         if kind.lower() != "bearer" or not given.strip():
@@ -119,8 +97,8 @@ class Tokens:
         if found.expires is not None and found.expires <= now:
             raise unauthorized("ExpiredToken", f"The token has expired at {found.expires}.")
         if found.audience not in {None, self.audience}:
-            told = f"The token is for the audience {found.audience}; here it is {self.audience}."
-            raise unauthorized("InvalidAudience", told)
+            message = f"The token is for the audience {found.audience}; here it is {self.audience}."
+            raise unauthorized("InvalidAudience", message)
         return found.name
 
 
@@ -132,10 +110,8 @@ def _document(read: Callable[[], Document]) -> Document:
         places = _PLACE.findall(str(error))
         if not places:  # the file is missing, or cannot be read
             raise
-        told = (
-            "this is no YAML, or a key twice; what stands here is not shown, for it may be a token"
-        )
-        raise YamlError("\n".join(f"{place}: {told}" for place in places)) from None
+        wrong = "this is not YAML, or a key twice; the text is not shown, since it may be a token"
+        raise YamlError("\n".join(f"{place}: {wrong}" for place in places)) from None
 
 
 def _unshown(mistake: Mistake) -> Mistake:

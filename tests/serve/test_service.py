@@ -297,7 +297,7 @@ def test_every_mistake_of_a_request_is_told_in_one_go(service: LightService) -> 
     assert code(answer, 400) == "BadRequest"
     targets = [one["target"].split(".")[-1] for one in answer.json()["error"]["details"]]
     assert sorted(targets) == ["JobInputType", "Uri", "miniBatchSize", "x"]
-    assert "properties.x: There is no such key" in answer.json()["error"]["message"]
+    assert "properties.x: Unknown key" in answer.json()["error"]["message"]
 
 
 def test_a_body_that_is_not_said_to_be_json_is_told_by_the_header(service: LightService) -> None:

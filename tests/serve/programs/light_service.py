@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from daskprs.serve.allowed_paths import Roots
-from daskprs.serve.deployment import Deployments, InvocationRequest
+from daskprs.serve.deployment import Deployments, ServedDeployment
 from daskprs.serve.job_queue import QueueLimits
 from daskprs.serve.server import Service
 from daskprs.serve.tokens import Tokens
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-class Light(NamedTuple):
+
+class Light(ServedDeployment):
     """A deployment that runs `light_job`."""
 
-    name: str
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    def words(self, invocation: InvocationRequest) -> list[str]:
+    def words(
+        self,
+        data: Mapping[str, str],
+        literals: Mapping[str, str],  # noqa: ARG002 - those of every deployment
+        job_dir: Path,  # noqa: ARG002 - the same
+        output_dir: str,
+        overrides: Mapping[str, Any],  # noqa: ARG002 - the same
+    ) -> list[str]:
         """Return the module and its arguments."""
-        data = next(iter(invocation.data.values()), "/dev/null")
-        return ["light_job", data, invocation.output_dir]
+        return ["light_job", next(iter(data.values()), "/dev/null"), output_dir]
 
 
 home, names, default, running, queued = sys.argv[1:]

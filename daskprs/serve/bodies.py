@@ -1,4 +1,4 @@
-"""The body of an invocation, as Azure's batch endpoints document it."""
+"""The bodies of requests and answers, as Azure's batch endpoints document them."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ from pydantic import (
     Tag,
     model_validator,
 )
+from starlette.responses import JSONResponse
 
 from daskprs.options.rules import LONGEST_S
-from daskprs.serve.allowed_paths import URI_PATTERN
 
+URI_PATTERN = r"^(?:/|file:///|azureml://)[^\x00*?\[\]]*$"
+"""The pattern of a caller's path: a file or a folder, not a glob."""
+Status = Literal["Queued", "Running", "CancelRequested", "Completed", "Failed", "Canceled"]
 LONGEST_PATH = 4096
 LONGEST_TEXT = 256
 MOST = 2**31 - 1
@@ -46,6 +49,9 @@ Count = Annotated[int, Field(ge=1, le=MOST), BeforeValidator(_whole)]
 Threshold = Annotated[int, Field(ge=-1, le=MOST), BeforeValidator(_whole)]
 Seconds = Annotated[int, Field(ge=1, le=LONGEST_S), BeforeValidator(_whole)]
 Duration = Annotated[str, Field(pattern=r"^PT[1-9][0-9]{0,4}S$")]
+
+
+# ---- requests ----
 
 
 class BodyPart(BaseModel):
@@ -195,3 +201,111 @@ class JobRequest(BodyPart):
 
 def _seconds(timeout: str | int | None) -> int | None:
     return int(timeout.strip("PTS")) if isinstance(timeout, str) else timeout
+
+
+# ---- answers ----
+
+
+class ErrorBody(BaseModel):
+    """One error."""
+
+    code: str
+    message: str
+    target: str | None = None
+    details: list[ErrorBody] = []
+
+
+class ErrorAnswer(BaseModel):
+    """What was refused, and why."""
+
+    error: ErrorBody
+
+
+class Counted(BaseModel):
+    """How many there are so far."""
+
+    total: int
+    succeeded: int
+    failed: int
+
+
+class JobProperties(BaseModel):
+    """How a job is."""
+
+    status: Status
+    deployment: str
+    InputData: dict[str, dict[str, str]]
+    OutputData: dict[str, dict[str, str]]
+    overrides: dict[str, Any]
+    displayName: str | None = None
+    experimentName: str | None = None
+    description: str | None = None
+    canResume: bool = Field(description="`POST …/resume` goes on where it was.")
+    error: ErrorBody | None = Field(
+        None, description="Why it failed. Code `JobDied`: its process ended without a word."
+    )
+    miniBatches: Counted | None = None
+    items: Counted | None = None
+
+
+class SystemData(BaseModel):
+    """Who made it, and when."""
+
+    createdAt: str
+    createdBy: str
+
+
+class JobAnswer(BaseModel):
+    """A job."""
+
+    id: str
+    name: str
+    type: str
+    properties: JobProperties
+    systemData: SystemData
+
+
+class JobsAnswer(BaseModel):
+    """Jobs, the newest first."""
+
+    value: list[JobAnswer]
+    nextLink: str | None = None
+
+
+class FileAnswer(BaseModel):
+    """A file below a folder of a job."""
+
+    path: str
+    sizeBytes: int
+
+
+class FilesAnswer(BaseModel):
+    """Files, by path."""
+
+    value: list[FileAnswer]
+    isTruncated: bool = Field(description="There are more than are listed.")
+
+
+class Defaults(BaseModel):
+    """What is meant where a request does not say."""
+
+    deploymentName: str | None
+
+
+class EndpointAnswer(BaseModel):
+    """The endpoint."""
+
+    name: str
+    scoringUri: str
+    authMode: str
+    defaults: Defaults
+    deployments: list[str]
+
+
+class JSON(JSONResponse):
+    """JSON in ASCII: file names and callers' texts may hold characters that UTF-8 cannot encode."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        values = content.model_dump() if isinstance(content, BaseModel) else content
+        return json.dumps(values).encode("ascii")

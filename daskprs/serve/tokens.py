@@ -25,8 +25,8 @@ VARIABLE = "DASKPRS_SERVE_TOKENS"
 SHORTEST = 16
 CHARACTERS = f"at least {SHORTEST} letters, digits or signs of ASCII, without spaces"
 _TOKEN = re.compile(rf"[!-~]{{{SHORTEST},}}")
+_ITEM = re.compile(r"tokens(\[\d+\])?")
 _PLACE = re.compile(r"^.*?:[0-9]+:[0-9]+(?=: )", re.MULTILINE)
-NO_KEY = "there is no key"
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 
 
@@ -116,11 +116,13 @@ def _document(read: Callable[[], Document]) -> Document:
 
 def _unshown(mistake: Mistake) -> Mistake:
     """Return a mistake without its value or key, which may be a misplaced token."""
+    found = _ITEM.match(mistake.key)
+    item = found[0] if found else ""
+    key = mistake.key.removeprefix(item).removeprefix(".")
     told = mistake.told.partition(", not ")[0]
-    if told.startswith(NO_KEY) and "did you mean" not in told:
-        key = mistake.key.rpartition(".")[0]
-        return mistake._replace(key=key, told=f"it has an unknown key;{told.partition(';')[2]}")
-    return mistake._replace(told=told)
+    if key in {"", *TokenForm.model_fields} or "did you mean" in told:
+        return mistake._replace(told=told)
+    return mistake._replace(key=item, told=f"it has an unknown key;{told.rpartition(';')[2]}")
 
 
 def _tokens(document: Document) -> list[Token]:

@@ -50,21 +50,9 @@ class Detachment(NamedTuple):
     options: dict[str, Any]
     """Options of this run that a saved call does not contain."""
 
-    def write(self, folder: JobFolder) -> None:
-        """Write the record to the job folder."""
-        with whole_file(folder.detached) as file:
-            file.write(json.dumps(self._asdict()).encode())
-
     @classmethod
     def read(cls, folder: JobFolder) -> Detachment:
-        """Return the record of a job folder.
-
-        Raises
-        ------
-        JobFolderError
-            When no detached job was submitted there.
-
-        """
+        """Return the record of a job folder, in which a detached job was submitted."""
         try:
             return cls(**read_json(folder.detached))
         except FileNotFoundError:
@@ -84,21 +72,8 @@ NOT_KEPT = tuple(name for name, row in TABLE.items() if row.is_of_one_run)
 def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     """Hand the driver of a job to its cluster, and return the result of a running job.
 
-    Parameters
-    ----------
-    call
-        The checked call, with a cluster as its client.
-    survive
-        Whether the job must survive the death of the worker that carries the driver. Several
-        workers must then see the job folder.
-
-    Raises
-    ------
-    OptionError
-        When the call has no cluster, or too few of its workers see the job folder.
-    JobFolderError
-        When the call holds objects of the caller's process, or a driver is at work in the folder.
-
+    With `survive`, the job must survive the death of the worker that carries the driver, so that
+    several workers must see the job folder.
     """
     refuse_objects(call.folder, call.kept)
     with _cluster(call.client) as client:
@@ -106,8 +81,15 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
         with held(call.folder.lock, f"the job folder {call.folder}"):
             keep_call(call.folder, call.kept)
             call.folder.cancel.unlink(missing_ok=True)
-            detachment = _detachment(call, client)
-            detachment.write(call.folder)
+            changed = call.options.changed()
+            detachment = Detachment(
+                client.scheduler.address,
+                task=f"daskprs-{call.job_id}-driver",
+                epochs_before=latest_epoch(call.folder),
+                options={name: changed[name] for name in NOT_KEPT if name in changed},
+            )
+            with whole_file(call.folder.detached) as file:
+                file.write(json.dumps(detachment._asdict()).encode())
         _check_seen(client, call.folder, survive=survive)
         from daskprs.cluster.driver_task import submit_driver
 
@@ -160,7 +142,7 @@ def attach(
         time.sleep(LOOK_EVERY_S)
     if meanwhile is not None:
         meanwhile()
-    return _told(result, folder)
+    return _completed(result, folder)
 
 
 def cancel(job_dir: str | PathLike[str]) -> None:
@@ -175,14 +157,6 @@ def cancel(job_dir: str | PathLike[str]) -> None:
     folder = JobFolder(job_dir)
     Detachment.read(folder)
     folder.cancel.touch()
-
-
-def _detachment(call: CheckedCall, client: Client) -> Detachment:
-    changed = call.options.changed()
-    options = {name: changed[name] for name in NOT_KEPT if name in changed}
-    begun = latest_epoch(call.folder)
-    task = f"daskprs-{call.job_id}-driver"
-    return Detachment(client.scheduler.address, task, begun, options)
 
 
 @contextmanager
@@ -245,13 +219,14 @@ def _check_carried(folder: JobFolder, detachment: Detachment) -> None:
         why = f"its cluster cannot be reached ({error})"
     if _ended(folder, detachment) is None:
         msg = (
-            f"the job in {folder} has not told its end, and {why}. See {folder.driver_output}; go "
+            f"the job in {folder} has recorded no end, and {why}. See {folder.driver_output}; go "
             f"on with it by: daskprs resume {folder}"
         )
         raise JobFolderError(msg)
 
 
-def _told(result: ParallelRunResult, folder: JobFolder) -> ParallelRunResult:
+def _completed(result: ParallelRunResult, folder: JobFolder) -> ParallelRunResult:
+    """Return the result of a Completed job, and raise that of another one."""
     if result.status == JobStatus.COMPLETED:
         return result
     message = read_regular(folder.job_result).decode(errors="replace")

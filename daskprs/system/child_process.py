@@ -21,20 +21,9 @@ if TYPE_CHECKING:
 class ChildProcess:
     """A running program in a session of its own, so that it receives no Ctrl-C of a terminal.
 
-    The program outlives this process, unless it is supervised or `bound` makes its command.
-
-    Parameters
-    ----------
-    program
-        The program and its arguments.
-    output
-        The open file that receives stdout and stderr.
-    is_supervised
-        Whether all descendants of the program end with it and with this process. A signal then
-        goes to the whole process group.
-    options
-        More arguments of `subprocess.Popen`, as the working directory and the environment.
-
+    The program outlives this process, unless it is supervised or `bound` makes its command. All
+    descendants of a supervised program end with it and with this process, and its signal goes to
+    the whole process group. `output` receives stdout and stderr; `options` go to `Popen`.
     """
 
     def __init__(

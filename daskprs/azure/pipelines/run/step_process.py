@@ -26,16 +26,7 @@ LAST_LINES = 20
 
 
 class StepProcess:
-    """A running process of a step.
-
-    Parameters
-    ----------
-    step
-        The step that the process runs.
-    folder
-        The folder of the pipeline's run.
-
-    """
+    """A running process of a step, in the folder of the pipeline's run."""
 
     def __init__(self, step: Step, folder: PipelineFolder) -> None:
         self.step = step

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from daskprs.cli.options import flagged
+from daskprs.core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
 from daskprs.errors import (
     DaskprsError,
     JobFolderError,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from daskprs.errors import Option
 
 
-EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED = 2, 42, 130
 ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
 """What ends a job as Ctrl-C does: a batch system's end, and that of the terminal."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskprs.cli.exit_codes import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE, every_end, show
+from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.options import (
     CONTEXT,
     EXTEND,
@@ -20,6 +20,7 @@ from daskprs.cli.options import (
     options,
     stacked,
 )
+from daskprs.core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder, read_record

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from daskprs.cli.assets import assets_of, with_assets
-from daskprs.cli.exit_codes import EXIT_USAGE, every_end
+from daskprs.cli.exit_codes import every_end
 from daskprs.cli.options import CONTEXT, pairs
+from daskprs.core.ending import EXIT_USAGE
 
 AFTER_VALIDATE = """\b
 Examples:

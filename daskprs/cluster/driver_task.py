@@ -14,6 +14,7 @@ from distributed import Reschedule, fire_and_forget, get_worker
 from distributed.core import Status
 
 from daskprs.cluster.thread_pool import leave_the_threads
+from daskprs.core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
 from daskprs.core.outcomes import signal_of
 from daskprs.errors import DaskprsError, JobFolderError
 from daskprs.folders.job_folder import JobFolder
@@ -28,7 +29,7 @@ DRIVER = "daskprs.cli.driver_process"
 LOOK_EVERY_S = 0.25
 HAND_ON_S = 1.0
 """Seconds that a worker without the job folder waits before it passes the task on."""
-ENDS = (0, 2, 42, 130)
+ENDS = (0, EXIT_USAGE, EXIT_FAILED, EXIT_CANCELED)
 """Exit codes of a driver that has reported why it ended; any other code is a death."""
 DEATHS_BORNE = 5
 STAYING = (Status.running, Status.paused)

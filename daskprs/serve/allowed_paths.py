@@ -36,11 +36,6 @@ class Roots:
                 raise OptionError(msg)
             self._folders[name] = place.resolve(strict=True)
 
-    @property
-    def names(self) -> list[str]:
-        """Return the names of the folders."""
-        return list(self._folders)
-
     def holds(self, path: Path) -> bool:
         """Say whether a resolved path lies in an allowed folder."""
         return any(path.is_relative_to(folder) for folder in self._folders.values())

@@ -12,6 +12,7 @@ from fastapi import Path as InPath
 from fastapi.responses import Response, StreamingResponse
 from fastapi.security import HTTPBearer
 
+from daskprs.core.ending import EXIT_USAGE
 from daskprs.serve.bodies import (
     JSON,
     Counted,
@@ -318,7 +319,7 @@ def _error(job: ServedJob, status: ServedStatus) -> ErrorBody | None:
             f"work is kept: POST /jobs/{job.asked.name}/resume resumes it.\n{job.last_words()}"
         )
         return ErrorBody(code="JobDied", message=message)
-    code = "JobRefused" if job.exit_code() == 2 else "JobFailed"  # noqa: PLR2004 - bad usage
+    code = "JobRefused" if job.exit_code() == EXIT_USAGE else "JobFailed"
     return ErrorBody(code=code, message=job.last_words())
 
 

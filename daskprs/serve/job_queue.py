@@ -15,11 +15,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from daskprs.core.ending import EXIT_FAILED
 from daskprs.errors import JobFolderError
 from daskprs.serve.http_errors import Refusal, not_found
 from daskprs.serve.served_job import (
     COMPLETED,
-    EXIT_FAILED,
     LIVE,
     QUEUED,
     RequestedJob,

@@ -32,6 +32,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from daskprs.core.ending import EXIT_CANCELED, EXIT_FAILED
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
     from daskprs.job.status import JobState
 
-EXIT_CANCELED, EXIT_FAILED = 130, 42
 PATIENCE_S = 60.0
 """Seconds after a cancel before a second cancel kills the job's process."""
 TOLD_BYTES = 4000
@@ -57,7 +57,7 @@ READ_ONE_PART_OF = 20
 QUEUED, RUNNING, CANCEL_REQUESTED = "Queued", "Running", "CancelRequested"
 COMPLETED, FAILED, CANCELED = "Completed", "Failed", "Canceled"
 LIVE = {QUEUED, RUNNING, CANCEL_REQUESTED}
-STATUS_OF_CODE = {0: COMPLETED, 130: CANCELED}
+STATUS_OF_CODE = {0: COMPLETED, EXIT_CANCELED: CANCELED}
 
 
 class RequestedJob(NamedTuple):

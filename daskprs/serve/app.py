@@ -65,8 +65,8 @@ async def _http(request: Request, error: Any) -> Response:
     headers = dict(error.headers or {})
     if error.status_code == 405:  # noqa: PLR2004 - the framework knows the first route only
         headers["Allow"] = ", ".join(_methods(request))
-    told = f"{request.method} {request.url.path}: {error.detail}."
-    return await _refused(request, Refusal(error.status_code, code, told, headers=headers))
+    message = f"{request.method} {request.url.path}: {error.detail}."
+    return await _refused(request, Refusal(error.status_code, code, message, headers=headers))
 
 
 def _methods(request: Request) -> list[str]:
@@ -101,5 +101,5 @@ def _mistake(error: dict[str, Any]) -> str:
 
 
 async def _broken(request: Request, error: Any) -> Response:
-    told = f"This is an error of the service itself, {type(error).__name__}; its log has more."
-    return await _refused(request, Refusal(500, "InternalServerError", told))
+    message = f"This is an error of the service itself, {type(error).__name__}; its log has more."
+    return await _refused(request, Refusal(500, "InternalServerError", message))

@@ -47,8 +47,8 @@ def _operations(paths: Mapping[str, Any]) -> Iterator[str]:
             yield f"<h2><code>{method.upper()} {_text(path)}</code></h2>"
             yield f"<p>{_text(operation.get('description', ''))}</p><table>"
             for one in operation.get("parameters", ()):
-                told = one.get("description") or json.dumps(one["schema"])
-                yield _row(f"{one['in']} {one['name']}", told)
+                meaning = one.get("description") or json.dumps(one["schema"])
+                yield _row(f"{one['in']} {one['name']}", meaning)
             for content in operation.get("requestBody", {}).get("content", {}).values():
                 yield _row("body", _named(content["schema"]))
             for status, answer in operation["responses"].items():
@@ -67,8 +67,8 @@ def _named(schema: Mapping[str, Any]) -> str:
     return str(schema.get("$ref", schema.get("type", ""))).rpartition("/")[2]
 
 
-def _row(name: str, told: str) -> str:
-    return f"<tr><td><code>{_text(name)}</code></td><td>{_text(told)}</td></tr>"
+def _row(name: str, meaning: str) -> str:
+    return f"<tr><td><code>{_text(name)}</code></td><td>{_text(meaning)}</td></tr>"
 
 
 def _text(text: str) -> str:

@@ -47,7 +47,7 @@ class Service(NamedTuple):
     certificate: str | None = None
     key: str | None = None
 
-    def run(self, tell: Callable[[str], None]) -> None:
+    def run(self, show: Callable[[str], None]) -> None:
         """Serve until a signal ends the service; jobs continue without it."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         alone = held(self.folder / "lock", f"the folder of a service, {self.folder}")
@@ -55,11 +55,11 @@ class Service(NamedTuple):
             queue = JobQueue(self.folder, self.limits)
             queue.open()
             try:
-                self._serve(queue, listener, tell)
+                self._serve(queue, listener, show)
             finally:
                 queue.close()
 
-    def _serve(self, queue: JobQueue, listener: socket.socket, tell: Callable[[str], None]) -> None:
+    def _serve(self, queue: JobQueue, listener: socket.socket, show: Callable[[str], None]) -> None:
         endpoint = Endpoint(
             self.name,
             self.deployments,
@@ -72,13 +72,13 @@ class Service(NamedTuple):
         server = uvicorn.Server(self._config(gate))
         host, port = listener.getsockname()[:2]
         if not self.certificate and not host.startswith(LOOPBACK):
-            tell(
+            show(
                 f"Warning: {host} is seen by others, and tokens travel unprotected. Give "
                 "--certificate and --key, or stand behind a proxy that has them."
             )
         kind = "https" if self.certificate else "http"
         shown = f"[{host}]" if ":" in host else host
-        tell(f"{self.name} is served at {kind}://{shown}:{port}/jobs")
+        show(f"{self.name} is served at {kind}://{shown}:{port}/jobs")
         server.run(sockets=[listener])
 
     def _config(self, app: Gate) -> uvicorn.Config:

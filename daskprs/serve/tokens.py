@@ -136,9 +136,9 @@ def _tokens(document: Document) -> list[Token]:
     refuse(map(_unshown, mistakes))
     assert form is not None  # noqa: S101 - it was refused else
     refuse(
-        Mistake(document.place(("tokens", at)), f"tokens[{at}]", told)
+        Mistake(document.place(("tokens", at)), f"tokens[{at}]", rule)
         for at, one in enumerate(form.tokens)
-        for told in _wrong(one)
+        for rule in _broken_rules(one)
     )
     return [
         Token(
@@ -151,7 +151,7 @@ def _tokens(document: Document) -> list[Token]:
     ]
 
 
-def _wrong(form: TokenForm) -> Iterator[str]:
+def _broken_rules(form: TokenForm) -> Iterator[str]:
     if (form.token is None) == (form.sha256 is None):
         yield "give either its token or the sha256 of it"
     elif form.sha256 is not None and not _SHA256.fullmatch(str(form.sha256)):

@@ -19,8 +19,7 @@ from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
 from daskprs.errors import UsageError
 from daskprs.folders.job_folder import default_path
-from daskprs.folders.pipeline_folder import PipelineFolder
-from daskprs.folders.pipeline_record import write_record
+from daskprs.folders.pipeline_folder import PipelineFolder, write_record
 from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:

@@ -47,14 +47,8 @@ class Job:
     """
 
     def __init__(self, call: CheckedCall, surface: Surface | None = None) -> None:
-        self._begun_s = call.begun_s
         self._surface = surface or Surface()
         self._call = call
-        self._options = call.options
-        self._script = call.script
-        self._source = call.source
-        self._folder = call.folder
-        self._output_dir = call.output_dir
         self._store: ResultStore | None = None
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._done)
@@ -79,26 +73,27 @@ class Job:
         return end.told()
 
     def _prepare_and_run(self) -> JobEnd:
-        if isinstance(self._call.client, str):
+        call = self._call
+        if isinstance(call.client, str):
             from daskprs.cluster.connect import check_scheduler
 
-            check_scheduler(self._call.client)
-        self._folder.create()
-        self._script.look(exclude=(self._folder.path, self._output_dir))
+            check_scheduler(call.client)
+        call.folder.create()
+        call.script.look(exclude=(call.folder.path, call.output_dir))
         with ExitStack() as stack:
-            epoch = stack.enter_context(locked(self._folder))
-            refuse_an_old_folder(self._folder, self._options)  # since the call was checked
-            if not has_begun(self._folder):  # else it is kept once it is not refused
-                keep_call(self._folder, self._call.kept)
-            make_output_dir(self._output_dir)
-            listeners = Listeners(listeners_of(self._folder, self._options.progress), self._folder)
+            epoch = stack.enter_context(locked(call.folder))
+            refuse_an_old_folder(call.folder, call.options)  # since the call was checked
+            if not has_begun(call.folder):  # else it is kept once it is not refused
+                keep_call(call.folder, call.kept)
+            make_output_dir(call.output_dir)
+            listeners = Listeners(listeners_of(call.folder, call.options.progress), call.folder)
             stack.callback(listeners.close)
-            drop_labels(prepared_labels(self._folder.scratch))  # of a job that was refused
-            with report_preparation(listeners, lambda: self._source.how_far):
-                self._source.prepare(self._folder.scratch)
+            drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
+            with report_preparation(listeners, lambda: call.source.how_far):
+                call.source.prepare(call.folder.scratch)
             self._store = store = self._open_store(epoch)
             stack.callback(store.close)
-            keep_call(self._folder, self._call.kept)
+            keep_call(call.folder, call.kept)
             return self._run(store, listeners)
 
     # ---- before ----
@@ -110,49 +105,50 @@ class Job:
         return self._store is not None and self._store.done and (remote is None or remote.done)
 
     def _open_store(self, epoch: int) -> ResultStore:
-        call, options = self._call, self._options
+        call, options = self._call, self._call.options
         fingerprint = {
-            "input": self._source.fingerprint(),
-            "script": self._script.fingerprint(),
+            "input": call.source.fingerprint(),
+            "script": call.script.fingerprint(),
             "options": {**options.of_results(), **self._side_inputs()},
             "output": {"text": call.output.text, "typed": call.output.typed},
         }
-        labels = prepared_labels(self._folder.scratch)
+        labels = prepared_labels(call.folder.scratch)
         return ResultStore(
-            self._folder,
+            call.folder,
             epoch,
             call.output,
             call.target,
             fingerprint,
             resumption=self._resumption(),
             overwrite=options.overwrite,
-            where=self._source.where,
+            where=call.source.where,
             labels=labels if labels.exists() else None,
         )
 
     def _side_inputs(self) -> dict[str, dict[str, str]]:
         """Return the identities of the side inputs; the option has only their paths."""
-        known = side_inputs_of(self._options.side_inputs)
+        known = side_inputs_of(self._call.options.side_inputs)
         return {"side_inputs": {one.name: one.version for one in known}} if known else {}
 
     def _resumption(self) -> Resumption | None:
-        options = self._options
+        call = self._call
+        options = call.options
         if not options.resume:
             return None
         return Resumption(
-            self._source.mini_batches,
+            call.source.mini_batches,
             RUNS[options.resume],
             options.accept_changes,
-            self._script.is_input,
+            call.script.is_input,
         )
 
     def _spec(self, epoch: int) -> JobSpec:
         """Return what all agents receive, and copy the script's folder to the job folder."""
-        call, options = self._call, self._options
+        call, options = self._call, self._call.options
         output_dir = str(call.named_output_dir)
         return JobSpec(
             job_id=call.job_id,
-            script=call.script.travel(self._folder.snapshot),
+            script=call.script.travel(call.folder.snapshot),
             arguments=system_arguments(
                 options.arguments,
                 logging_level=options.logging_level,
@@ -165,10 +161,10 @@ class Job:
                 partition_keys=options.partition_keys,
             ),
             environment=dict(options.environment_variables or {}),
-            reader=pickle.dumps(self._source.reader()),
-            unit=self._source.unit,
+            reader=pickle.dumps(call.source.reader()),
+            unit=call.source.unit,
             output=call.output,
-            job_dir=str(self._folder),
+            job_dir=str(call.folder),
             epoch=epoch,
             boot_id=boot_id(),
             output_dir=output_dir,
@@ -181,27 +177,28 @@ class Job:
     # ---- the work ----
 
     def _run(self, store: ResultStore, listeners: Listeners) -> JobEnd:
-        expected = self._source.count()
+        call = self._call
+        expected = call.source.count()
         listeners.tell(
             JobStarted(
-                self._call.job_id,
-                self._script.name,
-                self._source.unit,
+                call.job_id,
+                call.script.name,
+                call.source.unit,
                 time.time(),
                 expected,
-                bool(self._options.resume),
-                self._options.changed(),
+                bool(call.options.resume),
+                call.options.changed(),
             )
         )
         ledger = Ledger(
-            self._call.job_id,
+            call.job_id,
             with_first_item_deadline(
-                self._source.mini_batches(), self._options.first_task_creation_timeout
+                call.source.mini_batches(), call.options.first_task_creation_timeout
             ),
-            self._options.limits(),
+            call.options.limits(),
             recovered=store.recovered,
             expected=expected,
-            first_process=self._folder.next_process,
+            first_process=call.folder.next_process,
         )
         try:
             ending = self._work(ledger, store, listeners)
@@ -232,7 +229,7 @@ class Job:
         from daskprs.cluster.dispatch import Dispatcher
         from daskprs.cluster.slot_allocator import SlotAllocator
 
-        options = self._options
+        options = self._call.options
         nodes = SlotAllocator(
             options.node_count, options.process_count_per_node, options.gpus_per_process
         )
@@ -244,21 +241,22 @@ class Job:
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Publish the output, unless the input has changed or none of its items succeeded."""
-        refuse_changed_files(self._source.files())
+        call = self._call
+        refuse_changed_files(call.source.files())
         items = ledger.standing().items
-        rows = self._options.output_action == "append_row"
+        rows = call.options.output_action == "append_row"
         if rows and items.total > 0 and items.succeeded == 0:
-            reason = f"not one of {items.total} {self._source.unit}s succeeded"
+            reason = f"not one of {items.total} {call.source.unit}s succeeded"
             return _ended(ledger, reason)
-        if items.total == 0 and self._call.output.typed:
+        if items.total == 0 and call.output.typed:
             self._keep_columns(store)
         self._write_failed(store, listeners)  # first: what is Completed has the table that is true
-        path, remote = store.publish(), self._call.remote
+        path, remote = store.publish(), call.remote
         if path is not None:
             listeners.tell(OutputPublished(str(path), store.published_bytes))
         if remote is not None and remote.file is not None and path is not None:
-            overwrite = self._options.overwrite
-            remote.publish(path, self._folder.upload, overwrite=overwrite)
+            overwrite = call.options.overwrite
+            remote.publish(path, call.folder.upload, overwrite=overwrite)
             listeners.tell(OutputPublished(remote.file, store.published_bytes))
         if store.complaint:
             listeners.tell(MessageLogged("warning", store.complaint))
@@ -266,7 +264,7 @@ class Job:
 
     def _keep_columns(self, store: ResultStore) -> None:
         """Keep the columns of an input table without rows, for which `run` makes no frame."""
-        meta: Any = getattr(self._source, "meta", None)
+        meta: Any = getattr(self._call.source, "meta", None)
         if meta is not None:
             store.keep_columns(meta())
 
@@ -285,9 +283,9 @@ class Job:
             result = self._result(ending.status, done, items, output)
             result = replace(result, left_out=standing.left_out)
             accept = "input" if ending.of_changed_input else ""
-            go_on_by = self._surface.resume(self._folder.path, accept)
+            go_on_by = self._surface.resume(self._call.folder.path, accept)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)
-            end = self._end = JobEnd(result, end_message(ended, self._folder))
+            end = self._end = JobEnd(result, end_message(ended, self._call.folder))
             store.end(result.record())
         if self._interrupts.taken:
             listeners.tell(
@@ -301,7 +299,7 @@ class Job:
         try:
             store.write_failed()
         except OSError as error:
-            told = f"{self._folder.failed} cannot be written: {error}"
+            told = f"{self._call.folder.failed} cannot be written: {error}"
             listeners.tell(MessageLogged("warning", told))
 
     def _output_file(self, store: ResultStore) -> Path | str | None:
@@ -314,16 +312,17 @@ class Job:
     def _result(
         self, status: JobStatus, done: Counts, items: Counts, output: Path | str | None
     ) -> ParallelRunResult:
+        call = self._call
         return ParallelRunResult(
             status=status.value,
             mini_batches=done,
             items=items,
             output_file=output,
-            output_dir=self._call.named_output_dir,
-            logs_dir=self._folder.logs,
-            job_dir=self._folder.path,
-            elapsed_s=time.monotonic() - self._begun_s,
-            unit=self._source.unit,
+            output_dir=call.named_output_dir,
+            logs_dir=call.folder.logs,
+            job_dir=call.folder.path,
+            elapsed_s=time.monotonic() - call.begun_s,
+            unit=call.source.unit,
         )
 
 

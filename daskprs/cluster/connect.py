@@ -51,7 +51,7 @@ QUIET = {
 CONNECT_PART = 0.9
 """The part of the timeout after which Dask says why it cannot connect."""
 GRACE_S = 5.0
-"""An event loop that is kept from running says nothing about a timeout: it is given so long."""
+"""Seconds more for a connection whose event loop was kept from running."""
 
 
 class DaskSettings:

@@ -23,7 +23,7 @@ MOST = 1000
 class ScalingDemand:
     """Keeps waiting tasks on the scheduler, in proportion to the remaining work.
 
-    On a cluster that is not known to adapt, it keeps one task while there are no workers.
+    On a cluster that is not known to adapt, it keeps one task until the first worker comes.
     """
 
     def __init__(self, client: Client, name: str) -> None:

@@ -32,7 +32,7 @@ class Entry(NamedTuple):
     """Number of leases of this mini-batch alone that no agent began."""
     lease_at_most: int | None = None
     """Maximum lease size of a suspect, which runs with other suspects only and without prefetch;
-    None if this mini-batch is no suspect.
+    None if this mini-batch is not a suspect.
 
     A lease of one suspect shows the culprit at the next death. A large lease holds very short
     mini-batches; ten thousand leases of one would cost more time than another lost worker."""

@@ -119,7 +119,7 @@ class Results(NamedTuple):
     spool: str = ""
     """Name of the spool with the agent's bytes; empty where they travel in the payload."""
     unwritten: str = ""
-    """Why the agent could not write to the spool; there are no bytes then."""
+    """Why the agent could not write to the spool; the bytes are lost then."""
 
     def only(self, positions: Sequence[int]) -> Results:
         """Return only the outcomes at these ascending positions, with their bytes."""

@@ -203,7 +203,7 @@ class FarNodes:
     def loaded(self, lease: Lease, worker: str) -> Lease:
         """Return a lease with the data that its worker does not see.
 
-        Of a large lease only the first mini-batches are kept; the others are leased again.
+        Only the first mini-batches of a large lease are kept; the others are leased again.
         """
         if not self._far(worker) or not isinstance(self._reader, CarryingReader):
             return lease
@@ -284,6 +284,6 @@ class FarNodes:
 def _unseen_output(output_dir: str, host: str) -> OutputError:
     return OutputError(
         Option("output_dir", output_dir),
-        f" is not visible from the node {host}, where the script would write files that nobody "
-        "finds. Name a path that all nodes share, or a URL such as s3://bucket/folder.",
+        f" is not visible from the node {host}, where files of the script would be lost. "
+        "Name a path that all nodes share, or a URL such as s3://bucket/folder.",
     )

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daskprs.options.run_options import NoOtherOptions
 
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
-"""Other names that Python's logging has."""
+"""Names that Python's logging has for other levels."""
 RULES = {"node_count": check_number(1)}
 """Rules that differ from those of `daskprs.RunOptions`, where None is allowed."""
 NUMBERS = (
@@ -151,7 +151,7 @@ class EnvironmentForm(Form):
 
 
 class ConfigFileForm(ConfigForm):
-    """The keys below the root key; environments and computes are named in one of two ways."""
+    """The keys below the root key, which have two ways to name an environment and a compute."""
 
     environment: EnvironmentForm | str | None = works(None, "or its name, or its folder")
     environment_name: str | None = works(None)
@@ -224,9 +224,9 @@ class ParallelRunConfig:
         Its `environment_variables` are set in the agents, unless the config sets others. Packages
         are those of the running Python; nothing is installed.
     entry_script : str
-        The script, relative to `source_directory` where that is given.
+        The script, relative to `source_directory` if that is given.
     error_threshold : int
-        The job fails when more items than this have failed; -1: never for that.
+        The job fails when more items than this have failed; -1: no limit.
     output_action : {'append_row', 'summary_only'}
         What to do with the return values of `run`.
     compute_target : AmlCompute or str
@@ -250,7 +250,7 @@ class ParallelRunConfig:
     append_row_file_name : str, optional
         Default: ``parallel_run_step.txt``.
     allowed_failed_count, allowed_failed_percent : int, float, optional
-        The job fails when more mini-batches than this have failed. Default: never for that.
+        The job fails when more mini-batches than this have failed. Default: no limit.
     partition_keys : list of str, optional
         One mini-batch for each combination of values; not together with `mini_batch_size`.
     environment_variables : dict, optional
@@ -307,7 +307,7 @@ class ParallelRunConfig:
 
     @classmethod
     def load_yaml(cls, workspace: Workspace | None, path: str | PathLike[str]) -> ParallelRunConfig:
-        """Return what a file holds below ``parallel_run_config``.
+        """Return the config in a file, below its key ``parallel_run_config``.
 
         Paths in the file are relative to the working directory, as they are in Python.
 

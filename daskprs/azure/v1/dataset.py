@@ -50,20 +50,20 @@ def places_of(path: Any) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class DatasetConsumptionConfig:
-    """A dataset by the name that a step knows it by.
+    """A dataset as an input of a step, by a name.
 
     Parameters
     ----------
     name : str
-        The name; of a side input, scripts find it by ``EntryScript().side_inputs`` too.
+        The name; scripts also find a side input by it, in ``EntryScript().side_inputs``.
     dataset : FileDataset, TabularDataset or PipelineParameter
         The data, or a parameter that stands for it.
     mode : str
-        Data is read in place, whatever it says. A script step finds a dataset by its name where it
-        is ``"direct"``, and the path of the files where it is another.
+        Data is read in place in every mode. With ``"direct"``, a script step finds a dataset by its
+        name; with other modes, the path of its files.
     path_on_compute : str, optional
-        A path at which a script expects it. An absolute one of a side input is a link to the data
-        while the step runs, unless something is there.
+        The path at which a script expects the data. An absolute path of a side input is a link to
+        the data while the step runs, unless the path exists.
 
     """
 
@@ -73,7 +73,7 @@ class DatasetConsumptionConfig:
     path_on_compute: str | None = None
 
     def as_mount(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
-        """Return it with a path at which a script expects it."""
+        """Return this input with a path at which a script expects it."""
         return replace(self, mode="mount", path_on_compute=path_on_compute)
 
     def as_download(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
@@ -81,11 +81,11 @@ class DatasetConsumptionConfig:
         return replace(self, mode="download", path_on_compute=path_on_compute)
 
     def as_hdfs(self) -> DatasetConsumptionConfig:
-        """Return it: data is read in place."""
+        """Return this input in another mode: data is read in place."""
         return replace(self, mode="hdfs")
 
     def as_direct(self) -> DatasetConsumptionConfig:
-        """Return it: data is read in place."""
+        """Return this input in another mode: data is read in place."""
         return replace(self, mode="direct")
 
 
@@ -123,13 +123,13 @@ class AbstractDataset:
         return {**record, "partition_keys": self.partition_keys}
 
     def as_named_input(self, name: str) -> DatasetConsumptionConfig:
-        """Return it as an input of a step."""
+        """Return the dataset as an input of a step."""
         return DatasetConsumptionConfig(name, self)
 
     def get_partition_key_values(
         self, partition_keys: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
-        """Return the existing combinations of values, each as a dict."""
+        """Return the combinations of values that exist, each as a dict."""
         keys = tuple(partition_keys or self.partition_keys)
         with _opened(self, partition_keys=keys) as source:
             return [dict(one.partition_key) for one in source.mini_batches()]
@@ -141,15 +141,15 @@ class FileDataset(AbstractDataset):
     unit = "file"
 
     def as_mount(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
-        """Return it as an input of a step, read in place."""
+        """Return the dataset as an input of a step, read in place."""
         return self.as_named_input(self.name or "input").as_mount(path_on_compute)
 
     def as_download(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
-        """Return it as an input of a step, read in place."""
+        """Return the dataset as an input of a step, read in place."""
         return self.as_named_input(self.name or "input").as_download(path_on_compute)
 
     def as_hdfs(self) -> DatasetConsumptionConfig:
-        """Return it as an input of a step, read in place."""
+        """Return the dataset as an input of a step, read in place."""
         return self.as_named_input(self.name or "input").as_hdfs()
 
     def to_path(self) -> list[str]:
@@ -165,7 +165,7 @@ class FileDataset(AbstractDataset):
         for path, relative in self._files():
             target = root / (relative or Path(path).name)
             if target.exists() and not overwrite:
-                msg = f"{target} is there already. Download with overwrite=True."
+                msg = f"{target} exists. Download with overwrite=True."
                 raise UsageError(msg)
             target.parent.mkdir(parents=True, exist_ok=True)
             copied.append(str(shutil.copy2(path, target)))
@@ -208,7 +208,7 @@ class TabularDataset(AbstractDataset):
         return whole_table(self.data, RunOptions.from_names(**self.reading).reading())
 
     def columns_of_files(self) -> list[str]:
-        """Return the names of the columns that stand in the files."""
+        """Return the names of the columns that are in the files."""
         names, of_paths = self._columns()
         return [name for name in names if name not in of_paths]
 
@@ -225,12 +225,12 @@ class TabularDataset(AbstractDataset):
         return TabularDataset(self.to_pandas_dataframe().head(count), {})
 
     def keep_columns(self, columns: Sequence[str] | str) -> TabularDataset:
-        """Return it with some of its columns only."""
+        """Return the table with these columns only."""
         names = [columns] if isinstance(columns, str) else list(columns)
         return TabularDataset(self.data, {**self.reading, "columns": names}, self.partition_keys)
 
     def drop_columns(self, columns: Sequence[str] | str) -> TabularDataset:
-        """Return it without some of the columns of its files."""
+        """Return the table without these columns of its files."""
         dropped = {columns} if isinstance(columns, str) else {*columns}
         names, of_paths = self._columns()
         return self.keep_columns([one for one in names if one not in dropped or one in of_paths])

@@ -1,4 +1,4 @@
-"""`Dataset`: what makes datasets, as in SDK v1."""
+"""`Dataset`: makes datasets, and describes how their text is written, as in SDK v1."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind", FileDataset, TabularDataset)
 YEAR_FIRST = re.compile("%Y[-/.]?%m")
-"""A format that is found by looking at the values."""
+"""A date format that is recognized from the values."""
 
 
 class PromoteHeadersBehavior(Enum):
@@ -132,16 +132,16 @@ class FileDatasetFactory:
             A file, folder or glob, as text, ``datastore.path('…')`` or ``(datastore, '…')``, or a
             list of these.
         validate
-            Look now whether they are there.
+            Refuse paths that do not exist.
         partition_format
             How the ends of their paths carry values: ``"{user}/{season}/{genre}.wav"``.
         is_file
-            Without effect: what is a file is seen.
+            Without effect: each path is looked at.
 
         Raises
         ------
         InputError
-            When something is not there.
+            When a path does not exist.
 
         """
         return _made(FileDataset, path, {}, partition_format, validate=validate)
@@ -154,7 +154,7 @@ class FileDatasetFactory:
         overwrite: bool = False,
         show_progress: bool = True,
     ) -> FileDataset:
-        """Copy a folder to a place on a datastore, and return it there as a dataset."""
+        """Copy a folder to a path on a datastore, and return the copy as a dataset."""
         if pattern is not None:
             msg = f"pattern={pattern!r}: a folder is copied whole. Copy the files that you want."
             raise UsageError(msg)
@@ -189,7 +189,7 @@ class TabularDatasetFactory:
         include_path
             Add the path of each row's file as the column ``Path``.
         infer_column_types
-            Types by samples; False: all are text but those of `set_column_types`.
+            Infer types from samples; False: all columns are text but those of `set_column_types`.
         set_column_types
             A `DataType` for each column, by name.
         separator, header, support_multi_line, encoding

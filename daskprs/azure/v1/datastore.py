@@ -27,11 +27,11 @@ class DataPath(NamedTuple):
         return self.datastore.place(self.path_on_datastore)
 
     def as_mount(self) -> DataPath:
-        """Return it as an input of a step, read in place."""
+        """Return this path as an input of a step, read in place."""
         return self
 
     def as_download(self) -> DataPath:
-        """Return it as an input of a step, read in place."""
+        """Return this path as an input of a step, read in place."""
         return self
 
 

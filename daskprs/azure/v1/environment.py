@@ -1,4 +1,4 @@
-"""Environments and compute targets: names without effect, since everything runs where it is called.
+"""Environments and compute targets: names, since everything runs where it is called.
 
 Packages are not installed, and clusters are not created.
 """
@@ -43,11 +43,11 @@ class CondaDependencies:
         return cls(packages=[*(conda_packages or ()), *(pip_packages or ())])
 
     def add_pip_package(self, pip_package: str) -> None:
-        """Name one more."""
+        """Add a name."""
         self.packages.append(pip_package)
 
     def add_conda_package(self, conda_package: str) -> None:
-        """Name one more."""
+        """Add a name."""
         self.packages.append(conda_package)
 
     def add_channel(self, channel: str) -> None:

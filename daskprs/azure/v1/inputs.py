@@ -37,13 +37,13 @@ class DataReference:
     Parameters
     ----------
     datastore : Datastore
-        Which.
+        The datastore.
     data_reference_name : str, optional
-        Its name.
+        The name of the input.
     path_on_datastore : str, optional
-        Its path there.
+        The path.
     **rest
-        Without effect: it is read in place.
+        Without effect: data is read in place.
 
     """
 
@@ -59,7 +59,7 @@ class DataReference:
         self.dataset = FileDataset([place], {"input_type": "files"})
 
     def as_mount(self) -> DataReference:
-        """Return it: it is read, or written, in place."""
+        """Return this reference: data is read, or written, in place."""
         return self
 
     as_download = as_upload = as_mount

@@ -149,7 +149,7 @@ class Model:
         latest: bool = False,
         **_: Any,
     ) -> list[Model]:
-        """Return the models of a workspace: those of a name, with tags and properties.
+        """Return the models of a workspace, or those with a name, tags and properties.
 
         With `latest`, return only the last version of each. With `run_id`, return only models
         registered by scripts of that run or of its steps.
@@ -198,7 +198,7 @@ class Model:
         """Copy the model into a folder, and return the path of the copy."""
         target = Path(target_dir) / self.path.name
         if target.exists() and not (exist_ok or exists_ok):
-            msg = f"{target} is there already. Download with exist_ok=True."
+            msg = f"{target} exists. Download with exist_ok=True."
             raise UsageError(msg)
         _copy(self.path, target)
         return str(target)

@@ -43,8 +43,8 @@ class OutputDataset:
         """Return the dataset; a step must have written it."""
         if self.output.place is None:
             msg = (
-                f"{self.output!r} is an input, and no step has written it: run the step whose "
-                "output it is before, or both in one Pipeline."
+                f"{self.output!r} is an input, and no step has written it. Run the step that "
+                "writes it before, or both in one Pipeline."
             )
             raise UsageError(msg)
         place = [str(self.output.place / self.pattern)]
@@ -60,19 +60,19 @@ class OutputDataset:
         return self
 
     def as_named_input(self, name: str) -> DatasetConsumptionConfig:
-        """Return it as an input of a step."""
+        """Return this dataset as an input of a step."""
         return DatasetConsumptionConfig(name, self)
 
     def as_mount(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
-        """Return it as an input of a step, read in place."""
+        """Return this dataset as an input of a step, read in place."""
         return self.as_named_input(self.output.name).as_mount(path_on_compute)
 
     def as_download(self, path_on_compute: str | None = None) -> DatasetConsumptionConfig:
-        """Return it as an input of a step, read in place."""
+        """Return this dataset as an input of a step, read in place."""
         return self.as_named_input(self.output.name).as_download(path_on_compute)
 
     def as_direct(self) -> DatasetConsumptionConfig:
-        """Return it as an input of a step, read in place."""
+        """Return this dataset as an input of a step, read in place."""
         return self.as_named_input(self.output.name)
 
     def parse_delimited_files(
@@ -85,7 +85,7 @@ class OutputDataset:
         set_column_types: Mapping[str, Any] | None = None,
         quoted_line_breaks: bool = False,
     ) -> OutputDataset:
-        """Return it, or its files with an extension, as a table of delimited text."""
+        """Return this dataset, or its files with an extension, as a table of delimited text."""
         reading = delimited_reading(
             separator, header, "utf8", include_path=include_path, multi_line=quoted_line_breaks
         )
@@ -100,7 +100,7 @@ class OutputDataset:
         file_extension: str | None = None,
         set_column_types: Mapping[str, Any] | None = None,
     ) -> OutputDataset:
-        """Return it, or its files with an extension, as a table of Parquet, which has types."""
+        """Return this dataset, or its files with an extension, as a table of Parquet."""
         reading = parquet_reading(set_column_types, include_path=include_path)
         reading["partition_format"] = partition_format
         return OutputDataset(self.output, reading, _pattern(file_extension))
@@ -149,15 +149,15 @@ class Output:
             self.as_dataset().located().register(workspace, self.registered_as)
 
     def as_dataset(self) -> OutputDataset:
-        """Return it as a dataset of a later step."""
+        """Return this output as a dataset of a later step."""
         return self._dataset
 
     def as_input(self, name: str | None = None) -> DatasetConsumptionConfig:
-        """Return it as an input of a later step."""
+        """Return this output as an input of a later step."""
         return self.as_dataset().as_named_input(name or self.name)
 
     def as_mount(self, *_: Any, **__: Any) -> Self:
-        """Return it: it is written in place."""
+        """Return this output: a step writes it in place."""
         return self
 
     as_download = as_mount
@@ -165,14 +165,14 @@ class Output:
     def as_upload(self, overwrite: bool = False, source_globs: Any = None) -> Self:
         """Return this output; with `overwrite`, the step replaces an existing output file."""
         if source_globs is not None:
-            msg = "source_globs: an output is written in place, so that all of it is there."
+            msg = "source_globs: a step writes its output in place, so all its files are there."
             raise UsageError(msg)
         self.overwrite = overwrite
         return self
 
 
 def as_output(given: Any) -> Any:
-    """Return an output that was given as the path of a folder, or as the dataset it will be."""
+    """Return the output that is given as a path of a folder, as a dataset, or as an output."""
     if isinstance(given, OutputDataset):
         return given.output
     if not isinstance(given, str | os.PathLike):
@@ -192,7 +192,7 @@ class OutputFileDatasetConfig(Output):
         Its place; ``{run-id}`` and ``{output-name}`` in the path stand for these. Default: in the
         job folder.
     source : str, optional
-        Without effect: it is written in place.
+        Without effect: a step writes its output in place.
     partition_format : str, optional
         How the paths in it carry values.
 
@@ -239,7 +239,7 @@ class PipelineData(Output):
     output_overwrite : bool, optional
         Replace an output file that is there.
     **rest
-        Without effect: it is written in place.
+        Without effect: a step writes its output in place.
 
     """
 

@@ -125,10 +125,10 @@ class ParallelRunStep(PipelineStep):
         Parameters
         ----------
         pipeline_parameters
-            Values of parameters by name; the others are at their defaults.
+            Values of parameters by name; the others have their defaults.
         workspace
-            Whose models the script finds by ``Model.get_model_path``. Default: that of the compute
-            target, or of the datastore of the output.
+            The workspace whose models the script finds by ``Model.get_model_path``. Default: that
+            of the compute target, or of the datastore of the output.
         client, job_dir, overwrite, resume, progress
             As those of `daskprs.parallel_run`.
 
@@ -250,14 +250,14 @@ class ParallelRunStep(PipelineStep):
         return moved
 
     def _places(self, parameters: Mapping[str, Any]) -> dict[str, str]:
-        """Return where side inputs are, by name."""
+        """Return the paths of side inputs, by name."""
         return {
             name_of(one, number): root_of(one, parameters)
             for number, one in enumerate(self.side_inputs)
         }
 
     def _links(self, parameters: Mapping[str, Any]) -> dict[str, str]:
-        """Return where scripts expect side inputs, and where they are."""
+        """Return the paths at which scripts expect side inputs, and the paths of their data."""
         return {
             one.path_on_compute: root_of(one, parameters)
             for one in self.side_inputs
@@ -267,10 +267,10 @@ class ParallelRunStep(PipelineStep):
         }
 
     def _workspace(self) -> Workspace | None:
-        """Return the workspace that its parts know."""
+        """Return the workspace of the compute target, or of the output's datastore."""
         compute = getattr(self.parallel_run_config.compute_target, "workspace", None)
         datastore = None if self.output is None else self.output.datastore
-        return compute or (None if datastore is None else datastore.workspace)
+        return compute or getattr(datastore, "workspace", None)
 
 
 def _mistakes(given: Mapping[str, Any]) -> Iterator[str]:

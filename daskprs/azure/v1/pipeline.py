@@ -37,14 +37,14 @@ COMPLETED = "Finished"
 
 
 class OutputData:
-    """What a step has written, after a run.
+    """An output of a step, after a run.
 
     Attributes
     ----------
     name : str
         The name of the output.
     path_on_datastore : str
-        Below what `download` is given, the folder of the output.
+        The folder of the output, below the path that `download` gets.
 
     """
 
@@ -59,13 +59,13 @@ class OutputData:
         overwrite: bool | None = None,
         show_progress: bool = True,
     ) -> int:
-        """Copy it into a folder, and return how many files it has."""
+        """Copy the output into a folder, and return the number of its files."""
         if self.place is None or not self.place.is_dir():
             msg = f"the output {self.name!r} has written nothing."
             raise UsageError(msg)
         target = Path(local_path) / self.path_on_datastore
         if target.exists() and not overwrite:
-            msg = f"{target} is there already. Download with overwrite=True."
+            msg = f"{target} exists. Download with overwrite=True."
             raise UsageError(msg)
         shutil.copytree(self.place, target, dirs_exist_ok=True)
         return sum(one.is_file() for one in target.rglob("*"))
@@ -101,12 +101,12 @@ class StepRun:
         return f"StepRun({self.name!r}, folder={str(self.folder)!r})"
 
     def get_output_data(self, name: str) -> OutputData:
-        """Return one of its outputs.
+        """Return an output by name.
 
         Raises
         ------
         UsageError
-            When it has none of that name.
+            When the step has no output of that name.
 
         """
         if name not in self._outputs:
@@ -116,7 +116,7 @@ class StepRun:
         return self._outputs[name]
 
     def get_details(self) -> dict[str, Any]:
-        """Return its id and status, and its outputs as datasets of files."""
+        """Return the id, the status, and the outputs as datasets of files."""
         written = [one for one in self._outputs.values() if one.place is not None]
         datasets = [{"dataset": FileDataset([str(one.place)], {})} for one in written]
         return {"runId": self.id, "status": COMPLETED, "outputDatasets": datasets}
@@ -126,7 +126,7 @@ class StepRun:
         return metrics_in(self.folder if self.result is None else Path(self.result.job_dir))
 
     def get_status(self, **_: Any) -> str:
-        """Return how it ended, at once; one that failed has raised instead."""
+        """Return at once that the run is complete: a run that fails raises instead."""
         return COMPLETED
 
     wait_for_completion = get_status
@@ -166,7 +166,7 @@ class PipelineRun:
         return reversed(self._steps)
 
     def get_status(self, **_: Any) -> str:
-        """Return how it ended, at once; one that failed has raised instead."""
+        """Return at once that the run is complete: a run that fails raises instead."""
         return COMPLETED
 
     wait_for_completion = get_status
@@ -176,7 +176,7 @@ class PipelineRun:
         return metrics_in(self.folder)
 
     def get_portal_url(self) -> str:
-        """Return where it can be looked at: its folder."""
+        """Return the URI of the folder."""
         return self.folder.as_uri()
 
     publish_pipeline = refuse_publishing
@@ -189,19 +189,19 @@ class RunDetails:
         self.run = run_instance
 
     def show(self, **_: Any) -> PipelineRun | StepRun:
-        """Return the run, which notebooks show: it is over, so there is nothing to follow."""
+        """Return the run, which is over, for the notebook to show."""
         return self.run
 
 
 class Experiment:
-    """Runs pipelines: here, now, and to their end.
+    """Runs pipelines and scripts here, and to their end.
 
     Parameters
     ----------
     workspace : Workspace, optional
         The workspace whose models scripts find.
     name : str
-        The name of the experiment, which its runs bear.
+        The name of the experiment and of its runs.
 
     """
 
@@ -210,7 +210,7 @@ class Experiment:
         self.name = name
 
     def start_logging(self, **_: Any) -> Run:
-        """Return a run of what follows in this process."""
+        """Return a run for this process to log to."""
         folder = default_path(self.name, secrets.token_hex(4)).absolute()
         return Run(folder, self.workspace, experiment_name=self.name)
 
@@ -237,7 +237,7 @@ class Experiment:
         config
             The pipeline, or one script.
         pipeline_parameters
-            Values of parameters by name; the others are at their defaults.
+            Values of parameters by name; the others have their defaults.
         regenerate_outputs
             Run every step, whether or not an earlier run has done the same.
         client, progress
@@ -253,10 +253,12 @@ class Experiment:
         refuse_unknown(parameters, config.parameters())
         parent = PipelineFolder(default_path(self.name, secrets.token_hex(4)))
         steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
-        _keep_record(parent, self.name, [])
+        parent.path.mkdir(parents=True, exist_ok=True)
+        ended: dict[str, dict[str, str]] = {}
+        write_record(parent, self.name, ended)  # it marks the folder as that of a run
         runs: list[StepRun] = []
         for step in steps:
-            place = _folder_of(step.name, parent, runs)
+            place = _folder_of(step.name, parent, ended)
             outcome = step.execute(
                 place,
                 parameters=parameters,
@@ -267,42 +269,36 @@ class Experiment:
                 progress=progress,
             )
             runs.append(StepRun(step, place, parent.path.name, outcome))
-            _keep_record(parent, self.name, runs)
+            ended[place.name] = {"status": "Completed"}
+            write_record(parent, self.name, ended)
         if isinstance(config, ScriptRunConfig):
             return runs[0]
         return PipelineRun(parent.path.name, parent.path, runs)
 
 
-def _folder_of(name: str, parent: PipelineFolder, runs: list[StepRun]) -> Path:
+def _folder_of(name: str, parent: PipelineFolder, taken: Iterable[str]) -> Path:
     """Return a unique folder for a step; its name needs no quotes in a shell."""
     plain = re.sub(r"[^\w.-]+", "-", name)
-    taken = {one.folder.name for one in runs}
     names = (plain if at == 0 else f"{plain}-{at}" for at in count())
     return parent.step(next(one for one in names if one not in taken))
 
 
-def _keep_record(folder: PipelineFolder, name: str, runs: list[StepRun]) -> None:
-    """Write the record of the steps so far, which marks the folder as that of a run."""
-    folder.path.mkdir(parents=True, exist_ok=True)
-    write_record(folder, name, {one.folder.name: {"status": "Completed"} for one in runs})
-
-
 class Pipeline:
-    """Steps, and those that write what they need.
+    """Steps, and the steps that they need.
 
     Parameters
     ----------
     workspace : Workspace, optional
-        Whose models scripts find.
+        The workspace whose models scripts find.
     steps : list
-        Steps; the steps whose outputs they need are added automatically.
+        The steps; those whose outputs they need are added automatically.
     **rest
         Without effect.
 
     Raises
     ------
     UsageError
-        When steps need each other in a circle, or two have one name or one output.
+        When steps need each other in a circle, or when two have the same name or output.
 
     """
 
@@ -336,7 +332,7 @@ class Pipeline:
             yield from step.parameters()
 
     def submit(self, experiment_name: str, **given: Any) -> PipelineRun:
-        """Run it, as `Experiment.submit` does."""
+        """Run the pipeline, as `Experiment.submit` does."""
         return Experiment(self.workspace, experiment_name).submit(self, **given)
 
     publish = refuse_publishing
@@ -353,7 +349,8 @@ def _refuse_one_place(steps: Iterable[Any]) -> None:
             if other != step.name:
                 msg = (
                     f"steps: {other!r} and {step.name!r} both write the output {one.name!r}. Give "
-                    "each one of a name of its own; a step that reads it has it among its inputs."
+                    "each an output with a name of its own; a step that only reads an output "
+                    "needs it among its inputs."
                 )
                 raise UsageError(msg)
 

@@ -1,4 +1,4 @@
-"""`PythonScriptStep`: a script as a process, before or after a parallel step."""
+"""`PythonScriptStep` and `ScriptRunConfig`: a script that runs once, as a process."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ class PythonScriptStep(PipelineStep):
     script_name : str
         The script, relative to `source_directory`.
     name : str, optional
-        Default: that of the script.
+        Default: the name of the script.
     arguments : list, optional
         Words for the script; inputs and outputs among them become their paths.
     inputs, outputs : list, optional
-        What it reads and writes besides what `arguments` names.
+        Inputs and outputs that are not among `arguments`.
     source_directory : str, optional
-        Its working directory. Default: the current one.
+        The working directory of the script. Default: the current one.
     runconfig : RunConfiguration, optional
         The environment variables of its environment are set.
     **rest
-        Without effect: computes, and whether it may be reused; it is run each time.
+        Without effect: computes, and reuse; the step runs each time.
 
     Raises
     ------
@@ -107,9 +107,9 @@ class PythonScriptStep(PipelineStep):
         Raises
         ------
         OptionError
-            When it is not there, or an input is a table in memory.
+            When the script does not exist, or an input is a table in memory.
         DaskprsError
-            When the script's exit code is not 0; with the end of its output.
+            When the exit code of the script is not 0; with the end of its output.
 
         """
         parameters = pipeline_parameters or {}
@@ -184,7 +184,7 @@ class PythonScriptStep(PipelineStep):
         return records
 
     def _variables(self, place: RunPlace, folder: PipelineFolder) -> dict[str, str]:
-        """Return the environment of the process, where it finds stand-ins for what it imports."""
+        """Return the environment of the process, with the folder of stand-ins for imports."""
         given = getattr(self._environment, "environment_variables", {})
         variables = {**os.environ, **given, **place.variables()}
         more = [variables.get("PYTHONPATH", ""), str(stand_in_folder(folder.stand_ins))]
@@ -197,9 +197,9 @@ class ScriptRunConfig(PythonScriptStep):
     Parameters
     ----------
     source_directory : str
-        Its working directory.
+        The working directory of the script.
     script : str
-        The script, relative to it.
+        The script, relative to `source_directory`.
     arguments : list, optional
         Words for the script; inputs and outputs among them become their paths.
     run_config, environment

@@ -1,4 +1,4 @@
-"""Steps of a pipeline: what both kinds share, and sequences of them."""
+"""The base of both kinds of steps, and sequences of steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PipelineStep:
 
     @property
     def given(self) -> list[Any]:
-        """All values that may stand for an output of another step, or for a parameter."""
+        """Values that may stand for an output of another step, or for a parameter."""
         return [*self.inputs, *self.side_inputs, *self.arguments]
 
     @property

@@ -38,7 +38,7 @@ class Workspace:
     subscription_id, resource_group, workspace_name
         Without effect; `workspace_name` is its `name`.
     root : path
-        The folder of the default datastore. What is registered is kept in ``.azureml`` in it.
+        The folder of the default datastore. Its ``.azureml`` keeps what is registered.
     datastores : dict, optional
         Folders of other datastores, by name.
 
@@ -82,13 +82,14 @@ class Workspace:
     def from_config(cls, path: str | PathLike[str] | None = None, **_: Any) -> Workspace:
         """Return the workspace that ``config.json`` describes, if it names a folder.
 
-        It is looked for in the working directory, its ``.azureml``, and the folders above; folders
-        in it are relative to its own. In a script of a step it is the workspace of the step.
+        The file is in the working directory, its ``.azureml``, or a folder above. Folders in the
+        file are relative to its own. A script of a step gets the workspace of the step.
 
         Raises
         ------
         UsageError
-            When no file is found, it has no ``root``, or this node does not see the step's folder.
+            When no file is found, the file has no ``root``, or this node does not see the folder
+            of the step.
 
         """
         own = cls.of_run(RunPlace.seen()) if path is None else None
@@ -132,12 +133,12 @@ class Workspace:
 
     @property
     def models(self) -> dict[str, Model]:
-        """The last version of each model that was registered in it."""
+        """The last version of each registered model, by name."""
         return {one.name: one for one in Model.list(self)}
 
     @property
     def datasets(self) -> dict[str, AbstractDataset]:
-        """The datasets that were registered in it."""
+        """The registered datasets, by name."""
         files = sorted((self.root / REGISTRY / "datasets").glob("*.json"))
         records = {unquote(file.stem): json.loads(file.read_text()) for file in files}
         kept = {name: dataset_of_record(one) for name, one in records.items()}

@@ -22,14 +22,12 @@ from daskprs.azure.v1 import (
     PipelineData,
     PipelineParameter,
     PythonScriptStep,
-    Run,
     RunConfiguration,
     RunDetails,
     ScriptRunConfig,
     StepSequence,
     Workspace,
 )
-from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import DaskprsError, OptionError, UsageError
 
 SPLIT = """
@@ -208,18 +206,6 @@ def test_scripts_ask_about_their_run_and_tell_it() -> None:
     answers = Dataset.get_by_name(Workspace(root="store"), "all that was asked")
     assert answers.download("answers") == [str(Path("answers/styled.txt").absolute())]
 
-    with experiment.start_logging() as here:
-        here.log_list("loss", [2, 1])
-        here.log("loss", 0)
-        here.upload_file("outputs/text.txt", "text.txt")
-        here.download_file("outputs/text.txt", "copy.txt")
-    assert (here.get_file_names(), Path("copy.txt").stat().st_size) == (["outputs/text.txt"], 14)
-    assert here.get_metrics("loss") == {"loss": [[2, 1], 0]}
-    assert (here.experiment.name, here.get_status()) == ("asked", "Completed")
-    with pytest.raises(ZeroDivisionError), here.child_run() as below:
-        below.log("loss", 1 / 0)
-    assert (below.get_status(), below.get_metrics()) == ("Failed", {})
-
 
 def test_a_named_input_may_have_more_paths_than_a_variable_of_the_environment_holds() -> None:
     """A table that is many files."""
@@ -230,26 +216,6 @@ def test_a_named_input_may_have_more_paths_than_a_variable_of_the_environment_ho
     given = [table.as_named_input("t")]
     PythonScriptStep("count.py", inputs=given, source_directory="code").run(job_dir="job")
     assert Path("job/azureml-logs/70_driver_log.txt").read_text() == "9000\n"
-
-
-def test_a_process_that_is_part_of_no_run_has_an_offline_one_of_which_nothing_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What needs a workspace says how to give one."""
-    run = Run.get_context()
-    run.log("size", 1)
-    run.upload_file("text.txt", "text.txt")
-    assert (run.get_metrics(), run.parent, run.input_datasets) == ({}, None, {})
-    with pytest.raises(AttributeError, match=r"knows no workspace.*Pipeline\(workspace=ws"):
-        _ = run.experiment
-    assert (type(run).__name__, run.id[:11]) == ("_OfflineRun", "OfflineRun_")
-    with pytest.raises(UsageError, match="part of no run"):
-        Run.get_context(allow_offline=False)
-    for name, told in RunPlace.of(Path("elsewhere"), None).variables().items():
-        monkeypatch.setenv(name, told)
-    for ask in (Run.get_context, Workspace.from_config):
-        with pytest.raises(UsageError, match=r"does not see the folder .*job_dir"):
-            ask()
 
 
 def test_what_would_need_a_service_can_be_imported_and_says_what_to_do_instead() -> None:

@@ -24,7 +24,7 @@ from daskprs.azure.v1 import (
     Workspace,
 )
 from daskprs.azure.v1.run_place import RunPlace
-from daskprs.errors import OptionError, UsageError
+from daskprs.errors import OptionError
 from daskprs.job.request import check_kept_call, keep_call
 
 if TYPE_CHECKING:
@@ -159,25 +159,13 @@ def test_side_inputs_come_by_argument_by_name_and_at_the_path_that_a_script_expe
     assert path.read_text() == "mine"
 
 
-def test_a_model_that_was_registered_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the workspace of the compute target, in whichever process it was registered."""
-    Path("model.txt").write_text("model ")
-    for tags in ({"a": "b"}, {"a": "c"}):
-        ws, kind = Workspace(root="store"), Model.Framework.CUSTOM
-        one = Model.register(ws, "model.txt", "m", tags, model_framework=kind)
-    assert (one.id, one.tags) == ("m:2", {"a": "c"})
-    Path("model.txt").unlink()
+def test_a_script_finds_a_model_of_the_workspace_of_its_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A model that a script of the step registered is there for other steps, not for a resume."""
     ws = Workspace(root="store")
-    assert [one.version for one in Model.list(ws, tags=["a"])] == [1, 2]
-    assert [one.version for one in Model.list(ws, tags=[["a", "b"]])] == [1]
-    assert [one.version for one in Model.list(ws, "m", latest=True)] == [2]
-    assert Path(Model(ws, "m", version=1).download("here")).read_text() == "model "
-    with pytest.raises(UsageError, match="exist_ok=True"):
-        Model(ws, id="m:2").download("here")
-    Model(ws, "m").delete()
-    assert ws.models["m"].version == 1
-    with pytest.raises(UsageError, match="no model 'm' of version 2"):
-        Model(ws, "m", version=2)
+    Path("model.txt").write_text("model ")
+    Model.register(ws, "model.txt", "m")
     step = ParallelRunStep(
         "scored",
         config(compute_target=AmlCompute(ws, "cpu")),
@@ -185,17 +173,11 @@ def test_a_model_that_was_registered_is_found_by_its_name(monkeypatch: pytest.Mo
         arguments=["--model_name", "m"],
     )
     assert lines(step.run(progress=False)) == ["c.wav model 1"]
-
-    for name, told in RunPlace.of(Path("job"), ws).variables().items():
-        monkeypatch.setenv(name, told)
-    assert [one.name for one in Model.list(ws, run_id="job")] == []
-    Model.register(ws, "here/model.txt", "made")
-    assert [one.name for one in Model.list(ws, run_id="job")] == ["made"]
-    assert Model.get_model_path("m", version=1) == str(ws.models["m"].path)
-    with pytest.raises(FileNotFoundError, match=r"no version 2 in its workspace \(known: 1\)"):
-        Model.get_model_path("m", version=2)
+    for name, value in RunPlace.of(Path("job"), ws).variables().items():
+        monkeypatch.setenv(name, value)
+    Model.register(ws, "model.txt", "made")
     known = [step.task(Path(job), {}, ws, None, "").options["side_inputs"] for job in ("job", "x")]
-    assert [[*one] for one in known] == [["m"], ["m", "made"]]  # a resume finds what was there
+    assert [[*one] for one in known] == [["m"], ["m", "made"]]
 
 
 def test_parameters_change_the_dataset_and_the_options_of_a_run() -> None:
@@ -266,36 +248,6 @@ def test_a_name_that_a_step_cannot_have_is_refused(name: str) -> None:
     with pytest.raises(OptionError, match="name="):
         ParallelRunStep(name, config(), [files])
     assert ParallelRunStep("a-1" * 10 + "bc", config(), [files])
-
-
-def test_what_cannot_work_without_azure_says_what_to_write_instead() -> None:
-    """A workspace without a folder, a datastore without one, a dataset that nobody registered."""
-    with pytest.raises(UsageError, match=r"Workspace\(root='FOLDER'\)"):
-        Workspace.from_config()
-    with pytest.raises(UsageError, match=r"Workspace\(root='FOLDER'\)"):
-        Workspace("subscription", "group", "name")
-    ws = Workspace(root="store")
-    with pytest.raises(UsageError, match=r"datastores=\{'images': '/path'\}"):
-        ws.datastore("images")
-    with pytest.raises(UsageError, match="climbs out"):
-        ws.get_default_datastore().path("../secret").place  # noqa: B018 - it raises
-    with pytest.raises(UsageError, match=r"\.register\(ws, 'old'\)"):
-        Dataset.get_by_name(ws, "old")
-
-
-def test_a_config_file_with_a_folder_makes_the_first_cell_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its paths are relative to it; it may lie above."""
-    Path("config.json").write_text(
-        '{"workspace_name": "w", "subscription_id": "s", "root": "store", '
-        '"datastores": {"sounds": "/data/sounds", "near": "near"}}'
-    )
-    monkeypatch.chdir("code")
-    ws = Workspace.from_config()
-    assert (ws.name, ws.subscription_id, ws.root) == ("w", "s", tmp_path / "store")
-    assert ws.datastore("sounds").place("a/*.wav") == "/data/sounds/a/*.wav"
-    assert ws.datastore("near").root == tmp_path / "near"
 
 
 def test_paths_and_frames_need_no_dataset_around_them() -> None:

@@ -1,0 +1,56 @@
+"""`Run`: what scripts log and upload, as files of the run's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from daskprs.azure.v1 import Experiment, Run, Workspace
+from daskprs.azure.v1.run_place import RunPlace
+from daskprs.errors import UsageError
+
+
+@pytest.fixture(autouse=True)
+def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand where a notebook stands: a file beside it."""
+    monkeypatch.chdir(tmp_path)
+    Path("text.txt").write_text("one\n")
+
+
+def test_a_notebook_logs_to_a_run_of_its_own() -> None:
+    """With runs below it; one that an exception ends has failed."""
+    experiment = Experiment(Workspace(root="store"), "asked")
+    with experiment.start_logging() as here:
+        here.log_list("loss", [2, 1])
+        here.log("loss", 0)
+        here.upload_file("outputs/text.txt", "text.txt")
+        here.download_file("outputs/text.txt", "copy.txt")
+    assert (here.get_file_names(), Path("copy.txt").stat().st_size) == (["outputs/text.txt"], 4)
+    assert here.get_metrics("loss") == {"loss": [[2, 1], 0]}
+    assert (here.experiment.name, here.get_status()) == ("asked", "Completed")
+    with pytest.raises(ZeroDivisionError), here.child_run() as below:
+        below.log("loss", 1 / 0)
+    assert (below.get_status(), below.get_metrics()) == ("Failed", {})
+    with pytest.raises(UsageError, match="cannot be the name of an artifact"):
+        here.upload_file("../text.txt", "text.txt")
+
+
+def test_a_process_without_a_run_has_an_offline_run_that_keeps_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What needs a workspace says how to give one."""
+    run = Run.get_context()
+    run.log("size", 1)
+    run.upload_file("text.txt", "text.txt")
+    assert (run.get_metrics(), run.parent, run.input_datasets) == ({}, None, {})
+    with pytest.raises(AttributeError, match=r"knows no workspace.*Pipeline\(workspace=ws"):
+        _ = run.experiment
+    assert (type(run).__name__, run.id[:11]) == ("_OfflineRun", "OfflineRun_")
+    with pytest.raises(UsageError, match="part of no run"):
+        Run.get_context(allow_offline=False)
+    for name, value in RunPlace.of(Path("elsewhere"), None).variables().items():
+        monkeypatch.setenv(name, value)
+    for ask in (Run.get_context, Workspace.from_config):
+        with pytest.raises(UsageError, match=r"does not see the folder .*job_dir"):
+            ask()

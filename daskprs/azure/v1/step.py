@@ -29,18 +29,18 @@ class PipelineStep:
         return f"{type(self).__name__}({self.name!r})"
 
     @property
-    def given(self) -> list[Any]:
+    def _given(self) -> list[Any]:
         """Values that may stand for an output of another step, or for a parameter."""
         return [*self.inputs, *self.side_inputs, *self.arguments]
 
     @property
     def needed(self) -> list[Output]:
         """Outputs that other steps must write before this step."""
-        return [one for one in outputs_in(self.given) if one not in self.outputs]
+        return [one for one in outputs_in(self._given) if one not in self.outputs]
 
     def parameters(self) -> Iterator[PipelineParameter]:
         """Yield the pipeline parameters that the step uses."""
-        return parameters_in(self.given)
+        return parameters_in(self._given)
 
     def run_after(self, step: PipelineStep) -> None:
         """Run this step after another step has ended."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from daskprs.options.run_options import NoOtherOptions
 
 LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL"}
-"""Names that Python's logging has for other levels."""
+"""Other names of levels, which Python's logging has, too."""
 RULES = {"node_count": check_number(1)}
 """Rules that differ from those of `daskprs.RunOptions`, where None is allowed."""
 NUMBERS = (

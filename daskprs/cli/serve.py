@@ -93,7 +93,6 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
         _refuse_without_packages()
         from daskprs.serve.allowed_paths import Roots
         from daskprs.serve.deployment import Deployments
-        from daskprs.serve.job_queue import QueueLimits
         from daskprs.serve.server import Service
         from daskprs.serve.tokens import Tokens
 
@@ -112,7 +111,8 @@ def serve(files: tuple[str, ...], **values: Any) -> None:
             inputs=inputs,
             outputs=outputs,
             folder=Path(values["folder"]).absolute(),
-            limits=QueueLimits(values["max_jobs"], values["max_queued"]),
+            max_jobs=values["max_jobs"],
+            max_queued=values["max_queued"],
             most_bytes=values["max_body_kb"] << 10,
             host=values["host"],
             port=values["port"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.deployments.batch_deployment import BatchDeployment
 from daskprs.errors import OptionError
-from daskprs.serve.http_errors import NO_DEPLOYMENT, Refusal
+from daskprs.serve.http_errors import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
 
 HEADER = "azureml-model-deployment"
+NO_DEPLOYMENT = "No valid deployments to route to"
+"""The words that users of Azure's batch endpoints look for in a message."""
 
 
 class ServedDeployment:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-NO_DEPLOYMENT = "No valid deployments to route to"
-"""The words that users of Azure's batch endpoints look for in a message."""
-
 
 class Refusal(Exception):  # noqa: N818 - it says what happens
     """A request that the service answers with an HTTP status and an error.

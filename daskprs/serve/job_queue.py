@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from daskprs.core.ending import EXIT_FAILED
 from daskprs.errors import JobFolderError
@@ -43,19 +43,13 @@ NO_ROOM = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
 RETRY_AFTER_S = 30
 
 
-class QueueLimits(NamedTuple):
-    """The limits on running and waiting jobs."""
-
-    running: int = 1
-    queued: int = 1000
-
-
 class JobQueue:
     """Knows every job in a folder, starts the next jobs, and notices their ends."""
 
-    def __init__(self, folder: Path, limits: QueueLimits) -> None:
+    def __init__(self, folder: Path, max_running: int = 1, max_queued: int = 1000) -> None:
         self._folder = folder.resolve()
-        self._limits = limits
+        self._max_running = max_running
+        self._max_queued = max_queued
         self._lock = threading.RLock()
         self._jobs: dict[str, ServedJob] = {}
         """All jobs, in the order of acceptance."""
@@ -122,8 +116,8 @@ class JobQueue:
 
         Reading a job folder may take long, so the lock is not held meanwhile.
         """
-        if job.end is not None:
-            return job.end
+        if (end := job.end) is not None:
+            return end
         with self._lock:
             status = _on_disk(job.own_status)
         return status or _on_disk(job.end_in_folder)
@@ -140,7 +134,7 @@ class JobQueue:
         jobs = [self._jobs[name] for name in shown]
         return [job for job in jobs if job.folder.is_dir()], more
 
-    def cancel(self, job: ServedJob) -> ServedStatus:
+    def cancel(self, job: ServedJob) -> None:
         """End a job; an ended job stays as it is."""
         with self._lock:
             status = _on_disk(job.own_status)
@@ -148,7 +142,6 @@ class JobQueue:
                 _on_disk(job.cancel)
                 with suppress(ValueError):
                     self._queue.remove(job)
-        return self.status(job)
 
     def resume(self, job: ServedJob) -> None:
         """Queue a job again, to continue where it stopped, unless it is Completed or live."""
@@ -165,7 +158,7 @@ class JobQueue:
         self._woken.set()
 
     def _refuse_more(self) -> None:
-        if len(self._queue) >= self._limits.queued:
+        if len(self._queue) >= self._max_queued:
             message = f"{len(self._queue)} jobs are waiting; this service takes no more for now."
             headers = {"Retry-After": str(RETRY_AFTER_S)}
             raise Refusal(429, "TooManyJobs", message, headers=headers)
@@ -185,7 +178,7 @@ class JobQueue:
 
     def _start_next(self) -> None:
         """Start the next jobs; try later when the system has no room."""
-        while self._queue and len(self._running) < self._limits.running:
+        while self._queue and len(self._running) < self._max_running:
             try:
                 self._start(self._queue[0])
             except OSError as error:

@@ -98,7 +98,7 @@ class ServedJob:
         """Held while the job folder is read, so that two requests do not read it twice."""
         self._state: JobState | None = None
         self._look_again_s = 0.0
-        self._end: tuple[int, ServedStatus] | None = None
+        self._end: tuple[int, ServedStatus | None] = 0, None
         """The last turn whose end is known, and its status."""
         self.turn = max(
             (int(found[1]) for path in folder.iterdir() if (found := _TICKET.fullmatch(path.name))),
@@ -151,7 +151,8 @@ class ServedJob:
     @property
     def end(self) -> ServedStatus | None:
         """The status of this turn if it is known to have ended."""
-        return self._end[1] if self._end is not None and self._end[0] == self.turn else None
+        turn, status = self._end
+        return status if turn == self.turn else None
 
     def own_status(self) -> ServedStatus | None:
         """Return the status; None if only the job folder shows how the process ended."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from daskprs.serve.allowed_paths import Roots
     from daskprs.serve.deployment import Deployments
-    from daskprs.serve.job_queue import QueueLimits
     from daskprs.serve.tokens import Tokens
 
 GRACE_S = 5
@@ -39,7 +38,8 @@ class Service(NamedTuple):
     outputs: Roots
     folder: Path
     """The folder of all job folders."""
-    limits: QueueLimits
+    max_jobs: int
+    max_queued: int
     most_bytes: int
     """Upper bound for the size of a request's body."""
     host: str = "127.0.0.1"
@@ -52,7 +52,7 @@ class Service(NamedTuple):
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         alone = held(self.folder / "lock", f"the folder of a service, {self.folder}")
         with alone, _listening(self.host, self.port) as listener:
-            queue = JobQueue(self.folder, self.limits)
+            queue = JobQueue(self.folder, self.max_jobs, self.max_queued)
             queue.open()
             try:
                 self._serve(queue, listener, show)

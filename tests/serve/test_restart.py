@@ -17,7 +17,7 @@ import pytest
 
 import daskprs
 import daskprs.job.status
-from daskprs.serve.job_queue import JobQueue, QueueLimits
+from daskprs.serve.job_queue import JobQueue
 from daskprs.serve.served_job import LIVE, RequestedJob, ServedJob
 from tests.support.polling import poll_for
 from tests.support.services import PROGRAMS, LightService
@@ -112,7 +112,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobQue
     """Yield a registry that was not opened yet, of one job at a time."""
     paths = [str(PROGRAMS), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
-    one = JobQueue(tmp_path / "jobs", QueueLimits(running=1))
+    one = JobQueue(tmp_path / "jobs")
     yield one
     one.close()
 

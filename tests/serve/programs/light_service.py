@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.serve.allowed_paths import Roots
 from daskprs.serve.deployment import Deployments, ServedDeployment
-from daskprs.serve.job_queue import QueueLimits
 from daskprs.serve.server import Service
 from daskprs.serve.tokens import Tokens
 
@@ -42,7 +41,8 @@ service = Service(
     inputs=Roots({"data": str(Path(home, "data"))}),
     outputs=Roots({"results": str(Path(home, "results"))}),
     folder=Path(home, "jobs"),
-    limits=QueueLimits(int(running), int(queued)),
+    max_jobs=int(running),
+    max_queued=int(queued),
     most_bytes=1 << 16,
     port=0,
 )

@@ -456,7 +456,7 @@ def test_columns_become_other_types_exactly(
         (
             {"datetime": {"formats": ["%d/%m/%Y"]}},
             "31/02/2020",
-            "which is no date as %d/%m/%Y has it",
+            "which is not a date in the form %d/%m/%Y",
         ),
     ],
 )
@@ -495,6 +495,23 @@ def test_a_null_that_no_sample_has_shown_is_an_error(tmp_path: Path) -> None:
     folder = mltable(tmp_path, content, {"a.csv": "a,b\n" + "".join(lines)})
     with pytest.raises(LoadError, match=r"line 150005: column 'a' holds nothing, and int"):
         rows_of(folder)
+
+
+def test_text_becomes_the_same_float_whatever_lies_beside_it(tmp_path: Path) -> None:
+    """A column of plain numbers is converted at once, any other cell by cell."""
+    content: dict[str, Any] = {
+        "paths": [{"file": "a.csv"}],
+        "transformations": [
+            {"read_delimited": {"empty_as_string": True}},
+            {"convert_column_types": [{"columns": "a", "column_type": "float"}]},
+        ],
+    }
+    for beside in ("1", "0.5", "inf"):
+        folder = mltable(tmp_path, content, {"a.csv": f"a,b\n-0,1\n{beside},2\n"})
+        assert str(rows_of(folder)["a"][0]) == "-0.0"
+        folder = mltable(tmp_path, content, {"a.csv": f"a,b\n,1\n{beside},2\n"})
+        with pytest.raises(LoadError, match="line 2: column 'a' holds '', which is no float"):
+            rows_of(folder)
 
 
 def test_streams_are_the_paths_of_files(tmp_path: Path) -> None:

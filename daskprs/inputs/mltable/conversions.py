@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import date, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,10 +13,12 @@ import pandas as pd
 from daskprs.inputs.mltable.place import resolved
 from daskprs.inputs.source.input_file import is_url
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 INT = re.compile(r"[+-]?[0-9]+")
+PLAIN = {
+    "int": r"-?(?:[0-9]{1,18}|[1-8][0-9]{18})",
+    "float": r"-?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?",
+}
+"""Text that pandas converts exactly, a whole column at once."""
 EXACT = 1 << 53
 """Bound up to which floats represent all integers exactly."""
 TRUE: tuple[str, ...] = ("true", "1")
@@ -60,51 +61,35 @@ class Conversion(NamedTuple):
 
         Raises
         ------
-        Misfit
+        ConversionError
             For the first value that does not become one; null where the type holds none.
 
         """
         if self.kind == "datetime":
             return self._dates(cells)
-        fitted = self._at_once(cells)
-        if fitted is None:
-            fitted = self._typed([self._cell(row, value) for row, value in _items(cells)], cells)
-        return fitted
-
-    def _typed(self, values: list[Any], cells: pd.Series) -> pd.Series:
-        """Return values as a column of the one type that it has in all mini-batches."""
-        match self.kind:
-            case "int":
-                dtype: Any = "float64" if self.is_nullable else "int64"
-            case "float":
-                dtype = "float64"
-            case "boolean":
-                dtype = object if self.is_nullable else bool
-                values = [np.nan if value is None else value for value in values]
-            case _:
-                dtype = TEXT
+        dtypes: dict[str, Any] = {
+            "int": "float64" if self.is_nullable else "int64",
+            "float": "float64",
+            "boolean": object if self.is_nullable else bool,
+        }
+        dtype = dtypes.get(self.kind, TEXT)
+        if self._is_plain(cells):
+            plain: pd.Series = cells.astype(dtype)
+            return plain
+        values = [self._cell(*item) for item in zip(cells.index, cells.tolist(), strict=True)]
+        if self.kind == "boolean":
+            values = [np.nan if value is None else value for value in values]
         typed: pd.Series = pd.Series(values, cells.index, dtype=dtype, name=cells.name)
         return typed
 
-    def _at_once(self, cells: pd.Series) -> pd.Series | None:
-        """Return text unchanged, or plain numbers in text at once, without a check of each cell."""
-        if self.kind == "string" and cells.dtype == TEXT:
-            return cells
-        if self.kind not in {"int", "float"} or not isinstance(cells.dtype, pd.StringDtype):
-            return None
-        if cells.hasnans or cells.str.contains("[_n]", regex=True).any():
-            return None
-        try:
-            numbers = pd.to_numeric(cells)
-        except (ValueError, TypeError):
-            return None
-        if self.kind == "float":
-            return None if self._may_differ(numbers) else numbers.astype("float64")
-        is_exact = numbers.dtype == np.int64 and not self.is_nullable
-        return numbers if is_exact else None
-
-    def _may_differ(self, numbers: pd.Series) -> bool:
-        return bool(numbers.dtype.kind not in "iuf" or not np.isfinite(numbers).all())
+    def _is_plain(self, cells: pd.Series) -> bool:
+        """Say whether pandas converts the column as a whole as `_cell` converts each cell."""
+        if self.kind == "string":
+            return bool(cells.dtype == TEXT)
+        is_text = isinstance(cells.dtype, pd.StringDtype)
+        if not is_text or self.kind not in PLAIN or (self.kind == "int" and self.is_nullable):
+            return False
+        return bool(cells.str.fullmatch(PLAIN[self.kind], na=False).all())
 
     def _cell(self, row: int, value: Any) -> Any:
         """Return one value; None for null."""
@@ -163,20 +148,19 @@ class Conversion(NamedTuple):
         dtype = "datetime64[us, UTC]" if is_zoned else "datetime64[us]"
         if pd.api.types.is_datetime64_any_dtype(cells.dtype):
             return _moved(cells, dtype)
-        texts = pd.Series([_date_text(value) for value in cells], cells.index, dtype=object)
+        values = [None if _is_null(value) else _text_of(value) for value in cells]
+        texts = pd.Series(values, cells.index, dtype=object)
         found = pd.Series(pd.NaT, cells.index, dtype=dtype)
         for one in self.formats or (ISO,):
             left = found.isna() & texts.notna()
             if left.any():
-                moments = self._read(texts[left], one)
-                found = found.where(~left, _moved(moments, dtype).reindex(cells.index))
+                found = found.fillna(_moved(self._read(texts[left], one), dtype))
         lost = found.isna() & texts.notna()
         if lost.any():
             row = cells.index[int(lost.to_numpy().argmax())]
             known = ", ".join(self.formats) or "ISO 8601"
-            raise ConversionError(
-                int(row), f"{_shown(cells[row])}, which is no date as {known} has it"
-            )
+            told = f"{_shown(cells[row])}, which is not a date in the form {known}"
+            raise ConversionError(int(row), told)
         return found
 
     def _read(self, texts: pd.Series, date_format: str) -> pd.Series:
@@ -187,10 +171,6 @@ class Conversion(NamedTuple):
         usable = texts.mask(texts.isin(["now", "today"]))  # the moment of reading, to pandas
         moments = pd.to_datetime(usable, format=date_format, errors="coerce", utc=utc)
         return pd.Series(moments, texts.index)
-
-
-def _items(cells: pd.Series) -> Iterator[tuple[int, Any]]:
-    return zip(cells.index.tolist(), cells.tolist(), strict=True)
 
 
 def _is_null(value: Any) -> bool:
@@ -214,14 +194,6 @@ def _decimal(text: str) -> Decimal:
 def _text_of(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))  # 1, where a null beside it has made it 1.0
-    return str(value)
-
-
-def _date_text(value: Any) -> str | None:
-    if _is_null(value):
-        return None
-    if isinstance(value, float) and not math.isinf(value) and value.is_integer():
-        return str(int(value))
     return str(value)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
+from pyarrow.dataset import get_partition_keys
 
 from daskprs.core.mini_batch import Where
 from daskprs.errors import InputError, LoadError
@@ -88,23 +88,19 @@ class DeltaSource:
         self._table_id = str(table.metadata().id)
         self._fragments = sorted(dataset.get_fragments(), key=lambda one: str(one.path))
         self._keys = list(table.metadata().partition_columns)
-        self._values = _partition_values(table, self._keys)
         self._plain = dataset.schema.remove_metadata()
         footers = [one.metadata for one in self._fragments]
-        with_nulls = self._nulls(footers)
         self._groups = RowGroups(footers, reading)
-        self._types = one_type(self._plain, with_nulls)
+        self._types = one_type(self._plain, self._nulls(footers))
 
     def prepare(self, scratch: Path) -> None:
         """Do nothing: the files are where they are."""
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Return slices of row groups, by file, in order of path."""
-        return self._groups.mini_batches(self._named)
-
-    def _named(self, file: int) -> NamedFile:
-        path = self._fragments[file].path
-        return NamedFile(f"{self._table_id}|{path}", path)
+        names = [str(one.path) for one in self._fragments]
+        files = [NamedFile(f"{self._table_id}|{name}", name) for name in names]
+        return self._groups.mini_batches(files.__getitem__)
 
     def count(self) -> int:
         """Return how many mini-batches there are."""
@@ -157,26 +153,20 @@ class DeltaSource:
 
     def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
         """Return the values of the partition columns for a mini-batch."""
-        return self._carried(self._fragments[mini_batch.piece[0]].path)
-
-    def _carried(self, path: str) -> dict[str, Any]:
-        """Return the partition values of a file's folders."""
-        return self._values[_decoded(path)]
+        carried = get_partition_keys(self._fragments[mini_batch.piece[0]].partition_expression)
+        return {key: carried[key] for key in self._keys}
 
     def _nulls(self, footers: Sequence[Any]) -> set[str]:
-        """Return the columns that hold nulls somewhere."""
+        """Return the columns that hold nulls somewhere, or that a file with rows lacks."""
         found = set[str]()
         for fragment, metadata in zip(self._fragments, footers, strict=True):
             own = metadata.schema.to_arrow_schema()
             found |= nulls_of(metadata, own)
-            found |= self._lacks(fragment.path, own.names) if metadata.num_rows else set()
+            if metadata.num_rows:
+                carried = get_partition_keys(fragment.partition_expression)
+                lacking = set(self._plain.names).difference(own.names)
+                found |= {name for name in lacking if carried.get(name) is None}
         return found
-
-    def _lacks(self, path: str, names: list[str]) -> set[str]:
-        """Return the columns that are null in a file because the file lacks them."""
-        carried = self._carried(path)
-        lacking = {name for name in self._plain.names if name not in names}
-        return {name for name in lacking if carried.get(name) is None}
 
 
 class DeltaFiles:
@@ -212,21 +202,3 @@ class DeltaFiles:
             msg = f"{where}: {error}"
             raise LoadError(msg) from error
         return cast(table.select(schema.names), self._types, where, LoadError)
-
-
-def _partition_values(table: Any, keys: list[str]) -> dict[str, dict[str, Any]]:
-    """Return the partition values of each file, by its path."""
-    actions = pa.table(table.get_add_actions(flatten=True))
-    wanted = [f"partition.{key}" for key in keys]
-    rows = actions.select(["path", *wanted]).to_pylist()
-    return {
-        _decoded(row["path"]): {key: row[name] for key, name in zip(keys, wanted, strict=True)}
-        for row in rows
-    }
-
-
-def _decoded(path: str) -> str:
-    """Return a path without ``%20``: the log encodes it once more than the file's name."""
-    while (decoded := unquote(path)) != path:
-        path = decoded
-    return path

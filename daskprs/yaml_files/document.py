@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -50,18 +50,11 @@ class _Loader(yaml.SafeLoader):
                 raise _too_deep(mark)
             if self._nodes > 2 * MOST_VALUES:  # each value may have a key
                 problem = f"it has more than {MOST_VALUES} values"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+                raise _wrong(problem, mark)
             node: yaml.Node | None = super().compose_node(parent, index)
         finally:
             self._depth -= 1
         return node
-
-
-class _Places(NamedTuple):
-    """The places of a key and of its value."""
-
-    key: yaml.Mark
-    value: yaml.Mark
 
 
 class Document:
@@ -85,7 +78,8 @@ class Document:
 
     def __init__(self, text: str, name: str) -> None:
         self.name = name
-        self._places: dict[Loc, _Places] = {}
+        self._places: dict[Loc, tuple[yaml.Mark, yaml.Mark]] = {}
+        """Where the key and the value of each place begin."""
         self._mistakes: list[Mistake] = []
         self.content: Any = None
         """Mappings, lists and scalars; None of an empty file."""
@@ -112,9 +106,7 @@ class Document:
         try:
             node = self._loader.get_single_node()
         except (ValueError, OverflowError) as error:  # of an escape, or a directive
-            raise yaml.MarkedYAMLError(
-                problem=str(error), problem_mark=self._loader.get_mark()
-            ) from error
+            raise _wrong(str(error), self._loader.get_mark()) from error
         if node is not None:
             self.content = self._value(node, (), frozenset())
 
@@ -153,8 +145,8 @@ class Document:
             loc, of_key = loc[:-1], False
         if not loc:
             return SourceLocation(self.name, 1, 1)
-        places = self._places[loc]
-        return self._place(places.key if of_key else places.value)
+        key, value = self._places[loc]
+        return self._place(key if of_key else value)
 
     def mistake(self, loc: Loc, told: str, *, of_key: bool = False) -> Mistake:
         """Return a mistake in a value or its key."""
@@ -165,7 +157,7 @@ class Document:
 
     def _value(self, node: yaml.Node, loc: Loc, above: frozenset[int]) -> Any:
         if len(self._places) > MOST_VALUES or id(node) in above:
-            raise yaml.MarkedYAMLError(problem=GROWS, problem_mark=node.start_mark)
+            raise _wrong(GROWS, node.start_mark)
         if len(loc) > MOST_DEPTH:
             raise _too_deep(node.start_mark)
         match node:
@@ -185,13 +177,13 @@ class Document:
         number = NUMBERS.get(node.tag)
         if number and len(node.value) > MOST_NUMBER_CHARACTERS:
             problem = f"this {number} has {len(node.value)} characters"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+            raise _wrong(problem, node.start_mark)
         try:
             return self._loader.construct_object(node)
         except (ValueError, LookupError, ArithmeticError) as error:
             kind = node.tag.removeprefix("tag:yaml.org,2002:")
             problem = f"{shortened(node.value)} is not of the type !!{kind}"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark) from error
+            raise _wrong(problem, node.start_mark) from error
 
     def _pairs(
         self, node: yaml.MappingNode, loc: Loc, above: frozenset[int]
@@ -211,7 +203,7 @@ class Document:
         if id(node) in self._pairs_of:
             known = self._pairs_of[id(node)]
             if known is None:
-                raise yaml.MarkedYAMLError(problem=GROWS, problem_mark=node.start_mark)
+                raise _wrong(GROWS, node.start_mark)
             return known
         self._pairs_of[id(node)] = None
         self._refuse_twice(node, loc)
@@ -222,21 +214,20 @@ class Document:
                 pairs.update((pair[0].value, pair) for pair in merged)
                 self._merged += 1 + len(merged)
                 if self._merged > MOST_VALUES:
-                    raise yaml.MarkedYAMLError(problem=GROWS, problem_mark=value.start_mark)
+                    raise _wrong(GROWS, value.start_mark)
         pairs.update((key.value, (key, value)) for key, value in node.value if key.tag != MERGE)
         self._pairs_of[id(node)] = [*pairs.values()]
         return [*pairs.values()]
 
     def _item(self, node: yaml.Node, loc: Loc, above: frozenset[int], key: yaml.Mark) -> Any:
-        self._places[loc] = _Places(key, node.start_mark)
+        self._places[loc] = (key, node.start_mark)
         return self._value(node, loc, above)
 
     def _refuse_twice(self, node: yaml.MappingNode, loc: Loc) -> None:
         seen: dict[str, yaml.Mark] = {}
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                problem = "a key has to be text"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                raise _wrong("a key has to be text", key.start_mark)
             if key.value in seen and key.value != "<<":
                 line = seen[key.value].line + 1
                 told = f"this key is in line {line} already"
@@ -263,7 +254,10 @@ def _mappings(value: yaml.Node, node: yaml.MappingNode) -> list[yaml.MappingNode
 
 
 def _too_deep(mark: yaml.Mark) -> yaml.MarkedYAMLError:
-    problem = f"more than {MOST_DEPTH} mappings and lists are inside one another"
+    return _wrong(f"more than {MOST_DEPTH} mappings and lists are inside one another", mark)
+
+
+def _wrong(problem: str, mark: yaml.Mark) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 

@@ -73,25 +73,14 @@ def keys_of(form: type[Form]) -> list[Key]:
 
 def _key(name: str, field: FieldInfo) -> Key:
     extra = field.json_schema_extra
-    told: dict[str, Any] = extra if isinstance(extra, dict) else {}
-    return Key(field.alias or name, Effect(told["effect"]), told["note"])
+    known: dict[str, Any] = extra if isinstance(extra, dict) else {}
+    return Key(field.alias or name, Effect(known["effect"]), known["note"])
 
 
 def filled(
     form: type[F], content: Any, document: Document, at: Loc = ()
 ) -> tuple[F | None, list[Mistake]]:
-    """Return a form filled from a document's value, and all mistakes in it.
-
-    Parameters
-    ----------
-    form
-        Which.
-    content
-        The value: that of the document, or what has become of it.
-    document, at
-        Where it stands.
-
-    """
+    """Return a form filled from a value at a place of a document, and all mistakes in it."""
     try:
         one = form.model_validate(content)
     except ValidationError as error:
@@ -104,19 +93,8 @@ def filled_as_far(
 ) -> tuple[F | None, list[Mistake], frozenset[str]]:
     """Return a form without its wrong keys, all mistakes, and the keys left out.
 
-    This way the files that the other keys name can be checked in the same pass.
-
-    Parameters
-    ----------
-    form
-        Which.
-    content
-        The value: that of the document, or what has become of it.
-    document, at
-        Where it stands.
-    needed
-        Keys without which nothing else can be checked.
-
+    The files that the other keys name can then be checked in the same pass. The form is None where
+    one of the `needed` keys is wrong, without which nothing else can be checked.
     """
     one, mistakes = filled(form, content, document, at)
     if one is not None or not isinstance(content, dict):
@@ -133,44 +111,30 @@ def filled_as_far(
 
 def ineffective(form: Form) -> Iterator[Key]:
     """Yield the keys set without effect in a form and in the forms inside it."""
-    for name, field in type(form).model_fields.items():
-        if name not in form.model_fields_set:
-            continue
-        key = _key(name, field)
-        if key.effect is Effect.NONE:
-            yield key
-        for inside in _forms(getattr(form, name)):
-            for one in ineffective(inside):
-                yield one._replace(name=f"{key.name}.{one.name}")
-
-
-def _forms(value: Any) -> Iterator[Form]:
-    if isinstance(value, Form):
-        yield value
-    elif isinstance(value, dict | list):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _forms(one)
+    return (key for key, _ in _set_keys(form) if key.effect is Effect.NONE)
 
 
 def _refusals(form: Form, document: Document, at: Loc) -> Iterator[Mistake]:
-    for name, field in type(form).model_fields.items():
-        if name not in form.model_fields_set:
-            continue
-        key = _key(name, field)
-        loc = (*at, key.name)
+    for key, loc in _set_keys(form, at):
         if key.effect is Effect.REFUSED:
-            yield Mistake(document.place(loc, of_key=True), dotted(loc), key.note)
-        value = getattr(form, name)
-        pairs = (
-            value.items()
-            if isinstance(value, dict)
-            else enumerate(value if isinstance(value, list) else ())
-        )
-        if isinstance(value, Form):
-            yield from _refusals(value, document, loc)
-        for inner, one in pairs:
-            if isinstance(one, Form):
-                yield from _refusals(one, document, (*loc, inner))
+            yield document.mistake(loc, key.note, of_key=True)
+
+
+def _set_keys(value: Any, at: Loc = (), above: str = "") -> Iterator[tuple[Key, Loc]]:
+    """Yield the keys that are set in the forms of a value, each with its place.
+
+    The name of a key begins with those of the keys that its form lies in.
+    """
+    if isinstance(value, dict | list):
+        for inner, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _set_keys(one, (*at, inner), above)
+    elif isinstance(value, Form):
+        for name, field in type(value).model_fields.items():
+            if name in value.model_fields_set:
+                key = _key(name, field)
+                loc, named = (*at, key.name), key._replace(name=above + key.name)
+                yield named, loc
+                yield from _set_keys(getattr(value, name), loc, f"{named.name}.")
 
 
 def _mistake(
@@ -181,17 +145,16 @@ def _mistake(
         case "extra_forbidden":
             name = str(loc[-1])
             told = f"there is no key {name!r}; {nearest_of(name, _known(form, loc[len(at) : -1]))}"
-            return Mistake(document.place(loc, of_key=True), dotted(loc), told)
+            return document.mistake(loc, told, of_key=True)
         case "missing":
-            loc = (*loc, error["loc"][-1])
-            return Mistake(document.place(loc), dotted(loc), "it is missing")
+            loc, told = (*loc, error["loc"][-1]), "it is missing"
         case "value_error":
             told = error["msg"].removeprefix("Value error, ")
         case "model_type" | "dict_type":
             told = f"it has to be a mapping, not {shortened(error['input'])}"
         case _:
             told = f"{error['msg'][:1].lower()}{error['msg'][1:]}, not {shortened(error['input'])}"
-    return Mistake(document.place(loc), dotted(loc), told)
+    return document.mistake(loc, told)
 
 
 def _in_content(loc: Sequence[str | int], content: Any) -> Loc:

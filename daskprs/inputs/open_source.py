@@ -116,10 +116,14 @@ def _keyed(source: TableSource, columns: Sequence[str], reading: ReadOptions) ->
 def _open_paths(data: Any, reading: ReadOptions) -> Source:
     mltable = None if reading.input_type == "files" else mltable_at(data)
     if mltable is not None:
-        return _open_mltable(mltable, reading)
+        # Only an MLTable needs the YAML reader.
+        from daskprs.inputs.mltable.opening import open_mltable
+
+        table = open_mltable(mltable, reading)
+        return table if isinstance(table, FilesSource) else _keyed(table, table.columns, reading)
     inputs = discover(data)
     if not any(inputs):
-        msg = f"{data!r}: there is no file in it."
+        msg = f"{data!r}: it holds no files."
         raise InputError(msg)
     kind = _kind(inputs, reading)
     check_options(reading, "files" if kind is None else kind.value)
@@ -131,16 +135,6 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
         msg = f"{data!r}: no file in it is a table (hidden files are skipped)."
         raise InputError(msg)
     source = open_table(kind, files, reading)
-    return _keyed(source, source.columns, reading)
-
-
-def _open_mltable(path: str, reading: ReadOptions) -> Source:
-    # Only an MLTable needs the YAML reader.
-    from daskprs.inputs.mltable.opening import open_mltable
-
-    source = open_mltable(path, reading)
-    if isinstance(source, FilesSource):
-        return source
     return _keyed(source, source.columns, reading)
 
 

@@ -96,8 +96,6 @@ class Document:
         except yaml.reader.ReaderError as error:
             place = _place_of(name, text, error.position)
             raise self._unreadable(place, f"{error.reason} (#x{error.character:04x})") from error
-        except yaml.YAMLError as error:
-            raise YamlError(str(Mistake(SourceLocation(name, 1, 1), "", str(error)))) from error
         if self._mistakes:
             raise YamlError("\n".join(map(str, self._mistakes)))
 

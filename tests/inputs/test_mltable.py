@@ -861,7 +861,8 @@ transformations:
         rows_of(folder)
     told = str(caught.value).replace(f"{folder}/", "").splitlines()
     assert told[0] == (
-        "MLTable:4:17: transformations[1].keep_columns: there is no column 'nam'; near it: name"
+        "MLTable:4:17: transformations[1].keep_columns: "
+        "the column 'nam' does not exist; near it: name"
     )
     assert told[1].startswith(
         "MLTable:5:11: transformations[2].filter: 'age > \"x\"': age is a number"

@@ -172,7 +172,7 @@ class Builder:
         for name in wrong:
             near = difflib.get_close_matches(name, there, n=3)
             shown = f"near it: {', '.join(near)}" if near else f"there: {', '.join(there[:SHOWN])}"
-            self._refuse(at, f"there is no column {name!r}; {shown}", *more)
+            self._refuse(at, f"the column {name!r} does not exist; {shown}", *more)
         return not wrong
 
     def _refuse(self, at: int, told: str, *more: str | int) -> None:

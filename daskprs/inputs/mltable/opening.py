@@ -34,7 +34,6 @@ from daskprs.inputs.mltable.steps import (
     KeepColumns,
     PieceContext,
     RandomSample,
-    narrowed,
     needed,
     run,
 )
@@ -47,7 +46,6 @@ from daskprs.yaml_files.mistakes import refuse
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from daskprs.inputs.mltable.steps import TableStep
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
 
@@ -156,7 +154,7 @@ def _open_rows(written: MLTableContent, reading: ReadOptions, base: _Base) -> ML
     if reading.columns is not None:
         check_columns(reading.columns, list(builder.meta.columns), "columns")
         builder.add(KeepColumns(reading.columns))
-    source, steps = _narrowed(base, builder)
+    source, steps = _narrowed(base, builder), builder.steps
     told = [one.model_dump(exclude_unset=True) for one in written.transformations]
     is_sampled = any(isinstance(step, RandomSample) for step in steps)
     return MLTableSource(source, steps, told, _names(base) if is_sampled else {})
@@ -177,17 +175,15 @@ def _own_names(files: Iterable[InputFile]) -> Iterator[str]:
         known[name] += 1
 
 
-def _narrowed(base: _Base, builder: Builder) -> tuple[PlacedSource, list[TableStep]]:
-    """Return the source and the steps without the columns that the result does not use."""
-    source, steps = base.source, builder.steps
+def _narrowed(base: _Base, builder: Builder) -> PlacedSource:
+    """Return the source without the columns that the result does not use."""
+    source = base.source
     of_paths = {PATH, *source.path_names}
     there = [name for name in source.meta().columns if name not in of_paths]
-    wanted = needed(steps, list(builder.meta.columns), there)
+    wanted = needed(builder.steps, list(builder.meta.columns), there)
     if base.kind is None or len(wanted) == len(there):
-        return source, steps
-    reading = replace(base.reading, columns=wanted)
-    left_out = set(there) - set(wanted)
-    return open_table(base.kind, base.files, reading), list(narrowed(steps, left_out))
+        return source
+    return open_table(base.kind, base.files, replace(base.reading, columns=wanted))
 
 
 def _samples(base: _Base) -> list[pd.DataFrame]:

@@ -7,7 +7,7 @@ counts: it gets the number of rows that reached it from earlier pieces.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import pandas as pd
 from daskprs.inputs.mltable.conversions import Conversion, ConversionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from daskprs.inputs.mltable.expression import Expression
 
@@ -151,7 +151,7 @@ def _after(step: TableStep, frame: pd.DataFrame, piece: PieceContext) -> pd.Data
     """Return the rows after a step that does not count."""
     match step:
         case KeepColumns(names):
-            frame = frame[list(names)]
+            frame = frame[[name for name in names if name in frame.columns]]
         case Rename(old, new):
             frame = frame.rename(columns={old: new})
         case AddPathColumns(names):
@@ -171,6 +171,8 @@ def _converted(
 ) -> pd.DataFrame:
     converted = frame.copy(deep=False)
     for one in conversions:
+        if one.column not in frame.columns:
+            continue
         try:
             converted[one.column] = one.apply(converted[one.column])
         except ConversionError as misfit:
@@ -188,9 +190,6 @@ def _mixed(numbers: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.
         return mixed ^ (mixed >> np.uint64(31))
 
 
-# ---- the columns that steps use ----
-
-
 def needed(
     steps: Sequence[TableStep], final: Sequence[str], there: Sequence[str]
 ) -> tuple[str, ...]:
@@ -199,7 +198,7 @@ def needed(
     Parameters
     ----------
     steps
-        The steps that are applied to rows.
+        The steps that are applied to rows. They pass over columns that were not read.
     final
         The columns that are left in the end.
     there
@@ -211,16 +210,3 @@ def needed(
         if isinstance(step, Filter):
             asked |= step.expression.columns()
     return tuple(name for name in there if name in asked) or tuple(there[:1])
-
-
-def narrowed(steps: Sequence[TableStep], left_out: set[str]) -> Iterator[TableStep]:
-    """Yield the steps for rows without some columns."""
-    for step in steps:
-        match step:
-            case KeepColumns(names):
-                yield KeepColumns(tuple(name for name in names if name not in left_out))
-            case Convert(conversions):
-                kept = (one for one in conversions if one.column not in left_out)
-                yield replace(step, conversions=tuple(kept))
-            case _:
-                yield step

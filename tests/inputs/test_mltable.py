@@ -758,6 +758,18 @@ def test_without_a_read_it_is_a_list_of_files(tmp_path: Path) -> None:
     assert 0 < len(drawn[0]) < 6
 
 
+def test_a_file_whose_path_does_not_become_its_type_is_named(tmp_path: Path) -> None:
+    """There are no mini-batches yet that could fail with it."""
+    conversion = {"convert_column_types": [{"columns": "n", "column_type": "int"}]}
+    content = {
+        "paths": [{"pattern": "./*.txt"}],
+        "transformations": [{"extract_columns_from_partition_format": "/{n}.txt"}, conversion],
+    }
+    folder = mltable(tmp_path, content, {"1.txt": "", "x.txt": ""})
+    with pytest.raises(InputError, match=r"x.txt: column 'n' holds 'x', which is no int"):
+        open_source(str(folder), ReadOptions())
+
+
 def test_the_caller_says_what_is_meant_and_is_told_where_it_does_not_fit(tmp_path: Path) -> None:
     """`input_type="files"` gives what lies there; what the MLTable says is not said twice."""
     table = numbers_table(tmp_path, READ_CSV)

@@ -20,6 +20,7 @@ from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.files.suffixes import TableKind
 from daskprs.inputs.mltable.building import Builder, as_written
 from daskprs.inputs.mltable.content import MLTableContent, read_mltable
+from daskprs.inputs.mltable.expression import BadExpression
 from daskprs.inputs.mltable.form import (
     ENCODINGS,
     FORMAT,
@@ -34,6 +35,7 @@ from daskprs.inputs.mltable.steps import (
     KeepColumns,
     PieceContext,
     RandomSample,
+    Unconverted,
     needed,
     run,
 )
@@ -253,7 +255,12 @@ def _kept(written: MLTableContent, files: FileList, reading: ReadOptions) -> lis
     offsets = [_number_of(name) for name in _own_names(files)]
     seen = (0,) * len(builder.steps)
     piece = PieceContext(table, seen, "", lambda: offsets, lambda row: files[row].path)
-    return [int(row) for row in run(builder.steps, piece)[0].index]
+    try:
+        rows, _ = run(builder.steps, piece)
+    except (Unconverted, BadExpression) as error:
+        msg = f"{written.document.name}: {error}"
+        raise InputError(msg) from None
+    return [int(row) for row in rows.index]
 
 
 def _number_of(name: str) -> int:

@@ -88,10 +88,11 @@ class FirstRows:
     """This step's number among the steps of its class."""
     is_kept: bool
 
-    def window(self, seen: int, rows: int) -> tuple[int, int]:
-        """Return which of the rows that come after `seen` others are kept."""
+    def window(self, seen: int, rows: int) -> tuple[slice, int]:
+        """Return which of the rows that come after `seen` others are kept, and the count then."""
         first = min(rows, max(0, self.count - seen))
-        return (0, first) if self.is_kept else (first, rows)
+        kept = slice(0, first) if self.is_kept else slice(first, rows)
+        return kept, min(seen + rows, self.count)
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,8 @@ def run(steps: Sequence[TableStep], piece: PieceContext) -> tuple[pd.DataFrame, 
     frame, seen = piece.frame, list(piece.seen)
     for step in steps:
         if isinstance(step, FirstRows):
-            first, stop = step.window(seen[step.number], len(frame))
-            seen[step.number] = min(seen[step.number] + len(frame), step.count)
-            frame = frame.iloc[first:stop]
+            kept, seen[step.number] = step.window(seen[step.number], len(frame))
+            frame = frame.iloc[kept]
         else:
             frame = _after(step, frame, piece)
     return frame, tuple(seen)
@@ -141,9 +141,8 @@ def slices(steps: Sequence[TableStep], seen: Seen, rows: int) -> tuple[int, Seen
     after = list(seen)
     for step in steps:
         if isinstance(step, FirstRows):
-            after[step.number] = min(after[step.number] + rows, step.count)
-            first, stop = step.window(seen[step.number], rows)
-            rows = stop - first
+            kept, after[step.number] = step.window(after[step.number], rows)
+            rows = kept.stop - kept.start
     return rows, tuple(after)
 
 

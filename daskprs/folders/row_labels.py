@@ -23,7 +23,6 @@ from daskprs.system.regular_files import open_regular
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-    from types import TracebackType
 
     import pandas as pd
 
@@ -47,14 +46,7 @@ def row_bounds(total: int, rows: int) -> Numbers:
 
 
 class LabelWriter:
-    """Writes the labels of an input, one piece of the index after the other.
-
-    Parameters
-    ----------
-    scratch
-        The folder in which the source prepares its input.
-
-    """
+    """Writes the labels of an input into its scratch folder, one piece of the index at a time."""
 
     def __init__(self, scratch: Path) -> None:
         folder = prepared_labels(scratch)
@@ -67,14 +59,8 @@ class LabelWriter:
         """Return the writer."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the file."""
-        del kind, error, trace
         self._file.close()
 
     def add(self, index: pd.Index) -> None:
@@ -127,19 +113,7 @@ def adopt_labels(prepared: Path, folder: Path) -> None:
 
 
 class RowLabels:
-    """Reads the labels of an input.
-
-    Parameters
-    ----------
-    folder
-        The folder of the labels.
-
-    Raises
-    ------
-    JournalError
-        When the files cannot be read.
-
-    """
+    """Reads the labels of an input; a `JournalError` means that the files cannot be read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -150,14 +124,7 @@ class RowLabels:
             raise self._damaged(error) from error
 
     def of(self, places: Numbers) -> pd.Index | str:
-        """Return the labels of rows by their places in the plan.
-
-        Returns
-        -------
-        pandas.Index or str
-            The labels; a str is the reason why the job could not keep them.
-
-        """
+        """Return the labels of rows by their places in the plan, or why they were not kept."""
         try:
             pieces = list(self._pieces())
             rows = self._input_rows(places)
@@ -169,10 +136,8 @@ class RowLabels:
         index: pd.Index = pieces[0].append(pieces[1:]) if len(pieces) > 1 else pieces[0]
         first = int(rows[0]) if len(rows) else 0
         if np.array_equal(rows, np.arange(first, first + len(rows))):
-            index = index[first : first + len(rows)]
-        else:
-            index = index.take(rows)
-        return index
+            return index[first : first + len(rows)]
+        return index.take(rows)
 
     def _input_rows(self, places: Numbers) -> Numbers:
         path = self._folder / "rows.int64"

@@ -61,11 +61,7 @@ class AgentSpool:
     def flush(self) -> None:
         """Write the appended bytes, so that they survive the death of this process.
 
-        Raises
-        ------
-        UnwritableError
-            When they cannot be written, above all on a full disk.
-
+        Raise `UnwritableError` when they cannot be written, above all on a full disk.
         """
         self.text.flush()
         self.typed.flush()
@@ -98,14 +94,7 @@ class SpoolFile:
         return self._written + self._pending
 
     def append(self, piece: memoryview) -> None:
-        """Append bytes.
-
-        Raises
-        ------
-        UnwritableError
-            When these bytes, or earlier ones, cannot be written.
-
-        """
+        """Append bytes; raise `UnwritableError` if these or earlier ones cannot be written."""
         with self._lock:
             if self._pending + len(piece) <= WRITE_BYTES:
                 self._pieces.append(bytes(piece))
@@ -128,11 +117,7 @@ class SpoolFile:
     def flush(self) -> None:
         """Write the appended bytes, and sync them if the spool is synced.
 
-        Raises
-        ------
-        UnwritableError
-            When they cannot be written. The next call tries again.
-
+        Raise `UnwritableError` when they cannot be written. The next call tries again.
         """
         with self._lock:
             self._write_pending()
@@ -175,20 +160,13 @@ class SpoolFile:
 
 
 class Sink(io.RawIOBase):
-    """Collects bytes and their checksum; usable as a binary file.
-
-    Parameters
-    ----------
-    file
-        The spool file that takes the bytes; None: they are held here.
-    from_bytes
-        Fewest bytes that go to the spool; fewer are held here, too.
-
-    """
+    """The bytes of one attempt and their checksum: in a spool, or held until they are sent."""
 
     def __init__(self, file: SpoolFile | None = None, from_bytes: int = 0) -> None:
         self._file = file
+        """The spool file that takes the bytes; None: all of them are held here."""
         self._from_bytes = from_bytes
+        """Fewest bytes that go to the spool; fewer are held here."""
         self._offset: int | None = None
         self._pieces: list[bytes] = []
         self._length = 0
@@ -229,9 +207,10 @@ class Sink(io.RawIOBase):
         return Extent(self._length, self._checksum, self._offset), b"".join(self._pieces)
 
     def discard(self) -> None:
-        """Discard the written bytes, after a failure."""
+        """Discard the written bytes after a failure, and take no more from a buffered writer."""
         if self._file is not None and self._offset is not None:
             self._file.cut(self._offset)
+        self.close()
 
 
 # ---- in the driver ----
@@ -299,7 +278,8 @@ class SpoolFolder:
             unsynced, self._unsynced = self._unsynced, set()
         try:
             for name in unsynced:
-                _sync_data(self._path / name)
+                with (self._path / name).open("rb") as file:  # another process may have written it
+                    os.fdatasync(file.fileno())
             if not unsynced <= self._named:
                 sync_folder(self._path)
                 self._named |= unsynced
@@ -324,15 +304,6 @@ class SpoolFolder:
             self._fd = os.open(self._path / DRIVER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         write_at(self._fd, memoryview(payload), self._end)  # checked when it is published
         self._end += len(payload)
-
-
-def _sync_data(path: Path) -> None:
-    """Sync a file, including bytes that another process has written."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fdatasync(fd)
-    finally:
-        os.close(fd)
 
 
 # ---- regions ----
@@ -382,17 +353,11 @@ def split(payload: bytes, text: Regions, typed: Regions) -> tuple[bytes, bytes]:
 
 
 class OpenFiles:
-    """Files that are read by turns, the latest of them open.
-
-    Parameters
-    ----------
-    path_of
-        Gives the path of a file by its number.
-
-    """
+    """Files that are read by turns, the latest of them open."""
 
     def __init__(self, path_of: Callable[[int], Path]) -> None:
         self._path_of = path_of
+        """Gives the path of a file by its number."""
         self._open: OrderedDict[int, IO[bytes]] = OrderedDict()
 
     def get(self, number: int) -> IO[bytes]:

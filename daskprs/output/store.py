@@ -18,7 +18,7 @@ from daskprs.folders.job_lock import epochs_of, latest_epoch
 from daskprs.folders.row_labels import adopt_labels, drop_labels
 from daskprs.output.failures.failed_work import FailedWork
 from daskprs.output.journal.commits import Commits, CommitTable
-from daskprs.output.journal.journal import VERSION, Journal, Syncer
+from daskprs.output.journal.journal import VERSION, Journal, Syncer, reported
 from daskprs.output.journal.recovery import recover
 from daskprs.output.publish.ordered_text import PUBLISHED, Headers, OrderedText
 from daskprs.output.publish.output_file import (
@@ -29,7 +29,7 @@ from daskprs.output.publish.output_file import (
 )
 from daskprs.output.spool import DRIVER, Spools
 from daskprs.system.atomic_file import sync_folder, whole_file
-from daskprs.system.disk_space import no_room, what_to_do
+from daskprs.system.disk_space import what_to_do
 from daskprs.system.interrupts import held_back
 
 if TYPE_CHECKING:
@@ -131,15 +131,11 @@ class ResultStore:
     def commit(self, mini_batches: Sequence[MiniBatch], made: Results) -> None:
         """Commit the results of attempts, one for each of these mini-batches.
 
-        Raises
-        ------
-        OutputError
-            When a result cannot be written, or its header differs from the others. Earlier commits
-            stay.
-
+        Raise `OutputError` when a result cannot be written, or its header differs from the others.
+        Earlier commits stay.
         """
         header = self._headers.checked(made.outcomes)
-        try:
+        with reported(self._folder.path):
             if made.unwritten:
                 raise OSError(made.unwritten)
             text, typed = self._spools.keep(made)
@@ -147,8 +143,6 @@ class ResultStore:
             commits = Commits.of(mini_batches, made.outcomes, text, typed, header, spool)
             self._journal.add("commits", *commits)
             self._journal.write()
-        except OSError as error:
-            raise OutputError(no_room(self._folder.path, error)) from error
         # Only earlier epochs' commits are ever looked up by identity.
         number = self._commits.add(commits._replace(identity=None), self.epoch)
         if self._ordered is not None:
@@ -193,19 +187,9 @@ class ResultStore:
         return self.published
 
     def keep_columns(self, meta: pd.DataFrame) -> None:
-        """Keep the columns of the result of an input without rows.
-
-        Raises
-        ------
-        OutputError
-            When they cannot be written.
-
-        """
-        try:
-            with whole_file(self._folder.columns(self.epoch)) as file:
-                pickle.dump(meta, file)
-        except OSError as error:
-            raise OutputError(no_room(self._folder.path, error)) from error
+        """Keep the columns of the result of an input without rows."""
+        with reported(self._folder.path), whole_file(self._folder.columns(self.epoch)) as file:
+            pickle.dump(meta, file)
 
     def write_failed(self) -> None:
         """Write ``failed.parquet`` from the failures so far; raise `OSError` if that fails."""
@@ -237,13 +221,12 @@ class ResultStore:
             replaces |= found.may_overwrite
         if target is not None:
             check_output_file(target, overwrite=replaces)
-        try:
+        with reported(self._folder.path):
             self._open_files()
-        except OSError as error:
-            raise OutputError(no_room(self._folder.path, error)) from error
         self._journal.add("job", VERSION, fingerprint, overwrite)
         if found is not None:
-            self._journal.add_all(found.records())
+            for record in found.records():
+                self._journal.add(*record)
         if self._labels is not None:
             self._journal.add("labels")
         self._syncer.sync()

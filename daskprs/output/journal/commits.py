@@ -61,18 +61,13 @@ class Commits(NamedTuple):
         spool: str,
     ) -> Commits:
         """Return the commits of attempts, given where their rows are."""
-        empty = outcomes.column("empty")
+        identities = [mini_batch.identity for mini_batch in mini_batches]
+        attempt, index, total, succeeded, empty = map(
+            outcomes.column, ("attempt", "index", "total", "succeeded", "empty")
+        )
+        some_empty = empty if any(empty) else None
         return cls(
-            identity=[mini_batch.identity for mini_batch in mini_batches],
-            attempt=outcomes.column("attempt"),
-            index=outcomes.column("index"),
-            total=outcomes.column("total"),
-            succeeded=outcomes.column("succeeded"),
-            empty=empty if any(empty) else None,
-            text=text,
-            typed=typed,
-            header=header,
-            spool=spool,
+            identities, attempt, index, total, succeeded, some_empty, text, typed, header, spool
         )
 
 

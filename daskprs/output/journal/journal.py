@@ -30,6 +30,7 @@ import re
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from daskprs.errors import JournalError, OutputError
@@ -38,7 +39,7 @@ from daskprs.system.disk_space import no_room
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -68,11 +69,6 @@ class Journal:
         body = _dumps(record).encode()
         self._unwritten.append(b"%08x %b\n" % (zlib.crc32(body), body))
 
-    def add_all(self, records: Iterable[tuple[Any, ...]]) -> None:
-        """Add records."""
-        for record in records:
-            self.add(*record)
-
     def write(self) -> None:
         """Write the added records to the file: they survive the death of this process.
 
@@ -97,6 +93,15 @@ class Journal:
             os.close(self._fd)
 
 
+@contextmanager
+def reported(folder: Path) -> Iterator[None]:
+    """Report an error of the system as an `OutputError`, with the next step."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(no_room(folder, error)) from error
+
+
 class Syncer:
     """Syncs spools and then their journal, in a thread: the driver does not wait for the disk.
 
@@ -115,18 +120,12 @@ class Syncer:
     def sync_if_due(self, now_s: float) -> None:
         """Begin a sync if the last one is long enough ago.
 
-        Raises
-        ------
-        OutputError
-            When the journal cannot be written, or the last sync has failed.
-
+        Raise `OutputError` when the journal cannot be written, or the last sync has failed.
         """
         if now_s < self._due_s or not self._finished(now_s):
             return
-        try:
+        with reported(self._folder):
             self._journal.write()
-        except OSError as error:
-            raise OutputError(no_room(self._folder, error)) from error
         try:
             self._running = self._threads.submit(self._sync)
         except RuntimeError:  # no more threads: the driver waits for the disk
@@ -136,21 +135,12 @@ class Syncer:
             self._due_s = now_s + EVERY_S
 
     def sync(self) -> None:
-        """Sync now, and return when the sync is done.
-
-        Raises
-        ------
-        OutputError
-            When it failed.
-
-        """
-        try:
+        """Sync now, and return when the sync is done; raise `OutputError` if it failed."""
+        with reported(self._folder):
             self._journal.write()
             if self._running is not None:
                 self._running.result()
             self._sync()
-        except OSError as error:
-            raise OutputError(no_room(self._folder, error)) from error
 
     def close(self) -> None:
         """End the thread."""
@@ -162,10 +152,8 @@ class Syncer:
         if not self._running.done():
             return False
         running, self._running = self._running, None
-        try:
+        with reported(self._folder):
             took_s = running.result()
-        except OSError as error:
-            raise OutputError(no_room(self._folder, error)) from error
         self._due_s = now_s + max(EVERY_S, took_s / SHARE_OF_TIME)
         return False
 

@@ -78,11 +78,7 @@ class Headers:
     def checked(self, outcomes: ColumnBatch[Outcome]) -> list[str | None] | None:
         """Return the headers of mini-batches that have rows; None without any header.
 
-        Raises
-        ------
-        OutputError
-            When headers differ; the error names both.
-
+        Raise `OutputError` when headers differ; the error names both.
         """
         if not any(outcomes.column("header")):
             return None
@@ -164,13 +160,8 @@ class OrderedText:
     def finish(self, commits: CommitTable) -> FinishedFile:
         """Write the missing rows, and return the finished file.
 
-        Raises
-        ------
-        OutputError
-            When the disk has no space.
-        JournalError
-            When the bytes of a mini-batch differ from the committed ones.
-
+        Raise `OutputError` when the disk has no space, and `JournalError` when the bytes of a
+        mini-batch differ from the committed ones.
         """
         self._stop()
         left = np.flatnonzero(commits.column("index") >= self._next)

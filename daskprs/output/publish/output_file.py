@@ -24,11 +24,7 @@ if TYPE_CHECKING:
 def check_output_dir(output_dir: str | PathLike[str]) -> Path:
     """Return the output folder as an absolute path; it need not exist. Nothing is created.
 
-    Raises
-    ------
-    OutputError
-        When it is remote, no folder, or cannot be written.
-
+    Raise `OutputError` when it is remote, is another file, or cannot be written.
     """
     named = os.fspath(output_dir)
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", named):  # a Path makes one slash of two
@@ -46,19 +42,17 @@ def check_output_dir(output_dir: str | PathLike[str]) -> Path:
 
 
 def check_output_file(target: Path, *, overwrite: bool) -> None:
-    """Refuse an output file that exists already, unless it may be replaced.
-
-    Raises
-    ------
-    OutputError
-        When it exists, or is a folder, which is never replaced.
-
-    """
+    """Refuse an output file that exists, unless it may be replaced; a folder never is."""
     if target.is_dir():
-        told = f"the output file {target} is a folder. Use another "
-        raise OutputError(told, Option("append_row_file_name"), ".")
+        raise it_is_a_folder(target)
     if os.path.lexists(target) and not overwrite:
         raise it_exists(target)
+
+
+def it_is_a_folder(file: object) -> OutputError:
+    """Return the error for a folder with the name of the output file."""
+    start = f"the output file {file} is a folder. Use another "
+    return OutputError(start, Option("append_row_file_name"), ".")
 
 
 def it_exists(file: object) -> OutputError:
@@ -75,14 +69,7 @@ def it_exists(file: object) -> OutputError:
 
 
 def make_output_dir(output_dir: Path) -> None:
-    """Make the output folder, for a script that writes files of its own into it.
-
-    Raises
-    ------
-    OutputError
-        When it cannot be made.
-
-    """
+    """Make the output folder, for a script that writes files of its own into it."""
     try:
         output_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -94,13 +81,8 @@ def make_output_dir(output_dir: Path) -> None:
 def claimed_output(target: Path) -> Iterator[None]:
     """Make the folder of an output file, and keep other jobs from writing the same one.
 
-    Raises
-    ------
-    OutputError
-        When the folder cannot be made or written.
-    JobFolderLocked
-        When another job has claimed it.
-
+    Raise `OutputError` when the folder cannot be made or written, and `JobFolderLocked` when
+    another job has claimed the file.
     """
     with ExitStack() as stack:
         try:

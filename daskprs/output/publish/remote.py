@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import Option, OutputError
-from daskprs.output.publish.output_file import it_exists
+from daskprs.output.publish.output_file import it_exists, it_is_a_folder
 from daskprs.output.spool import checksum_of
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.regular_files import read_json
@@ -142,8 +142,7 @@ class RemoteOutput:
             )
         if found["type"] != "directory":
             return found
-        told = f"the output file {self.file} is a folder. Use another "
-        raise OutputError(told, Option("append_row_file_name"), ".")
+        raise it_is_a_folder(self.file)
 
 
 def is_remote(output_dir: object) -> bool:

@@ -80,14 +80,7 @@ class FrameCsv:
         return line.getvalue()
 
     def write(self, frame: pd.DataFrame, file: IO[bytes]) -> None:
-        """Write the rows.
-
-        Raises
-        ------
-        UnicodeEncodeError
-            For text that cannot be written as UTF-8.
-
-        """
+        """Write the rows; raise `UnicodeEncodeError` for text that cannot be written as UTF-8."""
         rows = max(1, CELLS_AT_ONCE // max(1, frame.shape[1]))
         if len(frame) <= rows:
             self._write_piece(frame, file)
@@ -178,19 +171,9 @@ class FrameCsv:
     def _cells(self, column: Column) -> Any:
         """Return the cells of a column for Arrow's CSV writer; a null is an empty cell.
 
-        Returns
-        -------
-        Any
-            An array of numbers, if Arrow writes them as pandas does, or of text in quotes where it
-            needs them. None for types that only pandas writes.
-
-        Raises
-        ------
-        pyarrow.ArrowException, OverflowError, UnicodeError
-            `NOT_FOR_ARROW`: for cells that Arrow cannot hold.
-        LongTextError
-            For more than `LONG_BYTES` of text.
-
+        They are numbers, if Arrow writes these as pandas does, or texts, in quotes where needed;
+        None for types that only pandas writes. Raise `LongTextError` for too much text, and one of
+        `NOT_FOR_ARROW` for cells that Arrow cannot hold.
         """
         dtype: Any = column.dtype
         array: Any = column.array

@@ -75,14 +75,7 @@ class TextRows:
         self._add([*map(str, array)])
 
     def frame(self, frame: pd.DataFrame) -> None:
-        """Write a frame.
-
-        Raises
-        ------
-        ReturnTypeError
-            When a header is wanted and differs from that of the frames before.
-
-        """
+        """Write a frame; raise `ReturnTypeError` if its header differs from the one before."""
         self._write_lines()
         if self._wants_header:
             self._check_header(frame)

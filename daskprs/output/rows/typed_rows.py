@@ -8,6 +8,7 @@ and has no complex numbers).
 
 from __future__ import annotations
 
+import io
 import pickle
 from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from daskprs.output.spool import Sink
 
 Kind = Literal["frame", "array", "element"]
-WRITE_BYTES = 1 << 18
-
+WRITE_BYTES = 1 << 16
+"""Bytes to which small pickles are joined; larger ones are written directly."""
 
 RowNumbers = range | np.ndarray[Any, Any] | str
 """Rows of the mini-batch as the index of a returned frame numbers them, or one of these words."""
@@ -45,7 +46,7 @@ class TypedRows:
     """Pickles frames, arrays and elements one after the other."""
 
     def __init__(self, sink: Sink) -> None:
-        self._buffer = _Buffer(sink)
+        self._buffer = io.BufferedWriter(sink, WRITE_BYTES)
         self._pickler = pickle.Pickler(self._buffer, protocol=5)
 
     def frame(self, frame: pd.DataFrame, *, has_index: bool = True) -> None:
@@ -89,33 +90,6 @@ class TypedRows:
         self._pickler.clear_memo()
 
 
-class _Buffer:
-    """Joins the many small writes of a pickler; large ones go straight on."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def write(self, piece: bytes | memoryview | pickle.PickleBuffer) -> int:
-        view = memoryview(piece)
-        if view.nbytes >= WRITE_BYTES:
-            self.flush()
-            self._sink.write(view)
-            return view.nbytes
-        self._pieces.append(bytes(view))
-        self._size += view.nbytes
-        if self._size >= WRITE_BYTES:
-            self.flush()
-        return view.nbytes
-
-    def flush(self) -> None:
-        if self._pieces:
-            self._sink.write(b"".join(self._pieces))
-            self._pieces.clear()
-            self._size = 0
-
-
 def row_numbers(index: pd.Index) -> RowNumbers:
     """Return an index as row numbers, if it has no name and holds such; else `UNKNOWN`."""
     if index.nlevels > 1 or index.name is not None:
@@ -137,11 +111,7 @@ def row_numbers(index: pd.Index) -> RowNumbers:
 def decode(file: IO[bytes], length: int) -> Iterator[TypedPiece]:
     """Yield the pieces in the next `length` bytes.
 
-    Raises
-    ------
-    JournalError
-        When they cannot be read here, above all for a class of the entry script.
-
+    Raise `JournalError` when they cannot be read here, above all for a class of the entry script.
     """
     end = file.tell() + length
     while file.tell() < end:

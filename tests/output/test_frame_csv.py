@@ -27,7 +27,9 @@ MANY = 3 * FEW_ROWS
 def written(frame: pd.DataFrame, separator: str = " ") -> str:
     """Return what is written here."""
     file = io.BytesIO()
-    FrameCsv(separator).write(frame, file)
+    text = io.TextIOWrapper(file, "utf-8", newline="")
+    FrameCsv(separator).write(frame, text)
+    text.flush()
     return file.getvalue().decode()
 
 

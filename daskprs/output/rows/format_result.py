@@ -157,12 +157,9 @@ class _Writer:
     def _numbers(self, array: np.ndarray[Any, Any]) -> None:
         """Write a line for each number; in the typed form they stay an array."""
         self._succeeded += len(array)
-        if self._text is not None:
-            for start in range(0, len(array), NUMBERS_AT_ONCE):
-                self._text.numbers(array[start : start + NUMBERS_AT_ONCE])
-        if self._typed is not None:
-            for start in range(0, len(array), NUMBERS_AT_ONCE):
-                self._typed.array(array[start : start + NUMBERS_AT_ONCE])
+        for start in range(0, len(array), NUMBERS_AT_ONCE):
+            for form in self._forms:
+                form.array(array[start : start + NUMBERS_AT_ONCE])
 
     def _elements(self, elements: Iterable[Any]) -> None:
         """Write a line for each element, many at once: their types decide how."""

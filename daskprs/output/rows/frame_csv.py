@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyarrow import csv as pa_csv
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
 Column: TypeAlias = "pd.Series[Any] | pd.Index[Any]"
 
@@ -79,45 +79,44 @@ class FrameCsv:
         self._writer(line).writerow(frame.columns)
         return line.getvalue()
 
-    def write(self, frame: pd.DataFrame, file: IO[bytes]) -> None:
+    def write(self, frame: pd.DataFrame, text: io.TextIOWrapper[IO[bytes]]) -> None:
         """Write the rows; raise `UnicodeEncodeError` for text that cannot be written as UTF-8."""
         rows = max(1, CELLS_AT_ONCE // max(1, frame.shape[1]))
         if len(frame) <= rows:
-            self._write_piece(frame, file)
+            self._write_piece(frame, text)
             return
         for start in range(0, len(frame), rows):
-            self._write_piece(frame.iloc[start : start + rows], file)
+            self._write_piece(frame.iloc[start : start + rows], text)
 
-    def _write_piece(self, piece: pd.DataFrame, file: IO[bytes]) -> None:
+    def _write_piece(self, piece: pd.DataFrame, text: io.TextIOWrapper[IO[bytes]]) -> None:
         # A class of its own may have a `to_csv` of its own.
         if self._marks is not None and type(piece) is pd.DataFrame and piece.size:
             try:
-                if self._write_quickly(piece, file):
+                if self._write_quickly(piece, text):
                     return
             except LongTextError:
                 if _may_be_cut(piece):
                     half = len(piece) // 2
-                    self._write_piece(piece.iloc[:half], file)
-                    self._write_piece(piece.iloc[half:], file)
+                    self._write_piece(piece.iloc[:half], text)
+                    self._write_piece(piece.iloc[half:], text)
                     return
-        with _text_of(file) as text:
-            piece.to_csv(text, header=False, **self._form())
+        piece.to_csv(text, header=False, **self._form())
 
-    def _write_quickly(self, piece: pd.DataFrame, file: IO[bytes]) -> bool:
+    def _write_quickly(self, piece: pd.DataFrame, text: io.TextIOWrapper[IO[bytes]]) -> bool:
         """Write a piece without pandas, if possible, and return whether it was written."""
         matrix = piece.to_numpy() if _is_matrix(piece) else None
         if len(piece) <= FEW_ROWS and (matrix is None or matrix.size <= FEW_CELLS):
             rows = _rows(piece) if matrix is None else _matrix_rows(matrix)
             if rows is not None:
-                with _text_of(file) as text:
-                    self._writer(text).writerows(rows)
+                self._writer(text).writerows(rows)
             return rows is not None
         try:
             lines = self._lines(piece) if matrix is None else self._matrix_lines(matrix)
         except NOT_FOR_ARROW:
             return False
         if lines is not None:
-            file.write(lines)
+            text.flush()
+            text.buffer.write(lines)
         return lines is not None
 
     def _writer(self, text: IO[str]) -> Any:
@@ -372,17 +371,6 @@ def _is_quoted(mark: str, separator: str) -> bool:
     line = io.StringIO()
     csv.writer(line, delimiter=separator, lineterminator="\n").writerow([f"a{mark}", "b"])
     return line.getvalue().startswith('"')
-
-
-@contextlib.contextmanager
-def _text_of(file: IO[bytes]) -> Iterator[IO[str]]:
-    """Yield a text file that writes to a binary file, in pieces of a few kilobytes."""
-    text = io.TextIOWrapper(file, "utf-8", newline="")
-    try:
-        yield text
-        text.flush()
-    finally:
-        text.detach()
 
 
 def _may_be_cut(piece: pd.DataFrame) -> bool:

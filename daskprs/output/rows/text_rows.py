@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
     from daskprs.output.spec import OutputSpec
     from daskprs.output.spool import Sink
 
-WRITE_CHARACTERS = 1 << 18
-"""Lines are encoded and written in pieces of about this size."""
 FEW_NUMBERS = 50
 """Most numbers that are formatted faster one by one than by kernels."""
 PLAIN = frozenset({str, int, float, bool, type(None)})
@@ -42,51 +42,43 @@ class TextRows:
         """The header line of the frames, if one is wanted."""
         self._wants_header = spec.header
         self._frames = FrameCsv(spec.separator)
-        self._sink = sink
-        self._lines: list[str] = []
-        self._characters = 0
+        self._text = io.TextIOWrapper(cast("IO[bytes]", sink), "utf-8", newline="")
         self._columns: pd.Index[Any] | None = None
 
     def element(self, element: Any) -> None:
         """Write a line: ``str(element)``, arrays in it in full."""
         kind = type(element)
         line = str(element) if kind in PLAIN or _is_plain(kind) else _in_full([element])[0]
-        self._lines.append(line)
-        self._characters += len(line)
-        if self._characters > WRITE_CHARACTERS:
-            self._write_lines()
+        self._write(f"{line}\n")
 
     def elements(self, elements: list[Any], kinds: set[type]) -> None:
         """Write a line for each element, all of which are of one of these types."""
         plain = kinds <= PLAIN or all(kind in PLAIN or _is_plain(kind) for kind in kinds)
-        self._add([*map(str, elements)] if plain else _in_full(elements))
+        lines = [*map(str, elements)] if plain else _in_full(elements)
+        self._write("\n".join([*lines, ""]))
 
-    def numbers(self, array: np.ndarray[Any, Any]) -> None:
+    def array(self, array: np.ndarray[Any, Any]) -> None:
         """Write a line for each element of an array that holds no objects."""
         if len(array) > FEW_NUMBERS and array.dtype.kind in NUMBERS:
-            try:
-                text = joined(numbers(array).cast(TEXT).fill_null("nan"), LINE_BREAK)
-            except NOT_FOR_ARROW:
-                pass
-            else:
-                self._write_lines()
-                self._sink.write(characters(text))
+            with contextlib.suppress(*NOT_FOR_ARROW):
+                lines = joined(numbers(array).cast(TEXT).fill_null("nan"), LINE_BREAK)
+                self._text.flush()
+                self._text.buffer.write(characters(lines))
                 return
-        self._add([*map(str, array)])
+        self.elements([*array], {array.dtype.type})
 
     def frame(self, frame: pd.DataFrame) -> None:
         """Write a frame; raise `ReturnTypeError` if its header differs from the one before."""
-        self._write_lines()
         if self._wants_header:
             self._check_header(frame)
         try:
-            self._frames.write(frame, cast("IO[bytes]", self._sink))
+            self._frames.write(frame, self._text)
         except UnicodeEncodeError as error:
             raise _not_utf8(error) from error
 
     def flush(self) -> None:
         """Write the last lines."""
-        self._write_lines()
+        self._text.flush()
 
     def _check_header(self, frame: pd.DataFrame) -> None:
         if self._columns is not None and self._columns.equals(frame.columns):
@@ -101,21 +93,11 @@ class TextRows:
             raise ReturnTypeError(msg)
         self.header, self._columns = header, frame.columns
 
-    def _add(self, lines: list[str]) -> None:
-        self._lines += lines
-        self._characters += sum(map(len, lines))
-        if self._characters > WRITE_CHARACTERS:
-            self._write_lines()
-
-    def _write_lines(self) -> None:
-        if self._lines:
-            self._lines.append("")
-            try:
-                self._sink.write("\n".join(self._lines).encode())
-            except UnicodeEncodeError as error:
-                raise _not_utf8(error) from error
-            self._lines.clear()
-            self._characters = 0
+    def _write(self, lines: str) -> None:
+        try:
+            self._text.write(lines)
+        except UnicodeEncodeError as error:
+            raise _not_utf8(error) from error
 
 
 def _is_plain(kind: type) -> bool:

@@ -55,7 +55,8 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
     if not epochs_of(folder, folder.typed_spools):
         return None
     history = History(folder)
-    labels = _labels(folder, history) if not ignore_index else None
+    epoch = None if ignore_index else history.labels  # None, too, for jobs of earlier versions
+    labels = None if epoch is None else RowLabels(folder.labels(epoch))
     matcher = None if labels is None else RowMatcher(labels.bounds)
     frames: list[pd.DataFrame] = []
     values: list[Any] = []
@@ -87,11 +88,6 @@ def _no_rows(folder: JobFolder) -> pd.DataFrame:
             frame: pd.DataFrame = pickle.loads(read_regular(columns))
             return frame
     return pd.DataFrame()
-
-
-def _labels(folder: JobFolder, history: History) -> RowLabels | None:
-    """Return the input's row labels; None for input without labels or jobs of earlier versions."""
-    return None if history.labels is None else RowLabels(folder.labels(history.labels))
 
 
 def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:

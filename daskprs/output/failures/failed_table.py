@@ -22,7 +22,7 @@ from daskprs.system.atomic_file import whole_file
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from daskprs.folders.job_folder import JobFolder
 
@@ -72,26 +72,26 @@ class _LogLine(NamedTuple):
 
 
 def write_failed(folder: JobFolder, failed: Mapping[int, str]) -> None:
-    """Write the table, whole or not at all.
+    """Write the table, whole or not at all; the journals have been written out.
 
     Parameters
     ----------
     folder
-        The job folder, whose journals have been written out.
+        The job folder.
     failed
-        The mini-batches that have failed: numbers in the plan as it is now, and identities, by
-        which their attempts are found.
+        The numbers of the failed mini-batches in the current plan, and their identities, by which
+        their attempts are found.
 
     """
-    told = _attempts(folder, set(failed.values()))
+    found = _attempts(folder, set(failed.values()))
     with ExitStack() as stack:
         file = stack.enter_context(whole_file(folder.failed))
         writer = stack.enter_context(pq.ParquetWriter(file, SCHEMA))
         journals = {
             epoch: stack.enter_context(open_regular(folder.journal(epoch)))
-            for epoch in {line.epoch for found in told.values() for line in found}
+            for epoch in {line.epoch for places in found.values() for line in places}
         }
-        rows = (_row(index, told[failed[index]], journals) for index in sorted(failed))
+        rows = (_row(index, found[failed[index]], journals) for index in sorted(failed))
         while some := list(islice(rows, AT_A_TIME)):
             writer.write_table(pa.Table.from_pylist(some, SCHEMA))
 
@@ -108,10 +108,10 @@ def _attempts(folder: JobFolder, failed: Collection[str]) -> dict[str, list[_Log
     return found
 
 
-def _row(index: int, told: list[_LogLine], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
-    records = list(_records(told, journals))
-    attempts = [Attempt(*record[3]) for _, record in records]
-    item = next(Item(**record[4]) for _, record in reversed(records) if record[4] is not None)
+def _row(index: int, places: list[_LogLine], journals: Mapping[int, IO[bytes]]) -> dict[str, Any]:
+    records = [_record(journals[place.epoch], place.offset) for place in places]
+    attempts = [Attempt(*record[3]) for record in records]
+    item = next(Item(**record[4]) for record in reversed(records) if record[4] is not None)
     first_row, end_row = item.rows or (None, None)
     first_byte, end_byte = item.bytes or (None, None)
     return {
@@ -128,22 +128,19 @@ def _row(index: int, told: list[_LogLine], journals: Mapping[int, IO[bytes]]) ->
         "partition_key": list(map(tuple, item.partition_key)),
         "attempts": [
             {
-                "run": line.epoch,
-                **one._asdict(),
-                "started": datetime.fromtimestamp(one.started, UTC),
+                "run": place.epoch,
+                **attempt._asdict(),
+                "started": datetime.fromtimestamp(attempt.started, UTC),
             }
-            for (line, _), one in zip(records, attempts, strict=True)
+            for place, attempt in zip(places, attempts, strict=True)
         ],
     }
 
 
-def _records(
-    told: list[_LogLine], journals: Mapping[int, IO[bytes]]
-) -> Iterator[tuple[_LogLine, list[Any]]]:
-    for line in told:
-        journal = journals[line.epoch]
-        journal.seek(line.offset)
-        yield line, _in_utf8(json.loads(whole_line(journal.readline()) or b"[]"))
+def _record(journal: IO[bytes], offset: int) -> list[Any]:
+    journal.seek(offset)
+    record: list[Any] = _in_utf8(json.loads(whole_line(journal.readline()) or b"[]"))
+    return record
 
 
 def _in_utf8(value: Any) -> Any:

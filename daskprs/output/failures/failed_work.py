@@ -80,20 +80,12 @@ class Item(NamedTuple):
 
 
 class FailedWork:
-    """Keeps the mini-batches that have failed so far, in this run and in earlier runs.
-
-    Parameters
-    ----------
-    folder
-        The job folder.
-    where
-        Says where a mini-batch lies.
-
-    """
+    """Keeps the mini-batches that have failed so far, in this run and in earlier runs."""
 
     def __init__(self, folder: JobFolder, where: Callable[[MiniBatch], Where]) -> None:
         self._folder = folder
         self._where = where
+        """Says where a mini-batch lies."""
         self._failed: dict[int, str] = {}
         """Identity of each failed mini-batch, by number."""
         self._borne: dict[int, CarriedOverFailure] = {}
@@ -103,15 +95,9 @@ class FailedWork:
         return len(self._failed)
 
     def take_over(self, given_up: dict[int, GivenUp], *, borne_is_left: bool) -> None:
-        """Take over what earlier runs gave up.
+        """Take over the mini-batches that earlier runs gave up, by number.
 
-        Parameters
-        ----------
-        given_up
-            The mini-batches that were given up, by number.
-        borne_is_left
-            Do not run a mini-batch again if it failed in a run that completed.
-
+        With `borne_is_left`, those that failed in a run that completed are not run again.
         """
         self._failed = {index: one.identity for index, one in given_up.items()}
         if borne_is_left:
@@ -140,7 +126,7 @@ class FailedWork:
         return kind, mini_batch.identity, outcome.index, attempt, item
 
     def write(self) -> None:
-        """Write the table of them, or remove it when there are none; the journal is written out."""
+        """Write the table of failed mini-batches, or remove it when there are none."""
         if not self._failed:
             self._folder.failed.unlink(missing_ok=True)
             return

@@ -28,19 +28,13 @@ OF_ALL_ROWS = {"content", "rows", "partitions"}
 PLACES = {"script": "in the script's folder", "input": "of the input"}
 
 
-def no_input(path: str) -> bool:
-    """Say of any file in the script's folder that it is no input."""
-    del path
-    return False
-
-
 def check_unchanged(
     then: dict[str, Any] | None,
     now: dict[str, Any],
     accepted: Collection[str] = (),
     *,
     extend: bool = False,
-    is_input: Callable[[str], bool] = no_input,
+    is_input: Callable[[str], bool] = lambda _: False,
 ) -> None:
     """Refuse to resume a job that has changed.
 
@@ -81,18 +75,19 @@ def check_unchanged(
 
 def _is_only_more(then: Any, now: Any, changed: Collection[str]) -> bool:
     """Say whether the input has only grown, and nothing else has changed."""
-    more = _Comparison(extend=True).differences(then.get("input"), now.get("input"), ("input",))
+    compared = _Comparison(extend=True, is_input=lambda _: True)
+    more = compared.differences(then.get("input"), now.get("input"), ("input",))
     return [*changed] == ["input"] and not list(more)
 
 
 def _message(changed: dict[str, list[Parts]], *, is_more: bool) -> Iterator[str | Option]:
     yield "the job cannot go on, since what it has done was made with something else:"
-    told = [parts for part in changed for parts in changed[part]]
-    for parts in told[:SHOWN]:
+    differences = [parts for part in changed for parts in changed[part]]
+    for parts in differences[:SHOWN]:
         yield "\n  "
         yield from parts
-    if len(told) > SHOWN:
-        yield f"\n  and {len(told) - SHOWN} more"
+    if len(differences) > SHOWN:
+        yield f"\n  and {len(differences) - SHOWN} more"
     yield "\nPut this back as it was, and go on"
     if is_more:
         yield "; or run only what is new by "
@@ -108,9 +103,9 @@ def _message(changed: dict[str, list[Parts]], *, is_more: bool) -> Iterator[str 
 
 
 class _Comparison:
-    """Finds differences; with `extend`, those that are more than growth."""
+    """Finds differences; with `extend`, growth of the input does not count."""
 
-    def __init__(self, *, extend: bool, is_input: Callable[[str], bool] = no_input) -> None:
+    def __init__(self, *, extend: bool, is_input: Callable[[str], bool]) -> None:
         self._extend = extend
         self._is_input = is_input
         self._by_content = False
@@ -163,7 +158,7 @@ class _Comparison:
             yield ("the files of the input come in another order",)
 
     def _is_apart(self, path: str, then: Any, now: Any, part: str) -> bool:
-        """Say whether a path is a log that the job itself writes, or the script's no more."""
+        """Say whether a path is a log of the job, or no longer one of the script's files."""
         if "" in (then.get(path), now.get(path)):
             return True
         return part == "script" and path not in now and self._is_input(path)
@@ -172,10 +167,10 @@ class _Comparison:
 def _value(then: Any, now: Any, where: tuple[str, ...]) -> Parts:
     if (where[0], where[-1]) in DIGESTS:
         return (DIGESTS[where[0], where[-1]],)
-    told = f" was {_short(then)} and is {_short(now)}"
+    change = f" was {_short(then)} and is {_short(now)}"
     if where[0] == "options":
-        return Option(where[1]), "".join(f" of {name}" for name in where[2:]), told
-    return (" ".join(where), told)
+        return Option(where[1]), "".join(f" of {name}" for name in where[2:]), change
+    return (" ".join(where), change)
 
 
 def _short(value: Any) -> str:

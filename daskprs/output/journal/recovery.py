@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from daskprs.errors import JobFolderError, Option
-from daskprs.output.journal.changes import check_unchanged, no_input
+from daskprs.output.journal.changes import check_unchanged
 from daskprs.output.journal.commits import digest_of, each
 from daskprs.output.journal.history import History
 from daskprs.output.journal.index_mapping import index_mapping
@@ -45,8 +45,8 @@ class Resumption(NamedTuple):
     runs: Runs = "all that is left"
     accepted: Collection[str] = ()
     """Parts of the fingerprint that may have changed."""
-    is_input: Callable[[str], bool] = no_input
-    """Whether a file in the script's folder is input now, so that it is none of the script's."""
+    is_input: Callable[[str], bool] = lambda _: False
+    """Whether a file in the script's folder is now input, and not one of the script's."""
 
     @property
     def extends(self) -> bool:
@@ -64,16 +64,8 @@ class Resumption(NamedTuple):
         This is always done. A check whether the plan has changed would have to trust the record of
         the last plan: if a driver died while it wrote that record, rows would be doubled.
 
-        Returns
-        -------
-        IndexMapping or None
-            The old and the new numbers; None if no number has changed.
-
-        Raises
-        ------
-        JobFolderError
-            When only what failed is to be run, and more than that is left.
-
+        Return None if no number has changed. Raise `JobFolderError` when only failed mini-batches
+        are to run, and others are left.
         """
         commits, given_up = history.commits, history.given_up
         if not commits and not given_up and self.runs != "what failed":
@@ -193,12 +185,12 @@ def recover(
 
 
 def _unfinished(folder: JobFolder, numbers: IndexMapping) -> tuple[str | Option, ...]:
-    told = (
+    why = (
         f"of {numbers.of_plan} mini-batches of the job in {folder}, {numbers.left} have neither "
         "rows nor failed in the end: it has not come to its end, or its output was moved or "
         "changed. Do all of that by "
     )
-    return told, Option("resume", value=True), "."
+    return why, Option("resume", value=True), "."
 
 
 def _published(history: History, target: Path | None) -> Publication | None:

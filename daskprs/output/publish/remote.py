@@ -27,20 +27,9 @@ VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified",
 
 
 class RemoteOutput:
-    """The output folder of a job, and the file in it if there is to be one.
+    """The output folder of a job, and the file in it; no file if only the script writes.
 
-    Parameters
-    ----------
-    url
-        The URL of the folder.
-    name
-        The name of the file; None if only the script writes.
-
-    Raises
-    ------
-    OutputError
-        When no installed file system can reach the folder.
-
+    Raise `OutputError` when no installed file system can reach the folder.
     """
 
     def __init__(self, url: str, name: str | None) -> None:
@@ -54,18 +43,8 @@ class RemoteOutput:
     def check(self, record: Path, *, overwrite: bool) -> None:
         """Refuse an output file that exists already, unless it may be replaced.
 
-        Parameters
-        ----------
-        record
-            The file in which a job records its uploads.
-        overwrite
-            Allow an existing file to be replaced.
-
-        Raises
-        ------
-        OutputError
-            When it exists, or the store cannot be asked.
-
+        Raise `OutputError` also when the store cannot be asked. In `record` a job records its
+        uploads: a file that it has uploaded does not count.
         """
         if self.file is None or overwrite:
             return
@@ -76,11 +55,8 @@ class RemoteOutput:
     def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
         """Upload a finished file, unless it was uploaded before and is still there.
 
-        Raises
-        ------
-        OutputError
-            When the upload fails; the file stays where it was made, and a resume uploads it.
-
+        Raise `OutputError` when the upload fails. The file stays where it was made, and a resume
+        uploads it.
         """
         written, info = _read(record), self._info()
         with made.open("rb") as file:

@@ -51,16 +51,7 @@ class FormattedRows(NamedTuple):
 
 
 def format_result(result: Any, spec: OutputSpec, spool: AgentSpool | None = None) -> FormattedRows:
-    """Format what `run` returned.
-
-    Parameters
-    ----------
-    result
-        The value that `run` returned; not None.
-    spec
-        The wanted forms of rows.
-    spool
-        The spool that rows go to; None: they are returned as bytes.
+    """Format what `run` returned: into the spool, or into bytes without one.
 
     Raises
     ------
@@ -214,5 +205,5 @@ def _is_plain(array: np.ndarray[Any, Any]) -> bool:
 
 
 def _refused(result: Any) -> ReturnTypeError:
-    told = f"run() returned a {class_name(type(result))}. Return {ALLOWED}."
-    return ReturnTypeError(told + how_to_convert(result))
+    msg = f"run() returned a {class_name(type(result))}. Return {ALLOWED}."
+    return ReturnTypeError(msg + how_to_convert(result))

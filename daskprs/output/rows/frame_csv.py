@@ -130,7 +130,7 @@ class FrameCsv:
     def _lines(self, piece: pd.DataFrame) -> memoryview | None:
         """Return the lines of a piece; None if only pandas writes them."""
         columns = []
-        for _, column in piece.items():  # noqa: PERF102 - a frame is no dict
+        for _, column in piece.items():  # noqa: PERF102 - a frame is not a dict
             cells = self._cells(column)
             if cells is None:
                 return None
@@ -394,7 +394,7 @@ def _is_matrix(frame: pd.DataFrame) -> bool:
 def _rows(piece: pd.DataFrame) -> Iterable[Any] | None:
     """Return rows for `csv.writer`, which writes None as an empty cell; None for pandas' types."""
     columns = []
-    for _, column in piece.items():  # noqa: PERF102 - a frame is no dict
+    for _, column in piece.items():  # noqa: PERF102 - a frame is not a dict
         cells = _list_of(column)
         if cells is None:
             return None

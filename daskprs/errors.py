@@ -182,7 +182,14 @@ def how_to_convert(value: Any) -> str:
 
 
 class DaskprsError(Exception):
-    """The root of all errors of daskprs."""
+    """The root of all errors of daskprs.
+
+    Parameters
+    ----------
+    *parts
+        The message, or parts of it: text, and the options that it names.
+
+    """
 
     def __str__(self) -> str:
         """Return the message, with options as Python writes them."""

@@ -9,7 +9,7 @@ import pytest
 
 from daskprs.cli.options import flagged
 from daskprs.core.events import Counts
-from daskprs.errors import DaskprsError, Option, OutputError, ParallelRunFailed
+from daskprs.errors import DaskprsError, Option, OptionError, OutputError, ParallelRunFailed
 from daskprs.job.result import ParallelRunResult
 
 if TYPE_CHECKING:
@@ -38,6 +38,14 @@ def test_a_message_names_an_option_as_its_reader_writes_it(
     error = pickle.loads(pickle.dumps(OutputError("it is there. Say ", option, ".")))
     assert str(error) == f"it is there. Say {in_python}."
     assert error.worded(flagged) == f"it is there. Say {on_the_command_line}."
+
+
+def test_a_message_names_options_inside_an_f_string() -> None:
+    """A value that is not a literal is shown as it is; a quote in a value does no harm."""
+    columns, timeout = Option("columns", "it's"), Option("init_timeout", float("inf"))
+    error = pickle.loads(pickle.dumps(OptionError(f"{columns} and {timeout}.")))
+    assert str(error) == 'columns="it\'s" and init_timeout=inf.'
+    assert error.worded(flagged) == "--columns 'it'\"'\"'s' and --init-timeout inf."
 
 
 def test_a_message_of_plain_text_is_itself() -> None:

@@ -165,16 +165,18 @@ def _cluster(given: Client | str | None) -> Iterator[Client]:
     from daskprs.cluster.connect import connected, current_client
 
     if given is None and current_client() is None:
-        raise OptionError(
-            Option("detach", value=True), ": name the cluster that carries the job by ",
-            Option("client"), ".",
-        )  # fmt: skip
+        msg = (
+            f"{Option('detach', value=True)}: name the cluster that carries the job by "
+            f"{Option('client')}."
+        )
+        raise OptionError(msg)
     with connected(given, threads=0) as client:
         if client.scheduler.address.startswith("inproc:"):
-            raise OptionError(
-                Option("detach", value=True),
-                ": this cluster ends with the process that it is in. Use one that lasts.",
+            msg = (
+                f"{Option('detach', value=True)}: this cluster ends with the process that it is "
+                "in. Use one that lasts."
             )
+            raise OptionError(msg)
         yield client
 
 
@@ -185,17 +187,15 @@ def _check_seen(client: Client, folder: JobFolder, *, survive: bool) -> None:
     if len(seen) >= (2 if survive else 1):
         return
     folder.detached.unlink()
-    told = f": {len(seen)} of its workers see the job folder {folder}"
+    msg = f"{Option('detach', value=True)}: {len(seen)} of its workers see the job folder {folder}"
     if seen:
-        raise OptionError(
-            Option("detach", value=True), told, ", so that the job would die with that one. Put ",
-            Option("job_dir"), " on a file system that several see, or take the risk by ",
-            Option("survive", value=False), ".",
-        )  # fmt: skip
-    raise OptionError(
-        Option("detach", value=True), told, ". Put ", Option("job_dir"),
-        " on a file system that the workers share.",
-    )  # fmt: skip
+        msg += (
+            f", so that the job would die with that one. Put {Option('job_dir')} on a file system "
+            f"that several see, or take the risk by {Option('survive', value=False)}."
+        )
+    else:
+        msg += f". Put {Option('job_dir')} on a file system that the workers share."
+    raise OptionError(msg)
 
 
 def _ended(folder: JobFolder, detachment: Detachment) -> ParallelRunResult | None:

@@ -156,12 +156,11 @@ class ParallelRunResult:
 
         rows = read_rows(JobFolder(self.job_dir), ignore_index=ignore_index)
         if rows is None:
-            raise OptionError(
+            msg = (
                 "to_pandas: this job kept no typed rows. Call parallel_run without output_dir, or "
-                "with ",
-                Option("keep_rows", value=True),
-                ".",
+                f"with {Option('keep_rows', value=True)}."
             )
+            raise OptionError(msg)
         return rows
 
     def __repr__(self) -> str:

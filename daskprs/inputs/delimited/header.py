@@ -114,9 +114,7 @@ def _difference(
     more = [name for name in own if name not in lead]
     differ = f"missing: {missing}, more: {more}" if missing or more else "another order"
     return InputError(
-        f"the header of {path} is not that of {lead_path} ({differ}). Say ",
-        Option("header", "all_files_different_headers"),
-        " to put columns together by name, or ",
-        Option("header", "no_header"),
-        " if there is none.",
+        f"the header of {path} is not that of {lead_path} ({differ}). Say "
+        f"{Option('header', 'all_files_different_headers')} to put columns together by name, or "
+        f"{Option('header', 'no_header')} if there is none."
     )

@@ -58,12 +58,11 @@ class FilesSource(Source):
         if self._format is not None:
             self._read_paths(self._format)
         elif self._keys:
-            raise OptionError(
-                Option("partition_keys"),
-                ": files have keys by a format of their paths only, such as ",
-                Option("partition_format", "{user}/{season}.wav"),
-                ".",
+            msg = (
+                f"{Option('partition_keys')}: files have keys by a format of their paths only, "
+                f"such as {Option('partition_format', '{user}/{season}.wav')}."
             )
+            raise OptionError(msg)
 
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the plan."""

@@ -55,15 +55,17 @@ def kind_of_all(paths: Iterable[str], *, strict: bool) -> TableKind | None:
         examples.setdefault(kind_of(path), path)
     if len(examples) > 1:
         shown = " and ".join(repr(path) for path in examples.values())
-        msg = f"the input mixes kinds of files: {shown}. Say "
-        more = " to get paths, or name the files of one kind."
-        raise InputError(msg, Option("input_type", "files"), more)
+        msg = (
+            f"the input mixes kinds of files: {shown}. Say {Option('input_type', 'files')} to get "
+            "paths, or name the files of one kind."
+        )
+        raise InputError(msg)
     kind, example = next(iter(examples.items()), (None, None))
     if kind is None and strict and example is not None:
-        raise InputError(
-            Option("input_type", "table"),
-            f": the suffix of {example!r} is none of {', '.join(SUFFIXES)}. Give the ",
-            Option("delimiter"),
-            " of delimited text under another name.",
+        msg = (
+            f"{Option('input_type', 'table')}: the suffix of {example!r} is none of "
+            f"{', '.join(SUFFIXES)}. Give the {Option('delimiter')} of delimited text under "
+            "another name."
         )
+        raise InputError(msg)
     return kind

@@ -157,10 +157,10 @@ def _pickled(rows: Any) -> bytes:
         return pickle.dumps(rows, protocol=5)
     except RecursionError as error:
         msg = (
-            ": a value is nested too deeply to be brought together with others by key. Leave its "
-            "column out by "
+            f"{Option('partition_keys')}: a value is nested too deeply to be brought together with "
+            f"others by key. Leave its column out by {Option('columns')}."
         )
-        raise LoadError(Option("partition_keys"), msg, Option("columns"), ".") from error
+        raise LoadError(msg) from error
 
 
 def _part_of(frame: pd.DataFrame, keys: Sequence[str], parts: int) -> npt.NDArray[np.int16]:

@@ -28,8 +28,8 @@ def parse_bytes(value: Any, option: str) -> int:
     else:
         size = int(value) if whole else 0
     if size <= 0:
-        shown = Option(option, value) if isinstance(value, (str, int)) else f"{option}={value!r}"
-        raise OptionError(shown, f": must be {RULE}.")
+        msg = f"{Option(option, value)}: must be {RULE}."
+        raise OptionError(msg)
     return size
 
 

@@ -11,7 +11,6 @@ from daskprs.errors import JobChanged, Option
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    Parts = tuple[str | Option, ...]
 
 SHOWN = 10
 LONGEST = 80
@@ -70,7 +69,7 @@ def check_unchanged(
         and (found := list(compared.differences(then.get(part), now.get(part), (part,))))
     }
     if changed:
-        raise JobChanged(*_message(changed, is_more=_is_only_more(then, now, changed)))
+        raise JobChanged(_message(changed, is_more=_is_only_more(then, now, changed)))
 
 
 def _is_only_more(then: Any, now: Any, changed: Collection[str]) -> bool:
@@ -80,26 +79,22 @@ def _is_only_more(then: Any, now: Any, changed: Collection[str]) -> bool:
     return [*changed] == ["input"] and not list(more)
 
 
-def _message(changed: dict[str, list[Parts]], *, is_more: bool) -> Iterator[str | Option]:
-    yield "the job cannot go on, since what it has done was made with something else:"
-    differences = [parts for part in changed for parts in changed[part]]
-    for parts in differences[:SHOWN]:
-        yield "\n  "
-        yield from parts
-    if len(differences) > SHOWN:
-        yield f"\n  and {len(differences) - SHOWN} more"
-    yield "\nPut this back as it was, and go on"
+def _message(changed: dict[str, list[str]], *, is_more: bool) -> str:
+    found = [difference for part in changed for difference in changed[part]]
+    if len(found) > SHOWN:
+        found[SHOWN:] = [f"and {len(found) - SHOWN} more"]
+    ways = ""
     if is_more:
-        yield "; or run only what is new by "
-        yield Option("resume", "extend")
+        ways = f"; or run only what is new by {Option('resume', 'extend')}"
     elif set(changed) <= set(ACCEPTABLE):
-        yield "; or keep what is done on purpose by "
-        yield Option("accept_changes", tuple(changed))
-    yield "; or begin anew, without "
-    yield Option("resume", value=True)
-    yield " and with another "
-    yield Option("job_dir")
-    yield "."
+        accepting = Option("accept_changes", tuple(changed))
+        ways = f"; or keep what is done on purpose by {accepting}"
+    lines = "".join(f"\n  {difference}" for difference in found)
+    return (
+        f"the job cannot go on, since what it has done was made with something else:{lines}\n"
+        f"Put this back as it was, and go on{ways}; or begin anew, without "
+        f"{Option('resume', value=True)} and with another {Option('job_dir')}."
+    )
 
 
 class _Comparison:
@@ -111,7 +106,7 @@ class _Comparison:
         self._by_content = False
         """Whether a mini-batch holds all rows of a key, wherever these lie."""
 
-    def differences(self, then: Any, now: Any, where: tuple[str, ...]) -> Iterator[Parts]:
+    def differences(self, then: Any, now: Any, where: tuple[str, ...]) -> Iterator[str]:
         """Yield the differences, in words."""
         if isinstance(then, dict) and "keys" in then:
             self._by_content = self._extend
@@ -130,32 +125,32 @@ class _Comparison:
         else:
             yield _value(then, now, where)
 
-    def _all_rows(self, then: Any, now: Any, where: tuple[str, ...]) -> Iterator[Parts]:
+    def _all_rows(self, then: Any, now: Any, where: tuple[str, ...]) -> Iterator[str]:
         if self._by_content:
             return
         if where[-1] != "partitions":
             yield _value(then, now, where)
         elif Counter(map(json.dumps, then)) - Counter(map(json.dumps, now)):
-            yield ("a partition of the input has changed, or is gone",)
+            yield "a partition of the input has changed, or is gone"
 
-    def _files(self, then: Any, now: Any, part: str) -> Iterator[Parts]:
+    def _files(self, then: Any, now: Any, part: str) -> Iterator[str]:
         """Name the files that differ; a long list of files has only a digest."""
         if not isinstance(then, dict) or not isinstance(now, dict):
             if then != now:
-                yield (f"the files {PLACES[part]} are not the same",)
+                yield f"the files {PLACES[part]} are not the same"
             return
         for path in sorted({*then, *now}):
             if self._is_apart(path, then, now, part):
                 continue
             if path not in then:
                 if not self._extend if part == "input" else path.endswith(CODE):
-                    yield (f"{PLACES[part]}, {path} is new",)
+                    yield f"{PLACES[part]}, {path} is new"
             elif path not in now:
-                yield (f"{PLACES[part]}, {path} is gone",)
+                yield f"{PLACES[part]}, {path} is gone"
             elif then[path] != now[path]:
-                yield (f"{PLACES[part]}, {path} has changed",)
+                yield f"{PLACES[part]}, {path} has changed"
         if part == "input" and then == now and list(then) != list(now) and not self._extend:
-            yield ("the files of the input come in another order",)
+            yield "the files of the input come in another order"
 
     def _is_apart(self, path: str, then: Any, now: Any, part: str) -> bool:
         """Say whether a path is a log of the job, or no longer one of the script's files."""
@@ -164,13 +159,13 @@ class _Comparison:
         return part == "script" and path not in now and self._is_input(path)
 
 
-def _value(then: Any, now: Any, where: tuple[str, ...]) -> Parts:
+def _value(then: Any, now: Any, where: tuple[str, ...]) -> str:
     if (where[0], where[-1]) in DIGESTS:
-        return (DIGESTS[where[0], where[-1]],)
-    change = f" was {_short(then)} and is {_short(now)}"
+        return DIGESTS[where[0], where[-1]]
+    thing = " ".join(where)
     if where[0] == "options":
-        return Option(where[1]), "".join(f" of {name}" for name in where[2:]), change
-    return (" ".join(where), change)
+        thing = f"{Option(where[1])}{''.join(f' of {name}' for name in where[2:])}"
+    return f"{thing} was {_short(then)} and is {_short(now)}"
 
 
 def _short(value: Any) -> str:

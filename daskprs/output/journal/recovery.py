@@ -72,7 +72,7 @@ class Resumption(NamedTuple):
             return None  # a new job
         numbers = self._numbers(commits, given_up)
         if self.runs == "what failed" and numbers.left:
-            raise JobFolderError(*_unfinished(folder, numbers))
+            raise JobFolderError(_unfinished(folder, numbers))
         if not numbers.changes(len(commits) + len(given_up)):
             return None
         there, now = numbers.of(commits.column("index"))
@@ -184,13 +184,12 @@ def recover(
     )
 
 
-def _unfinished(folder: JobFolder, numbers: IndexMapping) -> tuple[str | Option, ...]:
-    why = (
+def _unfinished(folder: JobFolder, numbers: IndexMapping) -> str:
+    return (
         f"of {numbers.of_plan} mini-batches of the job in {folder}, {numbers.left} have neither "
         "rows nor failed in the end: it has not come to its end, or its output was moved or "
-        "changed. Do all of that by "
+        f"changed. Do all of that by {Option('resume', value=True)}."
     )
-    return why, Option("resume", value=True), "."
 
 
 def _published(history: History, target: Path | None) -> Publication | None:

@@ -51,20 +51,15 @@ def check_output_file(target: Path, *, overwrite: bool) -> None:
 
 def it_is_a_folder(file: object) -> OutputError:
     """Return the error for a folder with the name of the output file."""
-    start = f"the output file {file} is a folder. Use another "
-    return OutputError(start, Option("append_row_file_name"), ".")
+    msg = f"the output file {file} is a folder. Use another {Option('append_row_file_name')}."
+    return OutputError(msg)
 
 
 def it_exists(file: object) -> OutputError:
     """Return the error for an existing output file, with the ways to go on."""
     return OutputError(
-        f"the output file {file} exists. Replace it by ",
-        Option("overwrite", value=True),
-        ", or write elsewhere by another ",
-        Option("output_dir"),
-        " or ",
-        Option("append_row_file_name"),
-        ".",
+        f"the output file {file} exists. Replace it by {Option('overwrite', value=True)}, or write "
+        f"elsewhere by another {Option('output_dir')} or {Option('append_row_file_name')}."
     )
 
 

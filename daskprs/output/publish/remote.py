@@ -113,9 +113,8 @@ class RemoteOutput:
         except FileNotFoundError:
             return None
         except Exception as error:  # each store has errors of its own
-            raise OutputError(Option("output_dir", self.url), f" cannot be reached: {error}") from (
-                error
-            )
+            msg = f"{Option('output_dir', self.url)} cannot be reached: {error}"
+            raise OutputError(msg) from error
         if found["type"] != "directory":
             return found
         raise it_is_a_folder(self.file)

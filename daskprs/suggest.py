@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 WILDCARDS = frozenset("*?[")
 SHOWN = 3
@@ -18,6 +18,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a sentence with the nearest known name, for the end of a message; empty without."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {near[0]}?" if near else ""
+
+
+def nearest_of(name: str, known: Sequence[str]) -> str:
+    """Return a hint for an unknown name: the nearest known name, or all known names."""
+    near = difflib.get_close_matches(name.lower(), known, n=1)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    return f"known are {', '.join(known)}" if known else "there is none"
 
 
 def nearest(path: str | os.PathLike[str], suffix: str = "") -> str:

@@ -6,7 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import YamlError
-from daskprs.yaml_files.mistakes import Mistake, SourceLocation, nearest_of, refuse
+from daskprs.suggest import nearest_of
+from daskprs.yaml_files.mistakes import Mistake, SourceLocation, refuse
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from daskprs.errors import UsageError
-from daskprs.suggest import nearest
+from daskprs.suggest import nearest, nearest_of
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Form, filled, works
-from daskprs.yaml_files.mistakes import nearest_of, refuse
+from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

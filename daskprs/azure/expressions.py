@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from daskprs.yaml_files.mistakes import nearest_of
+from daskprs.suggest import nearest_of
 
 OPEN, CLOSE = "${{", "}}"
 OPEN_OPTIONAL, CLOSE_OPTIONAL = "$[[", "]]"

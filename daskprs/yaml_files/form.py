@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticUndefined
 
+from daskprs.suggest import nearest_of
 from daskprs.yaml_files.document import Document, Loc, dotted, shortened
-from daskprs.yaml_files.mistakes import Mistake, nearest_of
+from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.errors import YamlError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 
 class SourceLocation(NamedTuple):
@@ -52,11 +51,3 @@ def refuse(mistakes: Iterable[Mistake]) -> None:
     wrong = [str(one) for one in sorted(mistakes) if not one.is_warning]
     if wrong:
         raise YamlError("\n".join(wrong))
-
-
-def nearest_of(name: str, known: Sequence[str]) -> str:
-    """Return a hint for an unknown name: the nearest known name, or all known names."""
-    near = difflib.get_close_matches(name.lower(), known, n=1)
-    if near:
-        return f"did you mean {near[0]!r}?"
-    return f"known are {', '.join(known)}" if known else "there is none"

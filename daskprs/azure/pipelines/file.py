@@ -21,9 +21,10 @@ from daskprs.azure.pipelines.step import StepMaker
 from daskprs.azure.pipelines.values import Values
 from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.errors import UsageError, YamlError
+from daskprs.suggest import nearest_of
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Key, filled, filled_as_far, ineffective
-from daskprs.yaml_files.mistakes import Mistake, nearest_of, refuse
+from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

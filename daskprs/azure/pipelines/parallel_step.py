@@ -12,7 +12,8 @@ from daskprs.azure.pipelines.forms import ALL, ResourcesForm, RetryForm, TaskFor
 from daskprs.azure.pipelines.values import Binding, takes_path
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
-from daskprs.yaml_files.mistakes import Mistake, nearest_of
+from daskprs.suggest import nearest_of
+from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.forms import ParallelForm
     from daskprs.azure.pipelines.wiring import Wiring
+    from daskprs.yaml_files.mistakes import Mistake
 
 TRIES, RUN_SECONDS, NODES, FILES = 3, 60, 1, 1
 """Defaults of a parallel job."""

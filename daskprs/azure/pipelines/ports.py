@@ -9,8 +9,9 @@ from daskprs.azure.expressions import ExpressionError, Reference, filled_in, onl
 from daskprs.azure.pipelines.forms import InputForm, OutputForm
 from daskprs.azure.pipelines.values import Binding, as_type, at_path, takes_path, unknown
 from daskprs.inputs.source.input_file import is_url
+from daskprs.suggest import nearest_of
 from daskprs.yaml_files.document import Document
-from daskprs.yaml_files.mistakes import Mistake, nearest_of
+from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

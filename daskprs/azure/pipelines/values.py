@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.azure.pipelines.forms import FILE_TYPES, PATH_TYPES, InputForm
 from daskprs.errors import UsageError
 from daskprs.job.frontend import Surface
-from daskprs.suggest import nearest
-from daskprs.yaml_files.mistakes import nearest_of
+from daskprs.suggest import nearest, nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

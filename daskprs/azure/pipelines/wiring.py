@@ -17,7 +17,7 @@ from daskprs.azure.expressions import (
 from daskprs.azure.pipelines.forms import InputForm, OutputForm
 from daskprs.azure.pipelines.values import Binding, as_type, at_path, takes_path, unknown
 from daskprs.errors import UsageError
-from daskprs.yaml_files.mistakes import nearest_of
+from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping

@@ -15,9 +15,10 @@ from daskprs.errors import OptionError
 from daskprs.inputs.source.sizes import DEFAULT_FILES
 from daskprs.options.rules import check_number
 from daskprs.options.run_options import TABLE
+from daskprs.suggest import nearest_of
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import F, Form, filled, without_effect, works
-from daskprs.yaml_files.mistakes import nearest_of, refuse
+from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ from daskprs.errors import UsageError
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.partition_format import PartitionFormat
 from daskprs.inputs.mltable.form import ENCODINGS
-from daskprs.yaml_files.mistakes import nearest_of
+from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,8 +15,7 @@ from daskprs.agent.child.entry_script import EntryScript
 from daskprs.agent.node.environment import ASSETS
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
-from daskprs.suggest import nearest
-from daskprs.yaml_files.mistakes import nearest_of
+from daskprs.suggest import nearest, nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import OptionError
-from daskprs.yaml_files.mistakes import nearest_of
+from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

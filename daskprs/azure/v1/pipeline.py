@@ -20,7 +20,7 @@ from daskprs.azure.v1.step import flat
 from daskprs.errors import UsageError
 from daskprs.folders.job_folder import default_path
 from daskprs.folders.pipeline_folder import PipelineFolder, write_record
-from daskprs.yaml_files.mistakes import nearest_of
+from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -12,8 +12,8 @@ from daskprs.azure.v1.datastore import Datastore
 from daskprs.azure.v1.model import REGISTRY, Model
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
+from daskprs.suggest import nearest_of
 from daskprs.system.atomic_file import whole_file
-from daskprs.yaml_files.mistakes import nearest_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -132,7 +132,7 @@ DESCRIPTIONS = descriptions()
 
 def help_of(name: str) -> str:
     """Return the help of an option for the terminal: flags for names, and the default."""
-    text, words = DESCRIPTIONS[name]
+    text, words = DESCRIPTIONS.get(name, ("", ""))  # without docstrings, as by `python -OO`
     default = TABLE[name].default
     if not words and default is not None and not isinstance(default, (bool, tuple)):
         words = repr(default)

@@ -25,6 +25,7 @@ from daskprs.job.frontend import Surface
 from daskprs.job.prestart import agent_count
 from daskprs.job.request import keep_call, refuse_an_old_folder
 from daskprs.job.result import JobEnd, ParallelRunResult
+from daskprs.options.run_options import RunOptions
 from daskprs.output.journal.recovery import RUNS, Resumption
 from daskprs.output.publish.output_file import make_output_dir
 from daskprs.output.store import ResultStore
@@ -140,6 +141,7 @@ class Job:
             RUNS[options.resume],
             options.accept_changes,
             call.script.is_input,
+            RunOptions().of_results(),
         )
 
     def _spec(self, epoch: int) -> JobSpec:

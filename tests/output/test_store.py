@@ -510,6 +510,14 @@ def test_a_file_of_the_script_that_is_input_now_is_no_change() -> None:
         check_unchanged(then, now, is_input={"a.py"}.__contains__)
 
 
+def test_an_option_that_an_older_version_did_not_have_is_at_its_default() -> None:
+    """The job began without the option, and did what the default does; other values are changes."""
+    then, now = {"options": {"a": 1}}, {"options": {"a": 1, "line_end": "lf"}}
+    check_unchanged(then, now, defaults={"a": 0, "line_end": "lf"})
+    with pytest.raises(JobChanged, match="line_end was 'crlf' and is 'lf'"):
+        check_unchanged(then, now, defaults={"line_end": "crlf"})
+
+
 def test_a_job_that_has_nothing_to_show_may_change(tmp_path: Path) -> None:
     """A script that failed at once is mended, and goes on; from the first commit on it stands."""
     bad, good = ({"script": {"files": {"a.py": version}}} for version in ("1", "2"))

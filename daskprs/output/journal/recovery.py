@@ -47,6 +47,8 @@ class Resumption(NamedTuple):
     """Parts of the fingerprint that may have changed."""
     is_input: Callable[[str], bool] = lambda _: False
     """Whether a file in the script's folder is now input, and not one of the script's."""
+    defaults: Mapping[str, Any] | None = None
+    """Values of the options that an older version did not have."""
 
     @property
     def extends(self) -> bool:
@@ -150,6 +152,7 @@ def recover(
         resumption.accepts,
         extend=resumption.extends,
         is_input=resumption.is_input,
+        defaults=resumption.defaults,
     )
     commits, standing = history.commits, history.standing()
     published = _published(history, target)

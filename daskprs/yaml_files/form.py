@@ -14,13 +14,14 @@ from pydantic_core import PydanticUndefined
 
 from daskprs.suggest import nearest_of
 from daskprs.yaml_files.document import Document, Loc, dotted, shortened
-from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     from pydantic.fields import FieldInfo
     from pydantic_core import ErrorDetails
+
+    from daskprs.yaml_files.mistakes import Mistake
 
 
 class Effect(Enum):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import IO, TYPE_CHECKING
+from contextlib import suppress
+from typing import IO
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from daskprs.report.progress_text import View, fraction_done, progress_text
-
-if TYPE_CHECKING:
-    from rich.console import ConsoleOptions, RenderResult
 
 AGAIN_AFTER_S = 0.2
 BAR_WIDTH = 24
@@ -59,36 +57,23 @@ class LiveLine:
         if view is not None:
             self._console.print(self._drawn(view))
 
-    def _drawn(self, view: View) -> _Line:
-        """Return the view as a line that fits; an exported COLUMNS may belong to another window.
+    def _drawn(self, view: View) -> Text:
+        """Return the view as a line that fits, with a bar where there is room for one.
 
-        A longer line would wrap, and could not be redrawn in place.
+        A longer line would wrap, and could not be redrawn in place. The terminal's size counts: an
+        exported COLUMNS may belong to another window.
         """
-        try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns
-        except OSError:
-            columns = 0
-        return _Line(view, columns or self._console.width)  # some terminals tell no size
-
-
-class _Line:
-    """A view as one line of whatever terminal there is: a bar where there is room for it."""
-
-    def __init__(self, view: View, columns: int) -> None:
-        self._view = view
-        self._columns = columns
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = (
-            min(options.max_width, self._columns) - 1
-        )  # some terminals wrap after the last column
-        words = progress_text(self._view, room)
+        columns = self._console.width
+        with suppress(OSError):
+            columns = min(columns, os.get_terminal_size(self._stream.fileno()).columns or columns)
+        room = columns - 1  # some terminals wrap after the last column
+        words = progress_text(view, room)
         text = Text(no_wrap=True, overflow="crop")
-        share = fraction_done(self._view)
+        share = fraction_done(view)
         bar = min(BAR_WIDTH, room - len(words) - len(SHARE))
         if share is not None and bar >= NARROWEST_BAR:
             full = round(share * bar)
             text.append("━" * full, style="green")
             text.append("━" * (bar - full), style="dim")
             text.append(f" {int(100 * share):3d} % ")
-        yield text.append(words)
+        return text.append(words)

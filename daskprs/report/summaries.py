@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from daskprs.core.columnar import ColumnBatch
@@ -21,61 +21,22 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Outcome
     from daskprs.folders.job_folder import JobFolder
 
-WORK_COLUMNS = (
-    "Mini-batches Succeeded",
-    "Attempts Failed",
-    "Items",
-    "Items Succeeded",
-    "Elapsed Seconds",
-    "Process Seconds",
-    "Run Method Seconds",
-)
+WORK = {
+    "succeeded": "Mini-batches Succeeded",
+    "failed": "Attempts Failed",
+    "items": "Items",
+    "items_succeeded": "Items Succeeded",
+    "elapsed_s": "Elapsed Seconds",
+    "cpu_s": "Process Seconds",
+    "run_s": "Run Method Seconds",
+}
+"""Sums over attempts, and their columns."""
 PROCESS_COLUMNS = (
-    "Node Id",
-    "Process",
-    "Host",
-    "Pid",
-    *WORK_COLUMNS,
-    "Init Seconds",
-    "Return Code",
-    "Reason",
+    *("Node Id", "Process", "Host", "Pid"),
+    *WORK.values(),
+    *("Init Seconds", "Return Code", "Reason"),
 )
-NODE_COLUMNS = ("Node Id", "Host", "Processes", "Processes Died", *WORK_COLUMNS)
-
-
-@dataclass(slots=True)
-class _Work:
-    """Sums over attempts."""
-
-    succeeded: int = 0
-    failed: int = 0
-    items: int = 0
-    items_succeeded: int = 0
-    elapsed_s: float = 0.0
-    cpu_s: float = 0.0
-    run_s: float = 0.0
-
-    def add_done(self, outcomes: ColumnBatch[Outcome]) -> None:
-        """Add successful attempts."""
-        self.succeeded += len(outcomes)
-        self.items += sum(outcomes.column("total"))
-        self.items_succeeded += sum(outcomes.column("succeeded"))
-        self._add_times(outcomes)
-
-    def add_failed(self, outcome: Outcome) -> None:
-        """Add a failed attempt; its items count when it is tried again."""
-        self.failed += 1
-        self._add_times(ColumnBatch([outcome]))
-
-    def _add_times(self, outcomes: ColumnBatch[Outcome]) -> None:
-        self.elapsed_s += sum(outcomes.column("elapsed_s"))
-        self.cpu_s += sum(outcomes.column("cpu_s"))
-        self.run_s += sum(outcomes.column("run_s"))
-
-    def cells(self) -> tuple[Any, ...]:
-        """Return the cells of `WORK_COLUMNS`."""
-        seconds = (f"{s:.6f}" for s in (self.elapsed_s, self.cpu_s, self.run_s))
-        return (self.succeeded, self.failed, self.items, self.items_succeeded, *seconds)
+NODE_COLUMNS = ("Node Id", "Host", "Processes", "Processes Died", *WORK.values())
 
 
 @dataclass(slots=True)
@@ -83,9 +44,16 @@ class _Process:
     """Totals of one agent process, or of the attempts charged without a process."""
 
     place: Place
-    work: _Work = field(default_factory=_Work)
+    work: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WORK, 0))
     init_s: float | None = None
     exited: AgentExited | None = None
+
+    def add(self, outcomes: ColumnBatch[Outcome], **counts: int) -> None:
+        """Add the seconds of attempts, and other sums."""
+        for name in ("elapsed_s", "cpu_s", "run_s"):
+            self.work[name] += sum(outcomes.column(name))
+        for name, count in counts.items():
+            self.work[name] += count
 
     def cells(self) -> tuple[Any, ...]:
         """Return the cells of `PROCESS_COLUMNS`."""
@@ -93,7 +61,7 @@ class _Process:
         end = ("", "") if exited is None else (exited.returncode, exited.reason.partition("\n")[0])
         init = "" if self.init_s is None else f"{self.init_s:.6f}"
         name = place.process or NO_PROCESS
-        return (place.node, name, place.host, place.pid, *self.work.cells(), init, *end)
+        return (place.node, name, place.host, place.pid, *_work_cells(self.work), init, *end)
 
 
 class Summaries(LogWriter):
@@ -107,9 +75,15 @@ class Summaries(LogWriter):
         """Add an event."""
         match event:
             case MiniBatchesDone(place, _, outcomes):
-                self._process(place).work.add_done(outcomes)
+                self._process(place).add(
+                    outcomes,
+                    succeeded=len(outcomes),
+                    items=sum(outcomes.column("total")),
+                    items_succeeded=sum(outcomes.column("succeeded")),
+                )
             case AttemptFailed(place=place):
-                self._process(place).work.add_failed(event.outcome)
+                # The items of a failed attempt count when they are tried again.
+                self._process(place).add(ColumnBatch([event.outcome]), failed=1)
             case AgentChanged(place, AgentReady(elapsed_s=elapsed_s)):
                 self._process(place).init_s = elapsed_s
             case AgentChanged(place, AgentExited() as exited):
@@ -143,9 +117,13 @@ def _node_cells(node: int, processes: list[_Process]) -> tuple[Any, ...]:
     real = [process for process in processes if process.place.process]
     host = next((process.place.host for process in real if process.place.host), "")
     died = sum(process.exited is not None and not process.exited.expected for process in real)
-    sums = zip(*(astuple(process.work) for process in processes), strict=True)
-    work = _Work(*map(sum, sums))
-    return (node, host, len(real), died, *work.cells())
+    work = {name: sum(process.work[name] for process in processes) for name in WORK}
+    return (node, host, len(real), died, *_work_cells(work))
+
+
+def _work_cells(work: dict[str, float]) -> list[Any]:
+    """Return the cells of the sums: seconds with six places, and counts."""
+    return [f"{value:.6f}" if name.endswith("_s") else value for name, value in work.items()]
 
 
 def _write_table(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:

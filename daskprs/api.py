@@ -83,7 +83,7 @@ def parallel_run(
         of Parquet, delimited text (CSV, TSV) or JSON lines, plain or compressed (``.gz``,
         ``.zst``). *Files*: any other paths, or a dask Bag of paths. A path may be a file, a
         folder (searched recursively), a glob, or an fsspec URL; several make a list. A folder with
-        a file ``MLTable`` is what that says.
+        a file ``MLTable`` is read as that file says.
     script
         The entry script: a path (``"score.py"``), a dotted module (``"src.score"``), a callable,
         which is then `run`, or an object or class with ``run`` and, if it likes, ``init`` and

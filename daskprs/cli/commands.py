@@ -120,7 +120,7 @@ _of_a_call = stacked(
 @QUIET
 @_of_a_call
 def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: Any) -> None:
-    """Run SCRIPT over INPUT...; what follows -- goes to the script.
+    """Run SCRIPT over INPUT...; the words after -- go to the script.
 
     What run() returns is written to one text file, in input order.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
-"""What ends a job as Ctrl-C does: a batch system's end, and that of the terminal."""
+"""Signals that end a job as Ctrl-C does: from a batch system, and from a closed terminal."""
 
 
 def show(result: object) -> None:
@@ -59,7 +59,7 @@ def lines(*, quiet: bool) -> Callable[[str], None]:
 
 @contextmanager
 def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
-    """Give every end its exit code, and its reason on the terminal, with options in a form."""
+    """Exit with the code of an error, and show its message, with options in a form."""
     try:
         with _interrupted_by(*ENDED_BY):
             yield
@@ -87,7 +87,7 @@ def every_end(form: Callable[[Option], str] = flagged) -> Iterator[None]:
 
 @contextmanager
 def _interrupted_by(*numbers: signal.Signals) -> Iterator[None]:
-    """Make signals do what Ctrl-C does, unless they are ignored (nohup)."""
+    """Treat signals like Ctrl-C, unless they are ignored (nohup)."""
     heeded = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, _interrupt) for number in heeded}
     try:

@@ -1,4 +1,4 @@
-"""The command ``invoke``: a batch deployment, and what it is to score."""
+"""The command ``invoke``: a batch deployment scores data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MODEL_SPELLING = {
     "append_row_file_name": "--set output_file_name",
     "resume": "daskprs resume FOLDER",
 }
-"""Options of a job that have no flag of this command, and what replaces them."""
+"""Options of a job that have no flag of this command, and their replacements."""
 OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
 """Options that a deployment of a pipeline does not have."""
 
@@ -96,7 +96,7 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
 @click.option(
     "--resume",
     is_flag=True,
-    help="Resume a deployment of a pipeline in --job-dir: what is Completed is kept.",
+    help="Resume a deployment of a pipeline in --job-dir: Completed steps are kept.",
 )
 @QUIET
 @click.pass_context
@@ -136,7 +136,7 @@ def _invoke_model(
     quiet, changes = values.pop("quiet"), pairs("--set", values.pop("changes"))
     values["output_path"] = values["output_path"] or next(iter(outputs), None)
     deployment = BatchDeployment.load(file, assets=assets)
-    _say_once(file, deployment.without_effect)
+    _show_unused(file, deployment.without_effect)
     show(
         deployment.invoke(
             inputs[0],
@@ -163,7 +163,7 @@ def _invoke_pipeline(
         message = f"{', '.join(unfit)}: only for a deployment of a model; this one is of a pipeline"
         raise click.UsageError(message)
     deployed = pipeline_deployment_of(document, assets)
-    _say_once(document.name, deployed.without_effect)
+    _show_unused(document.name, deployed.without_effect)
     quiet = values.pop("quiet")
     show(
         run_with(
@@ -188,8 +188,8 @@ def _referred(words: Iterable[str], assets: Assets) -> dict[str, str]:
     }
 
 
-def _say_once(file: str, keys: Iterable[str]) -> None:
-    """Say which keys mean nothing here."""
+def _show_unused(file: str, keys: Iterable[str]) -> None:
+    """Show the keys that have no effect here."""
     names = ", ".join(keys)
     if names:
         to_stderr(f"daskprs: {file}: without effect here: {names}.")

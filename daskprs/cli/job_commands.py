@@ -130,7 +130,7 @@ def result(folder: str) -> None:
 
         state = state_of(_job(folder))
         if state.result is None:
-            who = f", by {state.holder}" if state.holder else " before it told its result"
+            who = f", by {state.holder}" if state.holder else " before it recorded a result"
             msg = f"the job in {JobFolder(folder)} has no result: it is {state.status}{who}."
             raise JobFolderError(msg)
         show(state.result)

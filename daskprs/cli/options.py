@@ -49,7 +49,7 @@ HEADINGS = {
 }
 """Options in the order in which they are shown; the headings are those of the documentation."""
 PIPELINE_SPELLING = {"output_dir": "--output", "append_row_file_name": "append_row_to"}
-"""Options of a job, and what replaces them for a step of a pipeline."""
+"""Options of a job, and their replacements for a step of a pipeline."""
 OF_ONE_TIME = {"job_dir", "resume", "accept_changes"}
 """Options of a pipeline that differ when the pipeline is resumed."""
 

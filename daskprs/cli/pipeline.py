@@ -71,7 +71,9 @@ def is_pipeline(command: click.Command, words: list[str]) -> bool:
 @client(" for parallel steps. Default: this machine.")
 @click.option("--job-dir", metavar="FOLDER", help="The folder of the run.")
 @click.option("--overwrite", is_flag=True, help="Replace existing output files.")
-@click.option("--resume", is_flag=True, help="Go on in --job-dir: what is Completed is kept.")
+@click.option(
+    "--resume", is_flag=True, help="Resume the run in --job-dir: Completed steps are kept."
+)
 @click.option(
     "--accept-changes",
     default="",

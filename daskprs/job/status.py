@@ -58,7 +58,7 @@ def state_of(folder: JobFolder) -> JobState:
         waits = ": it was submitted, and waits for a worker" if folder.detached.exists() else ""
         msg = f"no job has begun in {folder}{waits}."
         raise JobFolderError(msg)
-    who = holder(folder)  # first: what it writes meanwhile is read
+    who = holder(folder)  # first, so that its last records are read
     history = History(folder)
     result = None
     if who is None and history.ended is not None:

@@ -121,7 +121,8 @@ class RunOptions:
     are those of `daskprs.parallel_run`.
 
     Its fields are the table of options: checks, the command line, the reference and `plan` come
-    from it. A new option is a row here, a parameter of `daskprs.parallel_run`, and what uses it.
+    from it. A new option is a row here, a documented parameter of `daskprs.parallel_run`, and
+    the code that uses it.
 
     Raises
     ------
@@ -316,4 +317,4 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 TABLE = _table()
-"""All options by name: their rules, and what else is made from the table."""
+"""All options by name: checks, command line and documentation come from these rows."""

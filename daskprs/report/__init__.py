@@ -1,1 +1,1 @@
-"""What the user reads: progress and logs, fed by events."""
+"""Listeners to the events of a job: progress, and the log folder."""

@@ -78,7 +78,7 @@ class AttemptLogs(LogWriter):
                 self._write(place, ColumnBatch([outcome]), end, [detail])
             case AgentChanged(place, change):
                 log = self._files.file(self._folder.node_log(place.node))
-                log.write(f"{self._stamps.at(time.time())}|{told(change)}\n")
+                log.write(f"{self._stamps.at(time.time())}|{sentence_about(change)}\n")
                 if isinstance(change, AgentExited):
                     self._logs.pop(place, None)
 
@@ -121,14 +121,14 @@ class AttemptLogs(LogWriter):
     ) -> str:
         """Return the rest of the last cell: the label, the error, and the log with its details."""
         label = f'"label": {_string(mini_batch.label)}'.replace('"', '""')
-        told: dict[str, Any] = {}
+        more: dict[str, Any] = {}
         if mini_batch.partition_key:
-            told["partition_key"] = dict(mini_batch.partition_key)
+            more["partition_key"] = dict(mini_batch.partition_key)
         if failure is not None:
             log = evidence(failure, place, self._folder).log
-            told["error"] = str(failure._replace(message=failure.message[:MESSAGE_CHARS]))
-            told["log"] = str(log.relative_to(self._folder.logs))
-        return label + (f", {_encode(told)[1:-1]}".replace('"', '""') if told else "")
+            more["error"] = str(failure._replace(message=failure.message[:MESSAGE_CHARS]))
+            more["log"] = str(log.relative_to(self._folder.logs))
+        return label + (f", {_encode(more)[1:-1]}".replace('"', '""') if more else "")
 
 
 def _cells(
@@ -189,7 +189,7 @@ def _last_run(folder: JobFolder) -> int:
     return max(begun_epochs(folder), default=0)
 
 
-def told(change: AgentEvent) -> str:
+def sentence_about(change: AgentEvent) -> str:
     """Return a sentence about a change of an agent process."""
     match change:
         case AgentStarted(process, pid):

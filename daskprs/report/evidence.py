@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
 
 
-SAID_ON_STDERR = {"PROCESS_DIED", "TimeoutError", "MemoryError"}
+EXPLAINED_ON_STDERR = {"PROCESS_DIED", "TimeoutError", "MemoryError"}
 """Failures that end a process, which leaves no traceback; an exception of that name has one."""
 NO_PROCESS = "no_process"
 """Stands for the process name where a mini-batch failed without an agent process."""
@@ -40,7 +40,7 @@ def evidence(failure: Failure, place: Place, folder: JobFolder) -> Evidence:
     """
     if failure.traceback:
         return Evidence("full traceback", _errors(place, folder))
-    if place.process and failure.kind in SAID_ON_STDERR:
+    if place.process and failure.kind in EXPLAINED_ON_STDERR:
         return Evidence("its stderr log", folder.stderr(place.node, place.process))
     return Evidence("its error log", _errors(place, folder))
 

@@ -160,7 +160,7 @@ class Overview(LogWriter):
         total = total_of(standing)
         done, failed = standing.mini_batches.succeeded, standing.mini_batches.failed
         scheduled = settled(standing) + standing.running
-        said = [
+        parts = [
             f"{scheduled} scheduled",
             f"{done + failed} of {'an unknown number' if total is None else total} processed",
             f"{failed} failed",
@@ -170,7 +170,7 @@ class Overview(LogWriter):
         ]
         day = f"{datetime.fromtimestamp(wall_s, UTC):%Y%m%d}"
         overview = self._files.file(self._folder.progress_overview(day))
-        overview.write(f"{self._stamps.at(wall_s)}|{', '.join(part for part in said if part)}\n")
+        overview.write(f"{self._stamps.at(wall_s)}|{', '.join(part for part in parts if part)}\n")
         self._table.write(
             f"{self._table_stamps.at(wall_s)},{'' if total is None else total},{scheduled},{done},"
             f"{failed},{stood.elapsed_s:.1f},{'' if left_s is None else f'{left_s:.1f}'}\n"

@@ -78,7 +78,7 @@ class Listeners:
         self._listeners = tuple(one for one in self._listeners if id(one) not in gone)
         for listener, error in stopped:
             with suppress(Exception):
-                listener.close()  # the terminal has its cursor back, what was written is kept
+                listener.close()  # restores the cursor of the terminal, and keeps the text
             self.tell(MessageLogged("warning", self._write_down(listener, error)))
 
     def _write_down(self, listener: Listener, error: Exception) -> str:

@@ -22,7 +22,7 @@ LONGEST_LINE_BYTES = 1 << 20
 
 
 class LogFile:
-    """One file that the driver appends to.
+    """A file that the driver appends to.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from typing import Any
 from daskprs.report.progress_text import View, fraction_done, progress_text
 
 AGAIN_AFTER_S = 1.0
-SAID_KEPT = 20
+LINES_KEPT = 20
 
 
 def in_notebook() -> bool:
@@ -27,7 +27,7 @@ class NotebookDisplay:
     def __init__(self) -> None:
         display: Any = importlib.import_module("IPython.display")
         self._handle = display.display({"text/plain": ""}, raw=True, display_id=True)
-        self._said: deque[str] = deque(maxlen=SAID_KEPT)
+        self._lines_above: deque[str] = deque(maxlen=LINES_KEPT)
         self._again_s = 0.0
         self._view: View | None = None
 
@@ -40,7 +40,7 @@ class NotebookDisplay:
 
     def say(self, text: str) -> None:
         """Add a permanent line above the live one."""
-        self._said.append(text)
+        self._lines_above.append(text)
         self._draw()
 
     def end(self, view: View | None) -> None:
@@ -49,7 +49,7 @@ class NotebookDisplay:
         self._draw()
 
     def _draw(self) -> None:
-        lines = list(self._said)
+        lines = list(self._lines_above)
         shown = [html.escape(line) for line in lines]
         if self._view is not None:
             words, share = progress_text(self._view), fraction_done(self._view)

@@ -31,7 +31,7 @@ SLOWEST_LINE_S = 300.0
 SLOWER = 1.5
 """Factor by which each pause is longer than the one before."""
 MESSAGE_CHARS = 300
-SAID_ALOUD = ("notice", "warning", "error")
+SHOWN_LEVELS = ("notice", "warning", "error")
 
 
 class Display(Protocol):
@@ -63,7 +63,7 @@ class ProgressBar:
         self._view: View | None = None
         self._slots = 0
         self._retried = 0
-        self._told_error = False
+        self._shows_error = False
 
     def tell(self, event: Event) -> None:
         """Show an event, if people should see it."""
@@ -76,7 +76,7 @@ class ProgressBar:
                 self._display.show(self._view)
             case AgentChanged(place, InitFailed(failure=failure)):
                 self._first_error(failure, "import or init()", place)
-            case MessageLogged(level, message) if level in SAID_ALOUD:
+            case MessageLogged(level, message) if level in SHOWN_LEVELS:
                 self._display.say(message if level == "notice" else f"{level}: {message}")
             case SlotsChanged(slots=slots):
                 self._slots = slots
@@ -101,9 +101,9 @@ class ProgressBar:
         self._first_error(failure, where, event.place)
 
     def _first_error(self, failure: Failure, where: str, place: Place) -> None:
-        if self._told_error:
+        if self._shows_error:
             return
-        self._told_error = True
+        self._shows_error = True
         error = failure._replace(message=failure.message.partition("\n")[0][:MESSAGE_CHARS])
         seen = evidence(failure, place, self._folder)
         self._display.say(f"first error: {error}\n  in {where}; {seen}")

@@ -14,7 +14,7 @@ from daskprs.core.ending import JobStatus
 from daskprs.core.events import AgentChanged, MessageLogged, OutputPublished, SlotsChanged
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
 from daskprs.core.outcomes import Failure
-from daskprs.report.attempts import told
+from daskprs.report.attempts import sentence_about
 from daskprs.report.job_logs import Overview
 from daskprs.report.listeners import Listeners, listeners_of
 from daskprs.report.log_files import LogFiles
@@ -132,7 +132,7 @@ def test_a_process_has_a_line_for_each_attempt(folder: JobFolder) -> None:
 )
 def test_a_node_tells_what_became_of_its_processes(change: AgentEvent, text: str) -> None:
     """The return code with the name of its signal, once."""
-    assert told(change) == text
+    assert sentence_about(change) == text
 
 
 def test_summaries_add_up_what_each_process_and_node_did(folder: JobFolder) -> None:

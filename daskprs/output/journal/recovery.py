@@ -17,7 +17,7 @@ from daskprs.output.spool import Region, checksum_of, holds
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from daskprs.core.mini_batch import MiniBatch

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputError, LoadError, Option
 from daskprs.inputs.files.file_versions import opened_unchanged
-from daskprs.inputs.files.path_columns import PathColumns, PathValues
+from daskprs.inputs.files.path_columns import FilesTable, PathValues
 from daskprs.inputs.source.arrow_pandas import (
     OneType,
     cast,
@@ -25,7 +25,6 @@ from daskprs.inputs.source.arrow_pandas import (
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.input_file import files_fingerprint, open_binary
 from daskprs.inputs.source.sizes import bytes_per_mini_batch
-from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -191,7 +190,8 @@ class SchemaOfAll:
         _refuse_doubles(file.path, schema.names)
         if self._columns is not None:
             self._check_wanted(file, schema)
-            schema = _selected(schema, self._columns)
+            wanted = [schema.field(name) for name in self._columns]
+            schema = pa.schema(wanted, schema.metadata)
         if not self._schemas:
             self._first = file.path
         else:
@@ -271,17 +271,13 @@ def _count_leaves(type_: pa.DataType) -> int:
 def _plain(schema: pa.Schema) -> pa.Schema:
     """Return a schema without dictionaries, without an unnamed index, and with no index at all.
 
-    A category of one row group is not one of another: values are given, as all files can.
+    Categories differ between row groups, so columns hold the values instead.
     """
     schema = without_index(schema)
     for place, field in enumerate(schema):
         type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         schema = schema.set(place, pa.field(field.name, type_))
     return without_categories(schema)
-
-
-def _selected(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([schema.field(name) for name in columns], schema.metadata)
 
 
 def _refuse_doubles(path: str, names: Sequence[str]) -> None:
@@ -297,19 +293,18 @@ def _compare_names(one: str, first: pa.Schema, other: str, second: pa.Schema) ->
     if missing or more:
         parts = [f"{', '.join(missing)} only in {one}"] if missing else []
         parts += [f"{', '.join(more)} only in {other}"] if more else []
-        told = f"the files disagree on their columns: {'; '.join(parts)}. Name the common ones by "
-        raise InputError(told, Option("columns"), ".")
+        msg = f"the files disagree on their columns: {'; '.join(parts)}. Name the common ones by "
+        raise InputError(msg, Option("columns"), ".")
 
 
 # ---- the source of files ----
 
 
-class ParquetSource(TableSource):
+class ParquetSource(FilesTable):
     """Cuts Parquet files into slices of row groups; a mini-batch never crosses a file."""
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
-        self._files = files
-        self._paths = PathColumns(files, reading)
+        super().__init__(files, reading)
         of_all = SchemaOfAll(self._paths.of_files, reading.dtypes)
         self._groups = RowGroups(_met(files, of_all), reading)
         self._types = of_all.result()
@@ -327,7 +322,7 @@ class ParquetSource(TableSource):
         return self._groups.count()
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the plan depends on."""
+        """Return the fingerprint of the plan."""
         return {
             "kind": "parquet",
             "files": files_fingerprint(self._files),
@@ -342,10 +337,6 @@ class ParquetSource(TableSource):
         values = [self._paths.of_file(file.path) for file in files]
         return RowGroupReader(ParquetFiles(files, values, self._types))
 
-    def files(self) -> Sequence[InputFile]:
-        """Return the files as they were found."""
-        return self._files
-
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, the row group, and which of its rows."""
         place, group, start, count = mini_batch.piece
@@ -355,15 +346,6 @@ class ParquetSource(TableSource):
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""
         return self._paths.of_file(self._files[0].path).to_pandas(self._types).meta()
-
-    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
-        """Return what the path of a mini-batch's file carries."""
-        return self._paths.values(self._files[mini_batch.piece[0]].path)
-
-    @property
-    def path_names(self) -> list[str]:
-        """Columns that come from paths."""
-        return self._paths.names
 
 
 def _met(files: Iterable[InputFile], of_all: SchemaOfAll) -> Iterator[pq.FileMetaData]:

@@ -1,4 +1,4 @@
-"""Header lines: which files have one, what their columns are called, where their rows begin."""
+"""Header lines: the column names of each file, and where its rows begin."""
 
 from __future__ import annotations
 

@@ -292,7 +292,7 @@ def _date_format(values: pd.Series) -> str:
         warnings.simplefilter("ignore")  # about the order of day and month, which is tried out
         for dayfirst in (False, True) if len(values) else ():
             guess = guess_datetime_format(str(values.iloc[0]), dayfirst=dayfirst)
-            # Year, then day is not a real custom: such a guess comes from one misfit.
+            # Dates are not written as year, then day: such a guess comes from one misfit.
             if guess is not None and not guess.startswith("%Y"):
                 formats.append(guess)
         for date_format in formats:

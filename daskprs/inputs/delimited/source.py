@@ -52,7 +52,7 @@ class DelimitedSource(TextSource):
         self.columns = self._paths.names_with(self._options.selected)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the plan depends on."""
+        """Return the fingerprint of the plan."""
         schema = self._options.schema
         return self._fingerprint(
             "delimited", {name: schema[name].kind_and_format for name in schema}

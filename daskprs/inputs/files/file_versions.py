@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 VERSION_KEYS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
 """Store keys whose values differ between two versions of a file, the best first."""
 MOST_FOLDERS = 20
-"""Folders of an input that are listed one by one; more of them in one listing."""
+"""Most folders of an input that are listed each by itself; more of them are listed at once."""
 LISTED_FROM = 10
-"""Files that are named one by one are listed with their folder from this number on."""
+"""Number of single files of a folder from which on the whole folder is listed."""
 NS = 1_000_000_000
 
 TIME_RECORD = struct.Struct("<Qq")

@@ -13,12 +13,14 @@ import pyarrow as pa
 from daskprs.errors import InputError
 from daskprs.inputs.files.partition_format import PartitionFormat, Values, hive_values
 from daskprs.inputs.source.arrow_pandas import OneType, ToPandas
+from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pandas as pd
 
+    from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
 
@@ -36,7 +38,7 @@ class PathColumns:
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         self._path_first = reading.include_path_column
-        given = [_values(file, reading) for file in files]
+        given = _values(files, reading)
         self.names = [name for name, _ in given[0]] if given else []
         for file, values in zip(files, given, strict=True):
             if [name for name, _ in values] != self.names:
@@ -124,14 +126,36 @@ class PathValues:
         return frame
 
 
+class FilesTable(TableSource):
+    """A table that lies in files, with columns from their paths."""
+
+    def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
+        self._files = files
+        self._paths = PathColumns(files, reading)
+
+    def files(self) -> Sequence[InputFile]:
+        """Return the files as they were found."""
+        return self._files
+
+    @property
+    def path_names(self) -> list[str]:
+        """Columns that come from paths."""
+        return self._paths.names
+
+    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
+        """Return the values that the path of a mini-batch's file carries."""
+        return self._paths.values(self._files[mini_batch.piece[0]].path)
+
+
 def _repeated(value: Any, type_: pa.DataType, count: int) -> pa.Array:
     return pa.repeat(pa.scalar(value, type_), count)
 
 
-def _values(file: InputFile, reading: ReadOptions) -> Values:
+def _values(files: Sequence[InputFile], reading: ReadOptions) -> list[Values]:
     if reading.partition_format is not None:
-        return PartitionFormat(reading.partition_format).values(file)
-    return hive_values(file) if reading.path_values == "typed" else ()
+        partition_format = PartitionFormat(reading.partition_format)
+        return [partition_format.values(file) for file in files]
+    return [hive_values(file) if reading.path_values == "typed" else () for file in files]
 
 
 def _refuse_other_bytes(file: InputFile) -> None:

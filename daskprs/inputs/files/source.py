@@ -89,7 +89,7 @@ class FilesSource(Source):
         return sum(-(-len(files) // self._count) for files in self._inputs)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the plan depends on: every file, by path, size and version."""
+        """Return the fingerprint of the plan: every file, by path, size and version."""
         return {"kind": "files", "files": files_fingerprint(self.files())}
 
     def files(self) -> Iterator[InputFile]:

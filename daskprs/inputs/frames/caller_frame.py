@@ -109,7 +109,7 @@ class SlicedFrame(TableSource):
         return row_bounds(self._total, self._rows)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the plan depends on (after `prepare`)."""
+        """Return the fingerprint of the plan (after `prepare`)."""
         return {"kind": self.kind, "content": self._digest, "rows": self._rows}
 
     def where(self, mini_batch: MiniBatch) -> Where:

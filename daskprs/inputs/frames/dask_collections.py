@@ -196,7 +196,7 @@ class PartitionsSource(TableSource):
         return sum(part.count() for part in self._parts)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the plan depends on (after `prepare`)."""
+        """Return the fingerprint of the plan (after `prepare`)."""
         return {
             "kind": "dask DataFrame",
             "partitions": [part.fingerprint() for part in self._parts],

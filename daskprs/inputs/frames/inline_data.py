@@ -1,8 +1,8 @@
-"""Mini-batches that carry their data, to nodes that do not see what the driver has written.
+"""Mini-batches that carry their data, for nodes that do not see the files of the driver.
 
-What the driver holds (a frame, rows brought together by key) lies in files of the job folder, and
-a descriptor says where in them. For a node that does not see that folder the bytes themselves
-stand in the descriptor's place.
+The driver writes a frame, or rows brought together by key, to files of the job folder, and a
+descriptor says where in them its rows lie. For a node that does not see that folder, the
+descriptor holds the bytes themselves.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class FarReader:
         return data
 
     def check(self, mini_batch: MiniBatch) -> None:
-        """Compare files that `run` reads by itself with what was found."""
+        """Compare files that `run` reads by itself with the plan."""
         if isinstance(self._reader, PathsReader):
             self._reader.check(mini_batch)
 

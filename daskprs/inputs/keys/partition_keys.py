@@ -42,7 +42,7 @@ class KeySource(TableSource):
         self._source.prepare(scratch)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the plan depends on."""
+        """Return the fingerprint of the plan."""
         return {"keys": list(self._keys), "table": self._source.fingerprint()}
 
     def files(self) -> Iterable[InputFile]:

@@ -41,7 +41,7 @@ def one_type(
 ) -> OneType:
     """Settle the types of a table by the names of the columns that hold a null somewhere.
 
-    Nullable types that pandas wrote stay what they are; `given` names the columns of `dtypes`.
+    Nullable types that pandas wrote stay as they are; `given` names the columns of `dtypes`.
     """
     nullable = _nullable_in_pandas(schema)
     objects = set()
@@ -126,7 +126,7 @@ def _change(column: pa.ChunkedArray, made: pa.ChunkedArray) -> str | None:
 
 
 def _nan_as_null(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column that equals itself, which one with a NaN does not."""
+    """Return a column with nulls for NaNs, which do not equal themselves."""
     if not pa.types.is_floating(column.type):
         return column
     column = column.cast(pa.float64())

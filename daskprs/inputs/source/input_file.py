@@ -14,14 +14,14 @@ MOST_LISTED = 10_000
 
 
 class InputFile(NamedTuple):
-    """A file as it was found."""
+    """A file of the plan, as it was found."""
 
     path: str
     """Absolute, or an fsspec URL."""
     size_bytes: int | None
     """Size in bytes; None if its store does not report it."""
     version: str
-    """Its time of modification in nanoseconds, or what the store calls a version of it."""
+    """Its time of modification in nanoseconds, or the version that its store reports."""
     relative: str
     """Its path below the folder or glob that was given; empty where the file itself was given."""
 

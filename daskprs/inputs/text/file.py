@@ -137,7 +137,7 @@ class TextFile:
         self._file = self._raw = None
 
     def _read(self, start: int, length: int, pieces: list[bytes]) -> None:
-        """Append bytes to `pieces`; the ones before an error are there, too."""
+        """Append bytes to `pieces`, including those before an error."""
         file = self._opened(start)
         if not self.is_stream:
             file.seek(start)
@@ -235,13 +235,13 @@ class _Decompressed:
             if not piece:
                 raise self._error from None
         if length and not piece and not self._counted.read_bytes:
-            self._error = self._ends_early()  # no stream is of 0 bytes, not even that of no text
+            self._error = self._ends_early()  # even the stream of an empty text has bytes
             raise self._error
         self._at += len(piece)
         return piece
 
     def _decodable(self, length: int) -> bytes:
-        """Return the bytes before the error, which is known better afterwards."""
+        """Return the bytes before the error, and find out whether the stream ends early."""
         self.close()
         self._open()
         piece = bytearray()

@@ -66,7 +66,7 @@ class JsonLinesSource(TextSource):
         self.columns = self._paths.names_with(self._selected)
 
     def fingerprint(self) -> dict[str, Any]:
-        """Return what the plan depends on."""
+        """Return the fingerprint of the plan."""
         types = {name: str(dtype) for name, dtype in self._dtypes.items()}
         return self._fingerprint("json lines", types)
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError
-from daskprs.inputs.files.path_columns import PathColumns, PathValues
+from daskprs.inputs.files.path_columns import FilesTable, PathValues
 from daskprs.inputs.source.input_file import files_fingerprint
 from daskprs.inputs.source.sizes import bytes_per_mini_batch
-from daskprs.inputs.source.source import TableSource
 from daskprs.inputs.text.file import EndsEarly, TextFile, size_of
 from daskprs.inputs.text.records import CHUNK_BYTES, NewScan, Records, TextRecords
 
@@ -51,7 +50,7 @@ class TextPiece(NamedTuple):
     """Why the range cannot be read: the file is cut short behind `stop`."""
 
 
-class TextSource(TableSource):
+class TextSource(FilesTable):
     """Cuts text into byte ranges; a row belongs to the range that it starts in.
 
     A format is a subclass that knows where the records of each file begin and how they end.
@@ -64,10 +63,9 @@ class TextSource(TableSource):
         begins: list[int],
         new_scan: NewScan,
     ) -> None:
-        self._files = files
-        self._encoding = reading.encoding
         self._size = bytes_per_mini_batch(reading.mini_batch_size)
-        self._paths = PathColumns(files, reading)
+        super().__init__(files, reading)
+        self._encoding = reading.encoding
         carried = [self._paths.of_file(file.path) for file in files]
         self._text = TextFiles(list(files), begins, reading.encoding, new_scan, carried)
         self._partitions = reading.partitions
@@ -89,16 +87,14 @@ class TextSource(TableSource):
                 index += 1
 
     def count(self) -> int | None:
-        """Return the number of ranges; None if it takes reading a stream."""
-        wholes = [self._wholes(place) for place in range(len(self._files))]
-        if any(whole is None for whole in wholes):
-            return None
-        known = [one for whole in wholes for one in whole or ()]
-        return sum(-(-(stop - start) // self._size) for start, stop in known)
-
-    def files(self) -> Sequence[InputFile]:
-        """Return the files as they were found."""
-        return self._files
+        """Return the number of ranges; None if a stream would have to be read."""
+        total = 0
+        for place in range(len(self._files)):
+            wholes = self._wholes(place)
+            if wholes is None:
+                return None
+            total += sum(-(-(stop - start) // self._size) for start, stop in wholes)
+        return total
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, and which of its bytes."""
@@ -113,15 +109,6 @@ class TextSource(TableSource):
         """Return the table without rows."""
         return self.reader().meta()
 
-    def path_values(self, mini_batch: MiniBatch) -> dict[str, Any]:
-        """Return what the path of a mini-batch's file carries."""
-        return self._paths.values(self._files[mini_batch.piece[0]].path)
-
-    @property
-    def path_names(self) -> list[str]:
-        """Columns that come from paths."""
-        return self._paths.names
-
     def _fingerprint(self, kind: str, schema: dict[str, str]) -> dict[str, Any]:
         return {
             "kind": kind,
@@ -131,7 +118,7 @@ class TextSource(TableSource):
         }
 
     def _pieces(self, place: int) -> Iterator[TextPiece]:
-        """Yield the ranges of a file; the last one of a file that is cut short says so."""
+        """Yield the ranges of a file; if it is cut short, the last range has the reason."""
         wholes = self._wholes(place)
         if wholes is not None:
             for first, end in wholes:

@@ -94,6 +94,18 @@ def test_a_row_that_is_nested_too_deeply_is_named(tmp_path: Path, drops: bool) -
         together(source)
 
 
+def test_the_rows_of_a_refused_mini_batch_are_counted_without_dropped_lines(tmp_path: Path) -> None:
+    """The `take` of an MLTable counts the rows that a whole mini-batch would have."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f"{nested(1)}\nnot JSON\n{nested(100_000)}\n")
+    source = open_source(path, ReadOptions(drop_invalid_lines=True))
+    reader = source.reader()
+    with pytest.raises(LoadError) as caught:
+        reader.load(next(source.mini_batches()))
+    reader.close()
+    assert caught.value.items == 2
+
+
 def test_a_row_that_cannot_be_moved_to_its_key_is_refused(tmp_path: Path) -> None:
     """Values that are read may be nested too deeply to be written."""
     path = tmp_path / "rows.jsonl"

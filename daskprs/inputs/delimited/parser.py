@@ -69,8 +69,7 @@ class Dialect(NamedTuple):
         """Return pandas' options for nulls, where its default words must not apply."""
         if not self.empty_as_string:
             return {}
-        are_text = {one.name: one.is_parsed_as(TEXT) and one.final is None for one in columns}
-        words = {name: list(NULLS) for name, is_text in are_text.items() if not is_text}
+        words = {column.name: list(NULLS) for column in columns if not column.is_text}
         return {"keep_default_na": False, "na_values": words}
 
     def is_blank(self, record: bytes) -> bool:

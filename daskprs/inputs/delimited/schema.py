@@ -53,6 +53,11 @@ class TextColumn(NamedTuple):
         """Whether it holds numbers or booleans of NumPy."""
         return isinstance(self.parsed, np.dtype) and self.parsed.kind in INTO
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds text."""
+        return self.is_parsed_as(TEXT) and self.final is None
+
     def is_parsed_as(self, *types: str) -> bool:
         """Say whether cells are parsed as any of the types that are written as text."""
         return isinstance(self.parsed, str) and self.parsed in types

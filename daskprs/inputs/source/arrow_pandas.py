@@ -8,6 +8,7 @@ table first.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -273,22 +274,17 @@ def _noted(schema: pa.Schema, keeps: Callable[[dict[str, Any]], bool]) -> pa.Sch
 
 
 def _is_known(dtype: str) -> bool:
-    try:
+    """Say whether NumPy or pandas has a type of this name."""
+    with suppress(TypeError, ValueError):  # a comma makes it a list of types, for NumPy
         np.dtype(dtype)
-    except (TypeError, ValueError):  # a comma makes it a list of types, for NumPy
-        return _is_known_to_pandas(dtype)
-    return True
-
-
-def _is_known_to_pandas(dtype: str) -> bool:
-    # A third of a second in the driver, which has no other need of it to cut Parquet.
+        return True
+    # Its import takes a third of a second in the driver, which cuts other Parquet without it.
     import pandas as pd
 
-    try:
+    with suppress(TypeError, ValueError, NotImplementedError):
         pd.api.types.pandas_dtype(dtype)
-    except (TypeError, ValueError, NotImplementedError):
-        return False
-    return True
+        return True
+    return False
 
 
 def _nullable_in_pandas(schema: pa.Schema) -> set[str]:

@@ -18,7 +18,7 @@ from daskprs.azure.pipelines.component import YamlSource, declared
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.forms import PipelineJobForm
 from daskprs.azure.pipelines.ports import PipelinePorts
-from daskprs.azure.pipelines.step import StepMaker
+from daskprs.azure.pipelines.step import made_step
 from daskprs.azure.pipelines.values import CallerInputs, Values
 from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.azure.v1.config import FileForm
@@ -185,9 +185,8 @@ def _check_component(check: Check) -> None:
         step = step.alone()
         values = Values(_nowhere(check.path), CallerInputs(assets))
         ports = PipelinePorts(PipelineJobForm(), source, values)
-        maker = StepMaker(Wiring(ports, {step.name: step}))
-        maker.made(step)
-        mistakes += [*values.mistakes, *maker.mistakes]
+        made_step(step, Wiring(ports, {step.name: step}), mistakes)
+        mistakes += values.mistakes
         keys = [key.name for key in step.without_effect]
     check.warnings.extend(str(one) for one in mistakes if one.is_warning)
     refuse(mistakes)

@@ -161,11 +161,9 @@ class BatchDeployment:
         document = Document.read(path)
         if is_of_pipeline(document.content):
             refuse_pipeline_itself(document)
-            problem = (
-                "it is a deployment of a pipeline: run it by daskprs invoke, or its pipeline by "
-            )
-            place = document.place(("type",))
-            refuse([Mistake(place, "type", f"{problem}daskprs.azure.run_pipeline")])
+            ways = "run it by daskprs invoke, or its pipeline by daskprs.azure.run_pipeline"
+            place, problem = document.place(("type",)), f"it is a deployment of a pipeline: {ways}"
+            refuse([Mistake(place, "type", problem)])
         document.content = changed(document.content, changes or {})
         self._fill(document, Path(path).absolute().parent, assets, is_file=True)
         return self

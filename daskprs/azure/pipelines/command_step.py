@@ -7,6 +7,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.agent.child.stand_ins import stand_in_folder
@@ -77,11 +78,14 @@ class Command(NamedTuple):
 
 
 class CommandStep:
-    """Builds the command of a step; `command` is None when the step has mistakes."""
+    """Builds the command of a step; `work` is None when the step has mistakes."""
+
+    others: Mapping[str, Any] = MappingProxyType({})
+    """A command has no system flags."""
 
     def __init__(self, step: Declared, form: CommandForm, wiring: Wiring) -> None:
         self.mistakes: list[Mistake] = []
-        self.command: Command | None = None
+        self.work: Command | None = None
         self._step = step
         self._wiring = wiring
         self._inputs = wiring.inputs_of(step.name)
@@ -99,7 +103,7 @@ class CommandStep:
             return
         timeout_s = form.limits.timeout if form.limits else None
         variables = self._variables(form.environment_variables or {})
-        self.command = Command(line, step.code, variables, timeout_s)
+        self.work = Command(line, step.code, variables, timeout_s)
 
     def _resolved(self, one: Reference) -> str | None:
         return self._wiring.resolved(self._step, one)

@@ -17,7 +17,7 @@ from daskprs.azure.pipelines.forms import (
     as_overrides,
 )
 from daskprs.azure.pipelines.ports import PipelinePorts, filled_settings, texts_of
-from daskprs.azure.pipelines.step import StepMaker
+from daskprs.azure.pipelines.step import made_step
 from daskprs.azure.pipelines.values import Values
 from daskprs.azure.pipelines.wiring import Wiring
 from daskprs.errors import UsageError, YamlError
@@ -111,13 +111,13 @@ class _PipelineReader:
         order = self._order(steps, wiring)
         notices = [*self._unknown_settings(form), *_without_effect(form, steps.values())]
         settings = form.settings or SettingsForm()
-        maker = StepMaker(wiring, is_fresh=bool(settings.force_rerun))
-        made = {name: maker.made(steps[name]) for name in order}
-        refuse([*self._mistakes, *maker.mistakes])
-        notices += [str(one) for one in maker.mistakes if one.is_warning]
+        fresh, found = bool(settings.force_rerun), list[Mistake]()
+        made = [made_step(steps[name], wiring, found, is_fresh=fresh) for name in order]
+        refuse([*self._mistakes, *found])
+        notices += [str(one) for one in found if one.is_warning]
         return Pipeline(
             name=form.display_name or form.name or self._source.base.name,
-            steps={name: step for name, step in made.items() if step is not None},
+            steps={step.name: step for step in made if step is not None},
             outputs=ports.outputs,
             goes_on=bool(
                 settings.continue_on_step_failure or settings.continue_run_on_step_failure
@@ -179,11 +179,9 @@ class _PipelineReader:
         try:
             return [name for name in sorter.static_order() if name in steps]
         except CycleError as error:
-            circle = " → ".join(reversed(error.args[1]))
-            problem = f"the steps wait for each other: {circle}"
-            self._mistakes.append(
-                self._source.mistake(problem, "jobs", error.args[1][0], of_key=True)
-            )
+            circle = error.args[1]
+            problem = f"the steps wait for each other: {' → '.join(reversed(circle))}"
+            self._mistakes.append(self._source.mistake(problem, "jobs", circle[0], of_key=True))
             return list(steps)
 
 

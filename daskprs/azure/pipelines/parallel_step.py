@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.node.environment import ASSETS
+from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed, words
 from daskprs.azure.pipelines.forms import ALL, ResourcesForm, RetryForm, TaskForm
 from daskprs.azure.pipelines.values import Binding, takes_path
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
+from daskprs.errors import ScriptError, UsageError
 from daskprs.suggest import nearest_of
-from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
-    from daskprs.azure.expressions import Reference
     from daskprs.azure.pipelines.component import Declared
     from daskprs.azure.pipelines.forms import ParallelForm
     from daskprs.azure.pipelines.wiring import Wiring
@@ -27,125 +27,146 @@ if TYPE_CHECKING:
 TRIES, RUN_SECONDS, NODES, FILES = 3, 60, 1, 1
 """Defaults of a parallel job."""
 TABLES = ("mltable",)
-T = TypeVar("T")
-
-
-class _Wrong(ValueError):  # noqa: N818 - it says what it is
-    """Something is wrong with a key."""
-
-    def __init__(self, problem: object, *way: str) -> None:
-        super().__init__(str(problem))
-        self.way = way
+SCRIPT = ("task", "entry_script")
 
 
 class ParallelStep:
-    """Builds the task of a step; `task` is None when the step has mistakes."""
+    """Builds and checks the task of a step; `work` is None when the step has mistakes."""
 
     def __init__(self, step: Declared, form: ParallelForm, wiring: Wiring) -> None:
         self.mistakes: list[Mistake] = []
-        self.flags = Flags({}, {}, [], [])
-        self.task: Task | None = None
+        """All mistakes of the step, warnings included."""
+        self.work: Task | None = None
         self._step = step
         self._form = form
         self._task_keys = form.task or TaskForm()
         self._wiring = wiring
         self._inputs = wiring.inputs_of(step.name)
         self._outputs = wiring.outputs_of[step.name]
-        data, output = self._unless_wrong(self._data), self._unless_wrong(self._append_row_to)
-        script = self._unless_wrong(self._script)
-        self._find_flags()
+        data, output, script = self._data(), self._append_row_to(), self._script()
+        self._flags, warnings = self._split_arguments()
         if not self.mistakes and data is not None and script is not None:
-            self.task = self._task(data, output, script)
+            self.work = self._task(data, output, script)
+            self._check(self.work)
+        elif script is not None:
+            self._check_script(script)
+        self.others = self._flags.others
+        """System flags that do not set an option of the job."""
+        self.mistakes += warnings
 
-    def _task(self, data: Binding, output: Binding | None, script: TaskForm) -> Task:
+    def _task(self, data: Binding, output: Binding | None, script: str) -> Task:
+        options = {**self._options(data), **self._of_output(output)}
         return Task(
             name=self._step.name,
             data=str(data.value),
-            script=str(script.entry_script),
+            script=script,
             source_directory=self._step.code or self._step.source.base,
-            options={**self._options(data), **self._of_output(output)},
+            options={**options, **self._wiring.given.options},
             job_dir=self._wiring.folder.step(self._step.name),
             output_dir=self._output_dir(output),
+            client=self._wiring.given.client,
         )
 
-    # ---- what is wanted ----
+    # ---- what the keys refer to ----
+
+    def _wrong(self, problem: object, *way: str) -> None:
+        self.mistakes.append(self._step.source.mistake(str(problem), *way))
 
     def _data(self) -> Binding | None:
         """Return the input that is cut into mini-batches."""
-        text, known = self._form.input_data, [*self._inputs]
-        if text is None and self._step.wrong:
-            return None  # the key may be one of those
+        text = self._form.input_data
         if text is None:
-            raise _Wrong("it is missing: it names an input, ${{inputs.<name>}}", "input_data")
-        one = self._reference(text, "input_data")
-        if one.scope != "inputs" or one.of_parent or one.name not in self._inputs:
-            problem = f"{one} is not an input of this step; {nearest_of(one.name, known)}"
-            raise _Wrong(problem, "input_data")
-        bound = self._inputs[one.name]
+            if not self._step.wrong:  # otherwise the key may be one of those
+                self._wrong("it is missing: it names an input, ${{inputs.<name>}}", "input_data")
+            return None
+        bound = self._port(text, self._inputs, "inputs", "input_data")
+        if bound is None:
+            return None
         if bound.is_file or not takes_path(bound.type or "uri_folder"):
-            problem = f"{one} is a {bound.type}: input_data has to be a uri_folder or an mltable"
-            raise _Wrong(problem, "input_data")
-        if bound.value is None or not (bound.is_path or bound.type):
-            problem = f"{one} is {bound.value!r}, not a folder or an mltable"
-            raise _Wrong(problem, "input_data")
-        return bound
+            problem = f"{text} is a {bound.type}: input_data has to be a uri_folder or an mltable"
+        elif bound.value is None or not (bound.is_path or bound.type):
+            problem = f"{text} is {bound.value!r}, not a folder or an mltable"
+        else:
+            return bound
+        self._wrong(problem, "input_data")
+        return None
 
     def _append_row_to(self) -> Binding | None:
         """Return the output that rows go to, if there is one."""
-        text = self._task_keys.append_row_to
-        way = ("append_row_to",) if text is None else ("task", "append_row_to")
-        text = self._form.append_row_to if text is None else text
-        if text is None:
-            return None
-        one = self._reference(text, *way)
-        if one.scope != "outputs" or one.of_parent or one.name not in self._outputs:
-            problem = (
-                f"{one} is not an output of this step; {nearest_of(one.name, [*self._outputs])}"
-            )
-            raise _Wrong(problem, *way)
-        return self._outputs[one.name]
+        if (text := self._task_keys.append_row_to) is not None:
+            return self._port(text, self._outputs, "outputs", "task", "append_row_to")
+        if (text := self._form.append_row_to) is not None:
+            return self._port(text, self._outputs, "outputs", "append_row_to")
+        return None
 
-    def _script(self) -> TaskForm | None:
-        task = self._form.task
-        if task is None and self._step.wrong:
-            return None
-        if task is None or task.entry_script is None:
-            way = ("task",) if task is None else ("task", "entry_script")
-            raise _Wrong("it is missing", *way)
-        return task
-
-    def _find_flags(self) -> None:
-        """Split the arguments into those of the system and those of the script."""
-        source, (key, text) = self._step.source, self._task_keys.arguments
-        try:
-            found = words(text, lambda one: self._wiring.resolved(self._step, one))
-            self.flags, wrong = split_flags(found)
-        except (ExpressionError, ValueError) as error:
-            wrong = [str(error)]
-        self.mistakes += [source.mistake(problem, "task", key) for problem in wrong]
-        warnings = [source.mistake(problem, "task", key) for problem in self.flags.warnings]
-        if self._form.partition_keys and self._form.mini_batch_size is not None:
-            problem = "it has no effect: partition_keys win"
-            warnings.append(source.mistake(problem, "mini_batch_size"))
-        self.warnings = [one._replace(is_warning=True) for one in warnings]
-
-    def _reference(self, text: str, *way: str) -> Reference:
-        """Return the one expression that a key is."""
+    def _port(
+        self, text: str, ports: Mapping[str, Binding], scope: str, *way: str
+    ) -> Binding | None:
+        """Return the input or output of this step that a key names; report any other text."""
         try:
             one = only_reference(parsed(text))
         except ExpressionError as error:
-            raise _Wrong(error, *way) from error
-        if one is None:
-            problem = f"it has to be one expression, as ${{{{inputs.<name>}}}}, not {text!r}"
-            raise _Wrong(problem, *way)
-        return one
-
-    def _unless_wrong(self, find: Callable[[], T]) -> T | None:
-        try:
-            return find()
-        except _Wrong as error:
-            self.mistakes.append(self._step.source.mistake(str(error), *error.way))
+            self._wrong(error, *way)
             return None
+        if one is None:
+            problem = f"it has to be one expression, as ${{{{{scope}.<name>}}}}, not {text!r}"
+        elif one.scope != scope or one.of_parent or one.name not in ports:
+            problem = f"{one} is not an {scope[:-1]} of this step; {nearest_of(one.name, [*ports])}"
+        else:
+            return ports[one.name]
+        self._wrong(problem, *way)
+        return None
+
+    def _script(self) -> str | None:
+        task = self._form.task
+        if task is None and not self._step.wrong:
+            self._wrong("it is missing", "task")
+        elif task is not None and task.entry_script is None:
+            self._wrong("it is missing", *SCRIPT)
+        return self._task_keys.entry_script
+
+    def _split_arguments(self) -> tuple[Flags, list[Mistake]]:
+        """Return the system flags and the arguments of the script, with warnings."""
+        source, (key, text) = self._step.source, self._task_keys.arguments
+        flags = Flags({}, {}, [], [])
+        try:
+            found = words(text, lambda one: self._wiring.resolved(self._step, one))
+            flags, wrong = split_flags(found)
+        except (ExpressionError, ValueError) as error:
+            wrong = [str(error)]
+        for problem in wrong:
+            self._wrong(problem, "task", key)
+        warnings = [source.mistake(problem, "task", key) for problem in flags.warnings]
+        if self._form.partition_keys and self._form.mini_batch_size is not None:
+            problem = "it has no effect: partition_keys win"
+            warnings.append(source.mistake(problem, "mini_batch_size"))
+        return flags, [one._replace(is_warning=True) for one in warnings]
+
+    # ---- checks ----
+
+    def _check_script(self, script: str) -> None:
+        """Check that the script exists, for a step that cannot be checked as a whole."""
+        root = self._step.code or self._step.source.base
+        if not root.is_dir():
+            return
+        try:
+            check_script(root / script if (root / script).is_file() else script, root)
+        except UsageError as error:
+            self._wrong(error, *SCRIPT)
+
+    def _check(self, task: Task) -> None:
+        """Check a task as far as possible before the steps that it needs have run."""
+        step, wiring = self._step, self._wiring
+        is_ready = not wiring.needs(step.name) and not step.wrong and wiring.is_there(step.name)
+        ours = task.output_dir is not None and wiring.folder.path in Path(task.output_dir).parents
+        changes = {"overwrite": True} if wiring.given.resume or ours else {}
+        if step.code is not None and not step.code.is_dir():
+            return  # already reported, and the cause of any later mistake
+        try:
+            task.check(with_data=is_ready, **changes)
+        except UsageError as error:
+            way = SCRIPT if isinstance(error, ScriptError) else ()
+            self._wrong(error.worded(wiring.given.surface.option), *way)
 
     # ---- options ----
 
@@ -162,10 +183,10 @@ class ParallelStep:
             "allowed_failed_count": -1 if threshold is None else threshold,
             "run_max_try": TRIES if retry.max_retries is None else retry.max_retries + 1,
             "run_invocation_timeout": retry.timeout or RUN_SECONDS,
-            "arguments": self.flags.arguments,
+            "arguments": self._flags.arguments,
             "environment_variables": self._variables(),
             "side_inputs": self._side_inputs(data),
-            **self.flags.options,
+            **self._flags.options,
         }
         if form.error_threshold is not None:
             options["error_threshold"] = form.error_threshold

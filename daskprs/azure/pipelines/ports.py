@@ -75,9 +75,8 @@ class PipelinePorts:
         for name in given:
             if name not in known:
                 problem = f"there is no {flag[2:]} {name!r}; {nearest_of(name, known)}"
-                self.values.mistakes.append(
-                    Mistake(self._source.place(), f"{flag} {name}", problem)
-                )
+                mistake = Mistake(self._source.place(), f"{flag} {name}", problem)
+                self.values.mistakes.append(mistake)
 
     def _input(self, name: str, port: Any, given: str | None) -> Binding:
         values, source = self.values, self._source

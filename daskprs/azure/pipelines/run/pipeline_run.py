@@ -223,9 +223,7 @@ class PipelineRun:
     def _read_record(self) -> dict[str, Any]:
         found = read_record(self._folder)
         if found is not None and not self._resume:
-            problem = (
-                f"the folder {self._folder} holds a run of a pipeline already. Go on with it by "
-            )
+            problem = f"the folder {self._folder} holds a run of a pipeline already. Resume it by "
             way = (Option("resume", value=True), ", or use another ", Option("job_dir"), ".")
             raise JobFolderError(problem, *way)
         return found or {}

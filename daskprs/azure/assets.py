@@ -1,4 +1,4 @@
-"""Local places of what Azure's files name: paths, asset references, datastores."""
+"""The local places of the paths, assets and datastores in Azure's files."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ KNOWN = (
     "output_name",
     "default_datastore",
 )
-"""What may stand between the braces."""
+"""The references that are allowed between the braces."""
 SHOWN_CHARACTERS = 80
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class ExpressionError(ValueError):
 
 
 class Reference(NamedTuple):
-    """What stands between the braces."""
+    """The reference between the braces."""
 
     scope: str
     """``inputs``, ``outputs``, or a word that stands for itself: ``name``."""

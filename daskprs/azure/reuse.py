@@ -160,7 +160,7 @@ def key_of(
 
 
 def _input_of(call: CheckedCall, moved: Mapping[str, str]) -> Any:
-    """Return the version of an input; below a folder that changes with each run, its path too."""
+    """Return the fingerprint of an input; for a path that changes with each run, its version."""
     data = call.kept["data"]
     if isinstance(data, str) and any(f"{data}/".startswith(f"{path}/") for path in moved):
         return {"path": data, "version": version_of(Path(data))}

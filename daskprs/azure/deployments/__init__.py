@@ -1,1 +1,1 @@
-"""Batch deployments: their files, what they run, and how they are invoked."""
+"""Batch deployments: their files, their models and pipelines, and their invocations."""

@@ -62,7 +62,7 @@ class RetrySettings(Form):
 
 
 class DeploymentSettings(Form):
-    """What a deployment of a model does with its files."""
+    """How a deployment of a model processes its files."""
 
     mini_batch_size: int = works(10, "files", ge=1)
     max_concurrency_per_instance: int = works(1, "agent processes on each node", ge=1)
@@ -101,7 +101,7 @@ class Code(Form):
 
 
 class CodeConfiguration(Form):
-    """What scores the files."""
+    """The script that scores the files."""
 
     code: Annotated[Text | Annotated[Code, MAPPING], SHAPE] | None = works(
         None, "the source directory; default: the script's own folder"
@@ -139,7 +139,7 @@ class DeploymentForm(Form):
 
 
 class ModelDeployment(DeploymentForm, DeploymentSettings):
-    """A deployment of a model. What `settings` holds may stand beside it, as in older files."""
+    """A deployment of a model. Keys of `settings` may stand beside it, as in older files."""
 
     type: Literal["model"] | None = works(None)
     model: Annotated[Text | Annotated[ModelForm, MAPPING], SHAPE] | None = works(

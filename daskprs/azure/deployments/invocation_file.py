@@ -25,7 +25,7 @@ class InvocationForm(Form):
 
 
 class Invocation(NamedTuple):
-    """What an invocation gives."""
+    """The inputs and outputs of an invocation, by name."""
 
     inputs: dict[str, str]
     outputs: dict[str, str]

@@ -81,3 +81,15 @@ def test_folders_of_the_python_path_count(tmp_path: Path) -> None:
     assert missing_modules(script, tmp_path, [str(tmp_path / "lib")]) == []
     with pytest.raises(ScriptError, match=r"\n  beside \(.*entry.py, line 1\)\nInstall"):
         refuse_missing_modules(script, tmp_path)
+
+
+def test_packages_on_the_way_of_an_import_are_searched(tmp_path: Path) -> None:
+    """Python runs their `__init__`, whether the import is relative or absolute."""
+    (tmp_path / "pack/inner").mkdir(parents=True)
+    (tmp_path / "pack/__init__.py").write_text("import no_such_a\n")
+    (tmp_path / "pack/inner/__init__.py").write_text("import no_such_b\n")
+    (tmp_path / "pack/inner/part.py").write_text("import no_such_c\n")
+    for name, text in (("entry", "from .pack.inner.part import x"), ("other", "import entry")):
+        (tmp_path / f"{name}.py").write_text(f"{text}\n")
+        found = missing_modules(tmp_path / f"{name}.py", tmp_path)
+        assert [one.name for one in found] == ["no_such_a", "no_such_b", "no_such_c"]

@@ -90,10 +90,9 @@ class CommandStep:
         self._wiring = wiring
         self._inputs = wiring.inputs_of(step.name)
         self._outputs = wiring.outputs_of[step.name]
-        if form.command is None and step.wrong:
-            return
         if form.command is None:
-            self._wrong("it is missing: the command that the step runs", "command")
+            if not step.wrong:  # otherwise the key may be one of those
+                self._wrong("it is missing: the command that the step runs", "command")
             return
         self._refuse_missing_scripts(form.command)
         try:

@@ -11,6 +11,7 @@ from daskprs.azure.pipelines.parallel_step import ParallelStep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from daskprs.azure.pipelines.command_step import Command
     from daskprs.azure.pipelines.component import Declared
@@ -35,6 +36,11 @@ class Step:
     """Whether the step may reuse the result of an identical earlier run."""
     shares: bool
     """Whether the step's outputs overlap its inputs or other steps' outputs."""
+
+    @property
+    def places(self) -> dict[str, Path]:
+        """The paths of the step's outputs, by name."""
+        return {name: bound.path for name, bound in self.outputs.items()}
 
 
 def made_step(

@@ -246,7 +246,7 @@ class PipelineRun:
                 self._status[name],
                 self._folder.step(name),
                 self._folder.log(name),
-                {port: bound.path for port, bound in step.outputs.items()},
+                step.places,
                 self._took.get(name, 0.0),
             )
             for name, step in self._pipeline.steps.items()

@@ -40,9 +40,9 @@ def clear(step: Step, folder: PipelineFolder) -> None:
 
 def _places(step: Step, folder: PipelineFolder) -> Iterator[Path]:
     yield folder.step(step.name) / "outputs"
-    for bound in () if step.shares else step.outputs.values():
-        if folder.path in bound.path.parents:
-            yield bound.path
+    for path in () if step.shares else step.places.values():
+        if folder.path in path.parents:
+            yield path
 
 
 class StepReuse:
@@ -64,10 +64,9 @@ class StepReuse:
         found = self._results.find(key)
         if found is None:
             return None
-        places = {name: bound.path for name, bound in step.outputs.items()}
-        if places != found.outputs:  # otherwise this run itself left them there
+        if step.places != found.outputs:  # otherwise this run itself left them there
             clear(step, self._folder)
-            found.copy_to(places)
+            found.copy_to(step.places)
         there = Path(found.record["folder"])
         log = self._folder.log(step.name)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -79,8 +78,7 @@ class StepReuse:
         key = self._keys.pop(step.name, None)
         if key is not None:
             record = {"folder": str(self._folder.step(step.name))}
-            places = {name: bound.path for name, bound in step.outputs.items()}
-            self._results.keep(key, record, places)
+            self._results.keep(key, record, step.places)
 
     def _key(self, step: Step) -> str | None:
         """Return the reuse key of a step, once its inputs exist; None if it has none."""
@@ -107,7 +105,7 @@ class StepReuse:
         return moved
 
     def _key_of_command(self, step: Step, command: Command, moved: dict[str, str]) -> str:
-        code = command.code
+        code, own_folder = command.code, self._folder.step(step.name)
         own = (ROOT_RUN_ID, self._folder.path.name)
         variables = {k: v for k, v in command.variables.items() if (k, v) != own}
         paths = {name: bound.path for name, bound in step.inputs.items() if bound.is_path}
@@ -117,18 +115,14 @@ class StepReuse:
             "command": command.record() | {"code": None, "variables": variables},
             "code": {} if code is None else digests_of(code, source_files(code)),
             "inputs": {name: version_of(path) for name, path in paths.items()},
-            "outputs": {name: str(bound.path) for name, bound in step.outputs.items()},
-            "whole": [
-                name
-                for name, bound in step.outputs.items()
-                if bound.path == self._folder.step(step.name)
-            ],
+            "outputs": {name: str(path) for name, path in step.places.items()},
+            "whole": [name for name, path in step.places.items() if path == own_folder],
         }
         return digest_of(parts, moved)
 
 
 def _made(step: Step) -> set[str]:
-    return {str(bound.path) for bound in step.outputs.values()}
+    return {str(path) for path in step.places.values()}
 
 
 def _words(line: str) -> list[str]:

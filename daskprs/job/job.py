@@ -151,17 +151,7 @@ class Job:
         return JobSpec(
             job_id=call.job_id,
             script=call.script.travel(call.folder.snapshot),
-            arguments=system_arguments(
-                options.arguments,
-                logging_level=options.logging_level,
-                output_dir=output_dir,
-                mini_batch_size=options.mini_batch_size,
-                error_threshold=options.error_threshold,
-                run_invocation_timeout=options.run_invocation_timeout,
-                run_max_try=options.run_max_try,
-                process_count_per_node=options.process_count_per_node,
-                partition_keys=options.partition_keys,
-            ),
+            arguments=system_arguments(options, output_dir),
             environment=dict(options.environment_variables or {}),
             reader=pickle.dumps(call.source.reader()),
             unit=call.source.unit,

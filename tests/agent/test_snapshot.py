@@ -20,6 +20,7 @@ from daskprs.agent.script.snapshot import (
     source_files,
 )
 from daskprs.errors import ScriptError
+from daskprs.options.run_options import RunOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +77,7 @@ def test_ignore_rules_mean_what_git_says(tmp_path: Path, rules: str) -> None:
         check=False,
     )
     kept = set(PATHS) - set(told.stdout.split("\0"))
-    found = {file.path for file in source_files(tmp_path)} - {".gitignore"}
+    found = set(source_files(tmp_path)) - {".gitignore"}
     assert found == kept
 
 
@@ -95,7 +96,7 @@ def test_caches_environments_jobs_and_outputs_never_travel(tmp_path: Path) -> No
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text("x")
     (tmp_path / "loop").symlink_to(tmp_path)
-    assert [file.path for file in source_files(tmp_path, [tmp_path / "out"])] == ["a.py"]
+    assert [*source_files(tmp_path, [tmp_path / "out"])] == ["a.py"]
 
 
 def test_a_log_that_this_process_writes_is_no_source(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_a_log_that_this_process_writes_is_no_source(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; "
         "from daskprs.agent.script.snapshot import source_files; "
-        "sys.stderr.write(str([one.path for one in source_files(Path())]))"
+        "sys.stderr.write(str([*source_files(Path())]))"
     )
     with (tmp_path / "log.txt").open("wb") as log:
         told = subprocess.run(
@@ -123,6 +124,7 @@ import sys
 from pathlib import Path
 from daskprs.agent.script.checked_script import check_script
 from daskprs.errors import ScriptError
+from daskprs.options.run_options import RunOptions
 
 try:
     check_script(sys.argv[1], None).look(exclude=())
@@ -211,10 +213,9 @@ def test_thread_counts_follow_the_share_of_cores_unless_they_were_asked_for() ->
 
 def test_a_system_flag_that_the_user_gives_is_left_out() -> None:
     """In either form; what is not set is no flag."""
-    told = system_arguments(
-        ["--output=mine", "--x"],
+    options = RunOptions(
+        arguments=("--output=mine", "--x"),
         logging_level="INFO",
-        output_dir="/out",
         mini_batch_size=None,
         error_threshold=-1,
         run_invocation_timeout=60,
@@ -222,7 +223,7 @@ def test_a_system_flag_that_the_user_gives_is_left_out() -> None:
         process_count_per_node=None,
         partition_keys=("a", "b"),
     )
-    assert told == (
+    assert system_arguments(options, "/out") == (
         *("--logging_level", "INFO"),
         *("--error_threshold", "-1"),
         *("--run_invocation_timeout", "60"),

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from daskprs.core.agent_allocation import COUNT_VARIABLE, DEVICES_VARIABLE, HIDDEN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
+
+    from daskprs.options.run_options import RunOptions
 
 THREAD_COUNTS = (
     "OMP_NUM_THREADS",
@@ -100,37 +102,27 @@ def agent_environment(
     return {**base, **counts, **(user or {})}
 
 
-def system_arguments(
-    arguments: Sequence[str],
-    *,
-    logging_level: str,
-    output_dir: str,
-    mini_batch_size: int | str | None,
-    error_threshold: int,
-    run_invocation_timeout: float,
-    run_max_try: int,
-    process_count_per_node: int | None,
-    partition_keys: Sequence[str] | None,
-) -> tuple[str, ...]:
+def system_arguments(options: RunOptions, output_dir: str) -> tuple[str, ...]:
     """Return the arguments after ``argv[0]``: the system flags, then the user's arguments.
 
     A system flag that the user gives too is left out.
     """
+    keys = options.partition_keys
     flags = {
-        "--logging_level": logging_level,
+        "--logging_level": options.logging_level,
         "--output": output_dir,
-        "--mini_batch_size": mini_batch_size,
-        "--error_threshold": error_threshold,
-        "--run_invocation_timeout": run_invocation_timeout,
-        "--run_max_try": run_max_try,
-        "--process_count_per_node": process_count_per_node,
-        "--partition_keys": json.dumps(list(partition_keys)) if partition_keys else None,
+        "--mini_batch_size": options.mini_batch_size,
+        "--error_threshold": options.error_threshold,
+        "--run_invocation_timeout": options.run_invocation_timeout,
+        "--run_max_try": options.run_max_try,
+        "--process_count_per_node": options.process_count_per_node,
+        "--partition_keys": json.dumps(list(keys)) if keys else None,
     }
-    given = {word.partition("=")[0] for word in arguments}
+    given = {word.partition("=")[0] for word in options.arguments}
     system = [
         word
         for flag, value in flags.items()
         if value is not None and flag not in given
         for word in (flag, str(value))
     ]
-    return (*system, *arguments)
+    return (*system, *options.arguments)

@@ -1,21 +1,41 @@
-"""Whether a worker sees the driver's job folder, and which paths it uses if not."""
+"""A worker's site: which of the driver's files it sees, and its node's folder for the others.
+
+A node that does not see the driver's job folder has one of its own, for received files, results
+and logs. It lies beside the scratch space of the node's Dask workers. All workers that see the same
+disk share it. Each worker holds a lock, which the kernel releases when the worker dies. The last
+worker to leave removes the folder; after a crash the next job removes it.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import secrets
+import shutil
+import tarfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.node.node_folder import NodeFolder
 from daskprs.agent.script.side_inputs import placed, version_of
+from daskprs.folders.job_folder import JobFolder
+from daskprs.system.file_lock import boot_id, is_still_there
+from daskprs.system.log_cap import LIMIT_BYTES, give_back
 
 if TYPE_CHECKING:
-    from daskprs.agent.protocol.messages import JobSpec, ScriptSpec
+    from collections.abc import Iterator, Mapping
+
+    from daskprs.agent.protocol.messages import JobSpec, ScriptSpec, SideInput
 
 THIS_PROCESS = secrets.token_hex(8)
 """A random token of this process; a worker compares it with the driver's."""
+NEWS_BYTES = 4 << 20
+"""Bytes of all logs that one call of `NodeFolder.news` returns …"""
+NEWS_OF_ONE_BYTES = 1 << 20
+"""… and bytes of one log, so that an endlessly growing log does not hold up the others."""
+LOCK = ".lock"
+PART = ".part"
 
 
 class ProbeFile(NamedTuple):
@@ -85,7 +105,7 @@ class WorkerSite:
         self.store = store = NodeFolder(scratch / f"daskprs-{os.getuid()}", job.job_id)
         self.wanted = tuple(dict.fromkeys(one.key for one in unseen))
         if unseen:
-            self.job = _with_side_inputs(job, store)
+            self.job = _with_side_inputs(job, unseen, store)
         if far:
             self.folder = store
             self.job = _moved(self.job, origin, store)
@@ -98,10 +118,9 @@ def snapshot_digest(script: ScriptSpec) -> str:
     return "" if script.source_directory is None else Path(script.source_directory).name
 
 
-def _with_side_inputs(job: JobSpec, store: NodeFolder) -> JobSpec:
+def _with_side_inputs(job: JobSpec, unseen: list[SideInput], store: NodeFolder) -> JobSpec:
     here = tuple(
-        one if version_of(Path(one.path)) == one.version else one.below(store.snapshot(one.key))
-        for one in job.side_inputs
+        one.below(store.snapshot(one.key)) if one in unseen else one for one in job.side_inputs
     )
     moved = [(there.path, now.path) for there, now in zip(job.side_inputs, here, strict=True)]
     variables = placed(job.environment.values(), moved)
@@ -118,9 +137,160 @@ def _moved(job: JobSpec, origin: DriverInfo, folder: NodeFolder) -> JobSpec:
         here = folder.snapshot(snapshot_digest(script))
         file = script.file and str(here / Path(script.file).relative_to(script.source_directory))
         script = script._replace(source_directory=str(here), file=file)
-    return job._replace(
-        script=script,
-        reader=origin.reader,
-        job_dir=str(folder.job),
-        far=True,
-    )
+    return job._replace(script=script, reader=origin.reader, job_dir=str(folder.job), far=True)
+
+
+class LogPiece(NamedTuple):
+    """Bytes of a log, and their place in it."""
+
+    log: str
+    """The log's path below the log folder."""
+    offset: int
+    body: bytes
+
+
+class NodeFolder:
+    """A job folder on a node, shared by its workers; `root` is the parent of all such folders."""
+
+    def __init__(self, root: Path, job_id: str) -> None:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.job = JobFolder(root / job_id)
+        self._lock = root / f"{job_id}{LOCK}"
+        self._held = _shared(self._lock)
+        self._known: dict[str, int] = {}
+        """The `known` of the last call of `news`: bytes of each log."""
+        self.job.create()
+        _sweep(root)
+        status = self.job.path.stat()
+        self.id = f"{boot_id()}.{status.st_dev}.{status.st_ino}"
+        """The folder's id: the same for all workers that use the folder."""
+
+    # ---- the snapshot ----
+
+    def snapshot(self, digest: str) -> Path:
+        """Return the folder of a snapshot; it exists only when it is complete."""
+        return self.job.snapshot / digest
+
+    def receive(self, digest: str, offset: int, body: bytes) -> None:
+        """Write some bytes of a snapshot's archive; offset 0 starts a new archive."""
+        archive = self._archive(digest)
+        archive.parent.mkdir(exist_ok=True)
+        with archive.open("wb" if offset == 0 else "rb+") as file:
+            file.seek(offset)
+            file.write(body)
+
+    def unpack(self, digest: str, sha256: str) -> bool:
+        """Unpack the archive, and return whether its checksum matches `sha256`."""
+        archive, part = self._archive(digest), self.snapshot(f".{digest}{PART}")
+        with archive.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+                return False
+            shutil.rmtree(part, ignore_errors=True)
+            file.seek(0)
+            _extract(file, part)
+        part.rename(self.snapshot(digest))
+        archive.unlink()
+        return True
+
+    def _archive(self, digest: str) -> Path:
+        return self.snapshot(f".{digest}.tar{PART}")
+
+    # ---- logs ----
+
+    def news(self, known: Mapping[str, int]) -> list[LogPiece]:
+        """Return the bytes of the logs that the driver does not know yet, `NEWS_BYTES` at most.
+
+        When a log is far ahead of the known bytes, its middle is left out; the log itself will be
+        cut there too.
+        """
+        self._known = dict(known)
+        pieces: list[LogPiece] = []
+        left = NEWS_BYTES
+        for path in self._logs():
+            log = str(path.relative_to(self.job.logs))
+            with suppress(OSError), path.open("rb") as file:
+                size, at = os.fstat(file.fileno()).st_size, known.get(log)
+                if at is not None and at >= size:
+                    continue
+                at = _from(at or 0, size)
+                file.seek(at)
+                body = file.read(min(size - at, left, NEWS_OF_ONE_BYTES))
+                pieces.append(LogPiece(log, at, body))
+                left -= len(body)
+            if left <= 0:
+                break
+        return pieces
+
+    def last_news(self) -> list[LogPiece]:
+        """Return the bytes that the driver may not have received yet."""
+        return self.news(self._known)
+
+    def _logs(self) -> Iterator[Path]:
+        for folder, _, names in os.walk(self.job.logs):
+            for name in sorted(names):
+                if not name.startswith("."):
+                    yield Path(folder, name)
+
+    # ---- results ----
+
+    def read(self, spool: str, offset: int, length: int) -> bytes:
+        """Return some bytes of a spool, which holds results too large for a message."""
+        with (self.job.path / spool).open("rb") as rows:
+            rows.seek(offset)
+            return rows.read(length)
+
+    def forget(self, spool: str, offset: int, length: int) -> None:
+        """Free the disk space of these bytes of a spool."""
+        give_back(str(self.job.path / spool), offset, offset + length)
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Release the folder; the last worker removes it. May be called twice."""
+        if self._held >= 0:
+            held, self._held = self._held, -1
+            _remove_if_last(held, self._lock)
+            os.close(held)
+
+
+def _from(at: int, size: int) -> int:
+    """Return the offset of the next bytes of a log that was sent up to `at`."""
+    half = LIMIT_BYTES // 2
+    return size - half if at >= half and size - at > half else at
+
+
+def _extract(file: IO[bytes], folder: Path) -> None:
+    safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    with tarfile.open(fileobj=file) as archive:
+        archive.extractall(folder, **safely)  # noqa: S202 - the driver's own archive
+
+
+# ---- locks ----
+
+
+def _shared(lock: Path) -> int:
+    """Return a descriptor that holds a shared lock."""
+    while True:
+        fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        if is_still_there(fd, lock):
+            return fd
+        os.close(fd)  # its last holder has removed it just now
+
+
+def _remove_if_last(fd: int, lock: Path) -> None:
+    with suppress(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+        lock.unlink(missing_ok=True)
+
+
+def _sweep(root: Path) -> None:
+    """Remove the folders that dead workers left behind."""
+    for lock in root.glob(f"*{LOCK}"):
+        with suppress(OSError):
+            fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                _remove_if_last(fd, lock)
+            finally:
+                os.close(fd)

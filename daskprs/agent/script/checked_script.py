@@ -23,7 +23,6 @@ import cloudpickle
 from daskprs.agent.child.entry_script import takes_one
 from daskprs.agent.protocol.messages import ScriptSpec
 from daskprs.agent.script.snapshot import (
-    SourceFile,
     content_hash,
     copy_snapshot,
     digests_of,
@@ -67,7 +66,7 @@ class CheckedScript:
     inputs: tuple[Path, ...] = ()
     """Resolved paths of the input, left out of the snapshot unless the script may import them: a
     module, or a package folder."""
-    _files: list[SourceFile] = field(default_factory=list)
+    _files: dict[str, int] = field(default_factory=dict)
     _digests: dict[str, str] = field(default_factory=dict)
     _set_aside: set[Path] = field(default_factory=set)
     """Those of `inputs` that do not travel."""
@@ -247,13 +246,8 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
             "with a method run(mini_batch)."
         )
         raise ScriptError(msg)
-    if inspect.iscoroutinefunction(run):
-        msg = f"{name}: run() is an async function, which is never awaited. Make it a plain one."
-        raise ScriptError(msg)
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
-    if not takes_one(bound):
-        msg = f"{name}: run() must take the mini-batch as its one positional argument."
-        raise ScriptError(msg)
+    _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
     return CheckedScript(name, root, pickled=_pickled(script, name))
 
 
@@ -273,14 +267,18 @@ def _check_source(path: Path) -> None:
     if run is None:
         msg = f"the entry script {path} has no function run(mini_batch)."
         raise ScriptError(msg)
-    if isinstance(run, ast.AsyncFunctionDef):
-        msg = f"{path}, line {run.lineno}: run() is an async function, which is never awaited."
+    if isinstance(run, ast.FunctionDef | ast.AsyncFunctionDef):
+        is_async = isinstance(run, ast.AsyncFunctionDef)
+        place = f"{path}, line {run.lineno}"
+        _check_run(place, is_async=is_async, takes_one=_takes_one(run.args))
+
+
+def _check_run(place: str, *, is_async: bool, takes_one: bool) -> None:
+    if is_async:
+        msg = f"{place}: run() is an async function, which is never awaited. Make it a plain one."
         raise ScriptError(msg)
-    if isinstance(run, ast.FunctionDef) and not _takes_one(run.args):
-        msg = (
-            f"{path}, line {run.lineno}: run() must take the mini-batch as its one positional "
-            "argument."
-        )
+    if not takes_one:
+        msg = f"{place}: run() must take the mini-batch as its one positional argument."
         raise ScriptError(msg)
 
 
@@ -292,11 +290,12 @@ def _find_run(tree: ast.Module) -> ast.AST | None:
             case ast.FunctionDef(name="run") | ast.AsyncFunctionDef(name="run"):
                 if node in tree.body:
                     return node
-            case ast.Name(id="run", ctx=ast.Store()):
-                found = node
-            case ast.alias(name="*") | ast.alias(asname="run"):
-                found = node
-            case ast.alias(name="run", asname=None):
+            case (
+                ast.Name(id="run", ctx=ast.Store())
+                | ast.alias(name="*")
+                | ast.alias(asname="run")
+                | ast.alias(name="run", asname=None)
+            ):
                 found = node
     return found
 

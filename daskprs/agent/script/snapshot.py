@@ -19,7 +19,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import RESULTS, is_pipeline_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
 RULE_FILES = (".amlignore", ".gitignore")
 """The first one that is there counts, as Azure has it."""
@@ -32,33 +32,25 @@ OWN_OUTPUT = (1, 2)
 """Descriptors of this process that may be files beside the script."""
 
 
-class SourceFile(NamedTuple):
-    """One file of the source directory."""
-
-    path: str
-    """Relative to the directory, with ``/``."""
-    size_bytes: int
-
-
-def source_files(root: Path, exclude: Collection[Path] = ()) -> list[SourceFile]:
-    """Return the files that a snapshot takes, in order of path.
+def source_files(root: Path, exclude: Collection[Path] = ()) -> dict[str, int]:
+    """Return the sizes of the files that a snapshot takes, in order of path.
 
     Folders and files in `exclude` (job folders, the input, the output) are left out besides what
     the ignore rules say. Files that are too many or too large to travel are a `ScriptError`.
     """
     rules = IgnoreRules(root)
     left_out = {path.resolve() for path in exclude}
-    found: list[SourceFile] = []
-    size = 0
+    found: dict[str, int] = {}
     own = own_output(root)
+    size = 0
     for path in _walk(root, "", rules, left_out, set()):
         if path in own:
             continue
-        found.append(SourceFile(path, (root / path).stat().st_size))
-        size += found[-1].size_bytes
+        found[path] = (root / path).stat().st_size
+        size += found[path]
         if size > LARGEST_BYTES or len(found) > LARGEST_COUNT:
             raise ScriptError(_too_large(root, found))
-    return sorted(found)
+    return dict(sorted(found.items()))
 
 
 def own_output(root: Path) -> set[str]:
@@ -73,12 +65,12 @@ def own_output(root: Path) -> set[str]:
     return found
 
 
-def digests_of(root: Path, files: list[SourceFile]) -> dict[str, str]:
+def digests_of(root: Path, files: Iterable[str]) -> dict[str, str]:
     """Return a digest of the content of each file, by path."""
     found = {}
-    for file in files:
-        with (root / file.path).open("rb") as content:
-            found[file.path] = hashlib.file_digest(content, "sha256").hexdigest()[:DIGEST_CHARS]
+    for path in files:
+        with (root / path).open("rb") as content:
+            found[path] = hashlib.file_digest(content, "sha256").hexdigest()[:DIGEST_CHARS]
     return found
 
 
@@ -90,7 +82,7 @@ def content_hash(digests: dict[str, str]) -> str:
     return whole.hexdigest()[:DIGEST_CHARS]
 
 
-def copy_snapshot(root: Path, files: list[SourceFile], folder: Path, digest: str) -> Path:
+def copy_snapshot(root: Path, files: Iterable[str], folder: Path, digest: str) -> Path:
     """Copy the files to a folder named by their hash, and return it.
 
     The folder gets its name when it is complete. An existing folder has the same content.
@@ -100,10 +92,9 @@ def copy_snapshot(root: Path, files: list[SourceFile], folder: Path, digest: str
         return target
     part = folder / f".{digest}.{os.getpid()}.part"
     part.mkdir(parents=True)
-    for file in files:
-        place = part / file.path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(root / file.path, place)
+    for path in files:
+        (part / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / path, part / path)
     try:
         part.rename(target)
     except OSError:  # another driver was first
@@ -146,9 +137,9 @@ def _is_other_content(folder: Path) -> bool:
     return is_run or folder.name == RESULTS or (folder / "pyvenv.cfg").exists()
 
 
-def _too_large(root: Path, found: list[SourceFile]) -> str:
-    largest = sorted(found, key=lambda file: -file.size_bytes)[:SHOWN]
-    shown = ", ".join(f"{file.path} ({file.size_bytes / (1 << 20):.1f} MiB)" for file in largest)
+def _too_large(root: Path, found: dict[str, int]) -> str:
+    largest = sorted(found, key=lambda path: -found[path])[:SHOWN]
+    shown = ", ".join(f"{path} ({found[path] / (1 << 20):.1f} MiB)" for path in largest)
     return (
         f"the source directory {root} is too large to travel to the agents: more than "
         f"{LARGEST_BYTES >> 20} MiB or {LARGEST_COUNT} files. The largest so far: {shown}. Give a "

@@ -147,7 +147,7 @@ class Slot:
         if self._agent is None:
             return
         self._events.append(exited)
-        self._agent.close()
+        self._agent.process.close()
         spec = self._agent.spec
         for log in () if spec.far else (spec.stdout, spec.stderr):
             cut(log)

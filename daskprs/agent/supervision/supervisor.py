@@ -200,7 +200,7 @@ class Supervisor:
         if self.gone:
             return []
         self._look_at_logs()
-        messages = self.drain(min(within_s, self._seconds_left()))
+        messages = self.drain(min(within_s, self._seconds_left(self.page.look())))
         self.gone = self.process.channel.closed or self.process.returncode(0.0) is not None
         return messages
 
@@ -220,8 +220,6 @@ class Supervisor:
             self.process.channel.close()
             return []
 
-    # ---- what it is at ----
-
     def alive(self) -> bool:
         """Say whether the process lives and its socket is open."""
         return not self.gone and self.process.returncode(0.0) is None
@@ -231,7 +229,7 @@ class Supervisor:
     def overdue(self) -> MissedDeadline | None:
         """Return the timeout that the agent has exceeded, or None."""
         activity = self.page.look()
-        if self._age_s(activity) < self._deadlines[activity.phase].seconds:
+        if self._seconds_left(activity) > 0:
             return None
         return MissedDeadline(activity, self._overdue_at(activity.phase))
 
@@ -259,18 +257,12 @@ class Supervisor:
         )
         return Failure("MemoryError", message)
 
-    def _seconds_left(self) -> float:
-        activity = self.page.look()
-        return self._deadlines[activity.phase].seconds - self._age_s(activity)
-
-    def _age_s(self, activity: Activity) -> float:
-        """Return the age of the activity, counted from our last message if that came later."""
-        asked = time.monotonic() - self._asked_s
-        if activity.phase is Phase.STARTING:
-            return asked
-        if activity.phase is Phase.IDLE:
-            return min(asked, activity.age_s())
-        return activity.age_s()
+    def _seconds_left(self, activity: Activity) -> float:
+        """Return the seconds until the deadline of a phase; our last message starts it anew."""
+        age_s = activity.age_s()
+        if activity.phase in (Phase.STARTING, Phase.IDLE):
+            age_s = min(age_s, time.monotonic() - self._asked_s)
+        return self._deadlines[activity.phase].seconds - age_s
 
     # ---- end ----
 
@@ -307,10 +299,6 @@ class Supervisor:
         if grace_s:
             self.process.returncode(grace_s)
         return self.process.kill()
-
-    def close(self) -> None:
-        """Close the page and the connection of an agent that has ended."""
-        self.process.close()
 
     def death(self, returncode: int, when: str) -> Failure:
         """Return the failure for a dead agent, with the end of its stderr log."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from daskprs.agent.node.node_folder import LogPiece
+    from daskprs.agent.node.site import LogPiece
     from daskprs.cluster.remote.node_service import NodeCalls
 
 ROUNDS = 8

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from daskprs.agent.node import node_folder
-from daskprs.agent.node.node_folder import NodeFolder
+from daskprs.agent.node import site
+from daskprs.agent.node.site import NodeFolder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DIES = """
 import os, sys
 from pathlib import Path
-from daskprs.agent.node.node_folder import NodeFolder
+from daskprs.agent.node.site import NodeFolder
 folder = NodeFolder(Path(sys.argv[1]), "crashed")
 (folder.job.scratch / "result").write_bytes(bytes(10))
 os._exit(1)
@@ -86,8 +86,8 @@ def copied(folder: NodeFolder, copy: dict[str, bytearray]) -> None:
 
 def test_logs_are_told_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Long ones, empty ones, and what is appended later; none keeps the others waiting."""
-    monkeypatch.setattr(node_folder, "NEWS_BYTES", 1000)
-    monkeypatch.setattr(node_folder, "NEWS_OF_ONE_BYTES", 300)
+    monkeypatch.setattr(site, "NEWS_BYTES", 1000)
+    monkeypatch.setattr(site, "NEWS_OF_ONE_BYTES", 300)
     folder = NodeFolder(tmp_path, "job")
     logs = [folder.job.stdout(0, name) for name in ("a", "b", "c", "d")]
     for number, log in enumerate(logs):
@@ -109,8 +109,8 @@ def test_of_a_log_that_grows_too_fast_head_and_tail_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They stand where they stood; the middle would be cut out of the log in any case."""
-    monkeypatch.setattr(node_folder, "LIMIT_BYTES", 1000)
-    monkeypatch.setattr(node_folder, "NEWS_OF_ONE_BYTES", 100)
+    monkeypatch.setattr(site, "LIMIT_BYTES", 1000)
+    monkeypatch.setattr(site, "NEWS_OF_ONE_BYTES", 100)
     folder = NodeFolder(tmp_path, "job")
     log = folder.job.stdout(0, "a")
     log.parent.mkdir(parents=True)

@@ -12,7 +12,6 @@ import pickle
 import sys
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.entry_script import load_entry_script
@@ -61,7 +60,8 @@ def main(connection: Connection, page_fd: int) -> int:
 
 
 def _serve(connection: Connection, page: SharedPage, reserve: MemoryReserve) -> int:
-    os.register_at_fork(after_in_child=partial(_leave_the_agent, connection, page))
+    for shared in (connection, page):  # a fork of the agent cannot speak for the agent
+        os.register_at_fork(after_in_child=shared.close)
     start = connection.recv()
     connection.send(Started(os.getpid(), PROTOCOL))
     page.enter(Phase.INIT)
@@ -77,12 +77,6 @@ def _serve(connection: Connection, page: SharedPage, reserve: MemoryReserve) -> 
     page.enter(Phase.IDLE)
     connection.send(InitDone(time.perf_counter() - begun))
     return agent.serve()
-
-
-def _leave_the_agent(connection: Connection, page: SharedPage) -> None:
-    """Close socket and page in a fork of the agent, so that it cannot speak for the agent."""
-    connection.close()
-    page.close()
 
 
 class Agent:

@@ -12,7 +12,7 @@ from daskprs.errors import Option, OptionError
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from os import PathLike
 
 
@@ -46,17 +46,16 @@ def version_of(path: Path) -> str:
     return digest.hexdigest()[:VERSION_CHARS]
 
 
-def placed(words: Iterable[str], moved: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+def placed(words: Iterable[str], moved: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Return arguments, or values of variables, with paths as they are elsewhere.
 
     A word that is such a path, or one below it, is replaced; so is what follows the ``=`` of a
     flag.
     """
-    moved = [*moved]
     return tuple(_placed(word, moved) for word in words)
 
 
-def _placed(word: str, moved: Iterable[tuple[str, str]]) -> str:
+def _placed(word: str, moved: Sequence[tuple[str, str]]) -> str:
     flag, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
     for there, here in moved:
         if value == there or value.startswith(f"{there}/"):

@@ -11,7 +11,6 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.protocol.messages import ExtendLease, Outcomes, RunLease, TruncateLease
@@ -40,6 +39,8 @@ from daskprs.core.outcomes import Failure, Outcome, Status
 from daskprs.system.log_cap import cut
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daskprs.core.mini_batch import Assigned
 
 RETURN_BYTES = 8 << 20
@@ -47,8 +48,6 @@ RETURN_BYTES = 8 << 20
 HOLD_BACK_S = 2.0
 """Seconds without a result after which mini-batches not begun are given to other agents."""
 HOST = socket.gethostname()
-Employ = Callable[[int, AgentAssignment], Supervisor]
-"""Starts an agent with an assignment on the node of a number."""
 
 
 class Slot:
@@ -57,8 +56,9 @@ class Slot:
     All methods but `state` and `kill` are called by the thread of the lease.
     """
 
-    def __init__(self, employ: Employ) -> None:
+    def __init__(self, employ: Callable[[int, AgentAssignment], Supervisor]) -> None:
         self._employ = employ
+        """Starts an agent with an assignment on the node of a number."""
         self._agent: Supervisor | None = None
         self._node = 0
         self._run: LeaseRun | None = None

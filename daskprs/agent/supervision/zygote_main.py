@@ -31,13 +31,16 @@ import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 from daskprs.system import linux
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
     from daskprs.agent.protocol.messages import ProcessSpec
+
+    Inherited: TypeAlias = tuple[ProcessSpec, list[int]]
+    """What a fork takes from the zygote's loop: its specification, and its socket and page."""
 
 PARENT_CHECK_S = 1.0
 """Seconds between checks of whether the parent lives. End-of-file does not suffice: another
@@ -73,14 +76,6 @@ def boot_command(*words: str) -> list[str]:
     """
     package = str(Path(__file__).parents[2])
     return [sys.executable, "-P", "-c", _BOOT, package, *words]
-
-
-class Inherited(NamedTuple):
-    """The data that a fork keeps when it leaves the zygote's loop."""
-
-    spec: ProcessSpec
-    connection_fd: int
-    page_fd: int
 
 
 class Nursery:
@@ -122,35 +117,28 @@ class Nursery:
     def _obey(self, order: tuple[str, object], fds: list[int]) -> Inherited | None:
         match order:
             case ("fork", spec):
-                return self._fork(spec, *fds)  # type: ignore[arg-type]
+                return self._fork(spec, fds)  # type: ignore[arg-type]
             case ("kill", int(pid)):
                 self._kill(pid)
         return None
 
-    def _fork(self, spec: ProcessSpec, *fds: int) -> Inherited | None:
-        if len(fds) != DESCRIPTORS:  # the kernel drops those that do not fit into this process
-            for fd in fds:
-                os.close(fd)
-            self._refuse(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
-            return None
-        connection_fd, page_fd = fds
+    def _fork(self, spec: ProcessSpec, fds: list[int]) -> Inherited | None:
         try:
+            if len(fds) != DESCRIPTORS:  # the kernel drops those that do not fit into this process
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             pid = os.fork()
         except OSError as error:
             pid = -1
-            self._refuse(error)
+            self._send(("refused", f"{error}. {explain(error)}".rstrip(". ")))
         if pid == 0:
             self._let_go()
-            return Inherited(spec, connection_fd, page_fd)
-        os.close(connection_fd)
-        os.close(page_fd)
+            return spec, fds
+        for fd in fds:
+            os.close(fd)
         if pid > 0:
             self._agents.add(pid)
             self._send(("forked", pid))
         return None
-
-    def _refuse(self, error: OSError) -> None:
-        self._send(("refused", f"{error}. {explain(error)}".rstrip(". ")))
 
     def _let_go(self) -> None:
         signal.set_wakeup_fd(-1)
@@ -228,8 +216,8 @@ def main(control_fd: int, start_method: str) -> int:
     inherited = Nursery(socket.socket(fileno=control_fd)).serve()
     if inherited is None:
         return 0
-    keep = (inherited.connection_fd, inherited.page_fd)
-    _become_agent(inherited.spec, zygote, keep)
+    spec, keep = inherited
+    _become_agent(spec, zygote, keep)
     if start_method == "fork":
         return _run_agent(*keep)
     for fd in keep:
@@ -238,7 +226,7 @@ def main(control_fd: int, start_method: str) -> int:
     return os.execv(command[0], command)  # noqa: S606 - our own interpreter
 
 
-def _become_agent(spec: ProcessSpec, zygote: int, keep: tuple[int, ...]) -> None:
+def _become_agent(spec: ProcessSpec, zygote: int, keep: list[int]) -> None:
     """Set up a fork as an agent: its session, signals, environment and descriptors survive an exec.
 
     The agent leads a session of its own (Ctrl-C in the terminal does not reach it), dies with the
@@ -290,9 +278,9 @@ def _redirect(path: str, fd: int, flags: int) -> None:
         os.set_inheritable(fd, True)
 
 
-def _close_all_but(keep: tuple[int, ...]) -> None:
+def _close_all_but(keep: list[int]) -> None:
     kept = {0, 1, 2, *keep}
-    for fd in [int(name) for name in os.listdir("/proc/self/fd")]:  # noqa: PTH208 - numbers
+    for fd in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 - numbers
         if fd not in kept:
             with contextlib.suppress(OSError):
                 os.close(fd)

@@ -14,8 +14,8 @@ the time of another one would look as if it had lasted for hours.
 claims a position by writing it to `NEXT` and only then looks at `RECALLS`; the supervisor raises
 `RECALLS` and only then looks at `NEXT`. With a fence between the two steps on both sides at least
 one of them sees the other: either the supervisor finds the position claimed, or the agent finds
-more recalls than answers, and waits for a `Keep` with its last position. Recalls are counted, so
-that an order from which work was taken back may be given more.
+more recalls than answers, and waits for a `TruncateLease` with its last position. Recalls are
+counted, so that an order from which work was taken back may be given more.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class SharedPage:
     def claim(self, position: int, keeps: int) -> bool:
         """Claim a position; return False during a recall that the supervisor has not answered.
 
-        `keeps` is how many recalls have been answered by a `Keep`.
+        `keeps` is how many recalls have been answered by a `TruncateLease`.
         """
         cells = self._cells
         cells[_NEXT] = position
@@ -143,7 +143,7 @@ class SharedPage:
     def recall(self, lease_id: int) -> int:
         """Take back the mini-batches not begun of a lease; return the last position begun.
 
-        The agent claims nothing more until it has received a `Keep` for each recall.
+        The agent claims nothing more until it has received a `TruncateLease` for each recall.
         """
         self._cells[_RECALLS] += 1
         self._fence()

@@ -267,7 +267,7 @@ class _Evaluation:
     def _compare(self, node: ast.Compare) -> Any:
         lefts = [node.left, *node.comparators]
         sides = zip(node.ops, lefts, node.comparators, strict=False)
-        return reduce(operator.and_, (_truth(self._comparison(*one)) for one in sides))
+        return reduce(operator.and_, (self._comparison(*one) for one in sides))
 
     def _comparison(self, op: ast.cmpop, left: ast.expr, right: ast.expr) -> Any:
         if isinstance(op, ast.In | ast.NotIn):

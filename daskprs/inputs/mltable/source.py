@@ -121,10 +121,9 @@ class MLTableSource:
     def mini_batches(self) -> Iterator[MiniBatch]:
         """Yield the pieces of which rows may be left."""
         index = first = 0
-        later = repeat((self._after, True))
-        for base, (seen, is_left) in zip(
-            self._base.mini_batches(), chain(self._met, later), strict=False
-        ):
+        met = chain(self._met, repeat((self._after, True)))
+        for base in self._base.mini_batches():
+            seen, is_left = next(met)
             if seen is None:
                 return
             items = self._items(base, seen)

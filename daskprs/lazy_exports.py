@@ -14,15 +14,7 @@ def lazy_exports(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package.
 
-    Parameters
-    ----------
-    package
-        Name of the package.
-    homes
-        The modules of its public names.
-    namespace
-        The package's namespace, to which imported names are added.
-
+    `homes` has the modules of its public names; imported names are added to `namespace`.
     """
 
     def find(name: str) -> Any:

@@ -29,15 +29,9 @@ def nearest_of(name: str, known: Sequence[str]) -> str:
 
 
 def nearest(path: str | os.PathLike[str], suffix: str = "") -> str:
-    """Return a sentence with the nearest existing names, for the end of a message.
+    """Return a sentence with the paths nearest to a missing path, or to a glob without matches.
 
-    Parameters
-    ----------
-    path
-        The missing path, or a glob without matches.
-    suffix
-        Suffix of the files to suggest; the given path may lack it.
-
+    Suggested files have the `suffix`; the given path may lack it.
     """
     missing = place = Path(path)
     while not missing.parent.is_dir():

@@ -34,14 +34,7 @@ with_assets = stacked(
 
 
 def assets_of(values: dict[str, Any]) -> Assets:
-    """Remove these options from the values of a command, and return the assets.
-
-    Raises
-    ------
-    YamlError
-        When the file with places has mistakes.
-
-    """
+    """Remove these options from the values of a command, and return the assets."""
     from daskprs.azure.assets import Assets, split_asset
 
     places, file = {}, values.pop("assets")

@@ -162,26 +162,10 @@ def check_kept_call(
     client: str | None = None,
     **changes: Any,
 ) -> CheckedCall:
-    """Return the saved call of a job, to resume the job.
+    """Return the saved call of a job, checked, to resume the job.
 
-    Parameters
-    ----------
-    folder
-        The job folder.
-    resume
-        As the option.
-    script, client
-        In place of those of the job; no address: not on its cluster.
-    changes
-        Options that differ from the saved call.
-
-    Raises
-    ------
-    JobFolderError
-        When the folder holds no job, or its call cannot be made again.
-    UsageError
-        As `check_call` does.
-
+    `script`, `client` and the options in `changes` replace those of the job. An empty address as
+    `client` means this machine instead of the job's cluster.
     """
     call = read_call(folder)
     refuse_objects(folder, call)
@@ -202,14 +186,7 @@ def check_kept_call(
 
 
 def refuse_an_old_folder(folder: JobFolder, options: RunOptions) -> None:
-    """Refuse to begin a new job in a folder where a job has begun.
-
-    Raises
-    ------
-    JobFolderError
-        Unless this is a resume.
-
-    """
+    """Refuse to begin a new job in a folder where a job has begun."""
     if not options.resume and has_begun(folder):
         msg = (
             f"the folder {folder} holds a job already. Go on with it by "
@@ -262,14 +239,7 @@ def keep_call(folder: JobFolder, call: Mapping[str, Any]) -> None:
 
 
 def read_call(folder: JobFolder) -> dict[str, Any]:
-    """Return the call of a job.
-
-    Raises
-    ------
-    JobFolderError
-        When the folder holds no job, or its call holds objects that cannot be saved.
-
-    """
+    """Return the saved call of a job; reject a folder without one that this version can read."""
     try:
         call: dict[str, Any] = read_json(folder.call, MOST_BYTES)
     except FileNotFoundError:
@@ -285,14 +255,7 @@ def read_call(folder: JobFolder) -> dict[str, Any]:
 
 
 def refuse_objects(folder: JobFolder, call: Mapping[str, Any]) -> None:
-    """Reject a call that needs objects of its caller's process.
-
-    Raises
-    ------
-    JobFolderError
-        With the names of these objects, and the next step.
-
-    """
+    """Reject a call that needs objects of its caller's process; the error names these objects."""
     if call["objects"]:
         msg = (
             f"the job in {folder} was called with what only its caller has: "

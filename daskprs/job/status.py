@@ -46,14 +46,7 @@ class JobState(NamedTuple):
 
 
 def state_of(folder: JobFolder) -> JobState:
-    """Return the state of a job.
-
-    Raises
-    ------
-    JobFolderError
-        When no job has begun in the folder.
-
-    """
+    """Return the state of a job; reject a folder in which no job has begun."""
     if not has_begun(folder):
         waits = ": it was submitted, and waits for a worker" if folder.detached.exists() else ""
         msg = f"no job has begun in {folder}{waits}."
@@ -75,14 +68,7 @@ def state_of(folder: JobFolder) -> JobState:
 
 
 def _result(folder: JobFolder, record: dict[str, Any]) -> ParallelRunResult:
-    """Return the result that a journal records.
-
-    Raises
-    ------
-    JournalError
-        When daskprs cannot have written the record.
-
-    """
+    """Return the recorded result; reject a record that daskprs cannot have written."""
     try:
         return ParallelRunResult.of(record)
     except (TypeError, ValueError, LookupError, AttributeError) as error:

@@ -72,14 +72,7 @@ def check_job_dir(job_dir: Any) -> None:
 
 @contextmanager
 def working_directory() -> Iterator[None]:
-    """Report a removed working directory where a relative path needs that directory.
-
-    Raises
-    ------
-    UsageError
-        In place of the error that a relative path led to.
-
-    """
+    """Raise a `UsageError` if a relative path fails since the working directory was removed."""
     try:
         yield
     except (OSError, UsageError, JobFolderError) as error:

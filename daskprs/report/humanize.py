@@ -32,16 +32,7 @@ MILLISECONDS = tuple(f".{number:03d}" for number in range(1000))
 
 
 class Stamps:
-    """Writes seconds since the epoch as UTC, with milliseconds.
-
-    Parameters
-    ----------
-    form
-        How `strftime` writes the seconds.
-    zone
-        What follows the milliseconds.
-
-    """
+    """Writes seconds since the epoch as UTC: a form of `strftime`, milliseconds, and a zone."""
 
     def __init__(self, form: str = "%Y-%m-%d %H:%M:%S", zone: str = "") -> None:
         self._form = form

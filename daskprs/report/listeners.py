@@ -111,15 +111,10 @@ def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:  #
 
 @contextmanager
 def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iterator[None]:
-    """Report the progress of the input's preparation from time to time.
+    """Report the progress of the input's preparation, which may take minutes without other events.
 
-    Parameters
-    ----------
-    listeners
-        The listeners; during the preparation only this function's thread sends them events.
-    how_far
-        Returns the progress in a few words, or none.
-
+    `how_far` returns the progress in a few words, or none. During the preparation, only the thread
+    of this function sends events to the listeners.
     """
     over = threading.Event()
     thread = threading.Thread(

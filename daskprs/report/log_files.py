@@ -22,15 +22,9 @@ LONGEST_LINE_BYTES = 1 << 20
 
 
 class LogFile:
-    """A file that the driver appends to.
+    """A file that the driver appends to; the first write creates the file and its folder.
 
-    Parameters
-    ----------
-    path
-        Path of the file; the first write creates the file and its folder.
-    header
-        The first line of a new file.
-
+    A new file begins with the `header`.
     """
 
     def __init__(self, path: Path, header: str = "") -> None:

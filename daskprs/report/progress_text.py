@@ -99,13 +99,7 @@ def fraction_done(view: View) -> float | None:
 def progress_text(view: View, width: int | None = None) -> str:
     """Return done and total, rate, failures, remaining time, and the reason of a stall.
 
-    Parameters
-    ----------
-    view
-        The values to show.
-    width
-        Maximum number of characters: the least important parts are left out, and the rest is cut.
-
+    A text of more than `width` characters loses its least important parts; the rest is cut.
     """
     parts = [part for part in _parts(view) if part.text]
     while width is not None and len(parts) > 1 and len(_joined(parts)) > width:
@@ -150,13 +144,7 @@ def _rate(per_s: float) -> str:
 def why_waiting(stood: ProgressReported, slots: int) -> str:
     """Return one clause about the activity of the slots; empty while the job moves.
 
-    Parameters
-    ----------
-    stood
-        The progress of the job.
-    slots
-        Number of slots that the cluster offers: 0 until workers have reported theirs.
-
+    The cluster offers `slots` slots: 0 until workers have reported theirs.
     """
     standing = stood.standing
     fresh = settled(standing) - standing.recovered

@@ -174,7 +174,7 @@ class IgnoreRules:
 
 
 def _rule(line: str) -> Rule | None:
-    """Return the rule of a line; None for an empty line or a comment."""
+    """Return the rule of a line; None for a line that matches nothing, such as a comment."""
     if line.startswith("#"):
         return None
     text = re.sub(r"(?<!\\)\s+$", "", line)
@@ -186,7 +186,11 @@ def _rule(line: str) -> Rule | None:
         return None
     anchored = "/" in text
     body = "".join(map(_translated, _TOKEN.findall(text.removeprefix("/"))))
-    return Rule(re.compile(body if anchored else f"(?:.*/)?{body}"), negated, only_folders)
+    try:
+        pattern = re.compile(body if anchored else f"(?:.*/)?{body}")
+    except re.error:  # a range such as [z-a], which matches nothing for git either
+        return None
+    return Rule(pattern, negated, only_folders)
 
 
 _TOKEN = re.compile(r"\*\*/|/\*\*$|\*+|\?|\[!?\]?[^\]]*\]|\\.|.", re.DOTALL)
@@ -203,5 +207,5 @@ def _translated(token: str) -> str:
     if set(token) == {"*"}:
         return "[^/]*"
     if len(token) > 1 and token.startswith("["):
-        return "[^" + token[2:] if token.startswith("[!") else token
+        return "[^/" + token[2:] if token.startswith("[!") else token
     return re.escape(token.removeprefix("\\") if len(token) > 1 else token)

@@ -14,11 +14,11 @@ PATTERNS = {
     "an 'Of' in front of its sentence": r"(?m)(^|[.:;] |\"\"\")\s*Of (a|all|each|the|those|what)\b",
 }
 LEFT = {
-    "a number or a time as in 'so many'": 2,
-    "'is no x', where the thing is 'not an x'": 97,
-    "a person who is nobody": 25,
-    "'told' for logged, reported, received": 19,
-    "an 'Of' in front of its sentence": 7,
+    "a number or a time as in 'so many'": 0,
+    "'is no x', where the thing is 'not an x'": 6,
+    "a person who is nobody": 1,
+    "'told' for logged, reported, received": 0,
+    "an 'Of' in front of its sentence": 0,
 }
 """Places that are still to be rewritten. This number only falls: new prose has none of them."""
 

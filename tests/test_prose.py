@@ -16,7 +16,7 @@ PATTERNS = {
 LEFT = {
     "a number or a time as in 'so many'": 0,
     "'is no x', where the thing is 'not an x'": 6,
-    "a person who is nobody": 1,
+    "a person who is nobody": 0,
     "'told' for logged, reported, received": 0,
     "an 'Of' in front of its sentence": 0,
 }

@@ -195,6 +195,9 @@ class DaskprsError(Exception):
         """Return the message, with options as Python writes them."""
         return _MARKED.sub(r"\1", "".join(map(format, self.args)))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def worded(self, form: Callable[[Option], str]) -> str:
         """Return the message, with options in another form."""
         message = "".join(map(format, self.args))

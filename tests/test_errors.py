@@ -37,6 +37,7 @@ def test_a_message_names_an_option_as_its_reader_writes_it(
     """In Python as an argument, in a shell with dashes; a pickle keeps both."""
     error = pickle.loads(pickle.dumps(OutputError("it is there. Say ", option, ".")))
     assert str(error) == f"it is there. Say {in_python}."
+    assert repr(error) == f"OutputError({str(error)!r})"
     assert error.worded(flagged) == f"it is there. Say {on_the_command_line}."
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
@@ -17,6 +18,7 @@ from daskprs.core.outcomes import Status
 
 HOME = Path(__file__).parents[1]
 DOCS = HOME / "docs"
+PACKAGE = HOME / "daskprs"
 PAGES = [HOME / "README.md", *sorted(DOCS.rglob("*.md"))]
 WITH_CODE = [page for page in PAGES if "```python" in page.read_text()]
 
@@ -51,6 +53,34 @@ def test_every_error_has_a_section() -> None:
     }
     assert classes
     assert classes <= headings(DOCS / "errors.md")
+
+
+def test_pages_name_modules_that_exist() -> None:
+    """A dotted name in backticks is a module, or a name in one."""
+    modules = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts) for path in PACKAGE.rglob("*.py")
+    }
+    packages = {name.rpartition(".")[0] for name in modules}
+    page = (DOCS / "explanation" / "how-it-works.md").read_text()
+    dotted = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", page)
+    named = {name for name in dotted if name.partition(".")[0] in packages}
+    assert len(named) > 40
+    there = modules | packages
+    assert {name for name in named if not {name, name.rpartition(".")[0]} & there} == set()
+
+
+def test_no_page_says_a_thing_twice() -> None:
+    """Two versions of a paragraph are left when both sides of a merge are kept."""
+    for page in [*PAGES, HOME / "CHANGELOG.md"]:
+        text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+        lines = [line[:TELLING] for line in text.splitlines() if len(line) > TELLING]
+        lines = [line for line in lines if not line.startswith("|")]
+        near = [*pairwise(lines), *zip(lines, lines[2:], strict=False)]
+        assert [one for one, other in near if one == other] == [], page
+
+
+TELLING = 60
+"""Two lines near each other do not begin with as many equal characters by chance."""
 
 
 def test_every_status_has_a_section() -> None:

@@ -40,7 +40,8 @@ class Entry(NamedTuple):
     """Whether this mini-batch was in a lease of a lost worker. Only one such mini-batch or lease
     runs on a worker at a time: else a culprit beside it would end each of its attempts."""
     failed_on: tuple[SlotId, ...] = ()
-    """Slots where this mini-batch failed, the latest last; a retry prefers another node or slot."""
+    """Slots where this mini-batch failed, was lost with its worker, or was not begun, in order; a
+    retry prefers another node or slot."""
     elsewhere_until_s: float = 0.0
     """Time on the ledger's clock until which a retry waits for another node, if there is one."""
 

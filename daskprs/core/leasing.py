@@ -65,8 +65,8 @@ class Leasing:
     def feed(self) -> None:
         """Submit leases to the free slots.
 
-        A location under a probe gets one mini-batch first, whatever that prefers. Then all rounds
-        of `RetryPlacement` fill slots on workers with an idle thread, then slots on busy workers.
+        A location under a probe gets one mini-batch first, even one that failed there. Then all
+        rounds of `RetryPlacement` fill slots on workers with an idle thread, then on busy ones.
         """
         state = self._state
         free = [slot for slot in state.slots.values() if self._is_free(slot)]
@@ -74,9 +74,8 @@ class Leasing:
             return
         usable = self._placement.usable()
         self._retries = retries = RetryPlacement(state, usable)
-        probe = self._placement.probe(free)
-        if probe is not None:
-            self._give(probe, 1, lambda _: False)
+        for slot, location in self._placement.probes(free):
+            self._give(slot, 1, lambda _: False, reason=f"{location} gets it as a probe")
         idle = [slot for slot in usable if slot.id.worker not in self._busy]
         busy = [slot for slot in usable if slot.id.worker in self._busy]
         for slots, round_ in product((idle, busy), range(ROUNDS)):
@@ -160,11 +159,16 @@ class Leasing:
         self._submit(slot, running, more, after=returned.lease_id)
 
     def _give(
-        self, slot: SlotRecord, most: int, skips: Callable[[Entry], bool], to_the_end: int = 0
+        self,
+        slot: SlotRecord,
+        most: int,
+        skips: Callable[[Entry], bool],
+        to_the_end: int = 0,
+        reason: str = "",
     ) -> None:
         work = self._state.backlog.take(most, skips, to_the_end)
         if work and not self._state.over:
-            self._submit(slot, {}, work)
+            self._submit(slot, {}, work, reason=reason)
 
     def _left(self) -> int | None:
         """Return the number of mini-batches still to be leased; None where it is unknown."""
@@ -181,6 +185,7 @@ class Leasing:
         running: dict[int, Entry],
         work: list[Entry],
         after: int | None = None,
+        reason: str = "",
     ) -> None:
         state = self._state
         self._number += 1
@@ -202,14 +207,20 @@ class Leasing:
         self._startup.begin(slot)
         slot.lease_id = lease.id
         state.leases[lease.id] = InFlightLease(slot, entries, continues=after is not None)
-        for entry in work:
-            if entry.failed_on:
-                state.remark("debug", self._placed(entry, slot))
+        self._log_retries(slot, work, reason)
         state.actions.append(Submit(lease, slot.id))
 
-    def _placed(self, entry: Entry, slot: SlotRecord) -> str:
-        reason = self._retries.reason(entry, slot.id)
-        return (
-            f"mini-batch {entry.mini_batch.index}, attempt {entry.attempt}, goes to slot "
-            f"{slot.id.number} of {slot.id.worker} on node {slot.id.node}: {reason}."
-        )
+    def _log_retries(self, slot: SlotRecord, work: list[Entry], reason: str) -> None:
+        """Log why these mini-batches go to this slot, where it is not just the next free one."""
+        reasons: dict[str, list[Entry]] = {}
+        for entry in work:
+            if reason or entry.attempt > 1 or entry.failed_on:
+                why = reason or self._retries.reason(entry, slot.id)
+                reasons.setdefault(why, []).append(entry)
+        for why, (first, *others) in reasons.items():
+            more = f" and {len(others)} more," if others else ""
+            message = (
+                f"mini-batch {first.mini_batch.index}, attempt {first.attempt},{more} goes to node "
+                f"{slot.id.node}, slot {slot.id.number} of {slot.id.worker}: {why}."
+            )
+            self._state.remark("debug", message)

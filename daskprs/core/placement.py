@@ -8,7 +8,7 @@ from daskprs.core.lease import AgentExited
 from daskprs.core.quarantine import Device, Location, Node, Process, Quarantine
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from daskprs.core.actions import SlotId
     from daskprs.core.agent_allocation import AgentAllocator
@@ -66,8 +66,8 @@ class Placement:
         bad_devices = self.quarantine.devices(slot.id.node) if self.is_good(slot) else ()
         return self._allocator.assignment(slot, bad_devices)
 
-    def probe(self, free: Iterable[SlotRecord]) -> SlotRecord | None:
-        """Return a free slot at a location whose next probe is due, and begin the probe."""
+    def probes(self, free: Iterable[SlotRecord]) -> Iterator[tuple[SlotRecord, Location]]:
+        """Yield a free slot at a location whose next probe is due, and begin the probe."""
         for location in self.quarantine.due():
             for slot in free:
                 if (
@@ -76,8 +76,8 @@ class Placement:
                     and (isinstance(location, Node) or self._lacks_just(slot, location))
                 ):
                     self.quarantine.begin_probe(location)
-                    return slot
-        return None
+                    yield slot, location
+                    return
 
     def _lacks_just(self, slot: SlotRecord, location: Location) -> bool:
         return isinstance(location, Device) and self._allocator.lacks(slot, {location.device})
@@ -98,9 +98,10 @@ class Placement:
 class RetryPlacement:
     """Decides which mini-batches a free slot skips, so that a better slot runs them.
 
-    A slot skips a mini-batch of a lost worker in every round, while another one of a lost worker
-    runs beside it. It skips a mini-batch that failed on its node in the first round, and for
-    `ELSEWHERE_S` in the others. It skips one that failed in the slot itself, except in the last.
+    While a mini-batch of a lost worker runs on a worker, its slots skip all others of lost workers.
+    In the first round, a slot skips mini-batches that had no success on its node; in later rounds,
+    only for `ELSEWHERE_S` after their failure. A slot skips what failed in the slot itself, except
+    in the last round.
 
     Parameters
     ----------
@@ -130,14 +131,17 @@ class RetryPlacement:
 
     def reason(self, entry: Entry, slot: SlotId) -> str:
         """Return why a retry goes to a slot, for the log."""
-        nodes = sorted({failed.node for failed in entry.failed_on})
-        failed = f"it has failed on {'node' if len(nodes) == 1 else 'nodes'} "
-        failed += ", ".join(map(str, nodes))
+        if not entry.failed_on:
+            return "any free slot may run it, since it was not found to fail anywhere"
+        nodes = sorted({tried.node for tried in entry.failed_on})
+        words = "node" if len(nodes) == 1 else "nodes"
+        before = f"it had no success on {words} {', '.join(map(str, nodes))}"
         if slot.node not in nodes:
-            return f"{failed}, and not on this one"
-        if self._has_other_node(entry, slot):
-            return f"{failed}, and no slot of another node was free for {ELSEWHERE_S:.0f} s"
-        return f"{failed}, and no other node has a usable slot"
+            return f"{before}, and was not on this one"
+        if not self._has_other_node(entry, slot):
+            return f"{before}, and no other node has a usable slot"
+        waited = f"was free for {ELSEWHERE_S:.0f} s" if entry.elsewhere_until_s else "is free"
+        return f"{before}, and no slot of another node {waited}"
 
     def _beside_another(self, slot: SlotId) -> bool:
         """Return whether a mini-batch of a lost worker runs on the same worker now."""
@@ -147,6 +151,6 @@ class RetryPlacement:
         )
 
     def _has_other_node(self, entry: Entry, slot: SlotId) -> bool:
-        """Return whether it has failed on this node, and there is one where it has not."""
+        """Return whether it was on this node without success, and there is one where it was not."""
         nodes = {failed.node for failed in entry.failed_on}
         return slot.node in nodes and not self._nodes <= nodes

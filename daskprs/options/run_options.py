@@ -69,11 +69,11 @@ class OptionRow(NamedTuple):
     changes_results: bool
     """Whether another value gives other rows. A resume may change all other options."""
     is_of_one_run: bool
-    """Whether a resume uses the default again instead of the value of the original call."""
+    """Whether a resume forgets the value of the original call, such as that of `overwrite`."""
     flag: str
     """The flag on the command line, where it is repeated for each value; else empty."""
     is_generated: bool
-    """Whether the command line makes its flag from this row; other options define their own."""
+    """Whether the command line makes its flag from this row; `resume` has flags of its own."""
     default: Any = None
     types: tuple[Any, ...] = ()
     """The type of the values, or the types of a union."""
@@ -121,8 +121,7 @@ class RunOptions:
     are those of `daskprs.parallel_run`.
 
     Its fields are the table of options: checks, the command line, the reference and `plan` come
-    from it. A new option is a row here, a documented parameter of `daskprs.parallel_run`, and
-    the code that uses it.
+    from it. How an option is added stands in CONTRIBUTING.md.
 
     Raises
     ------

@@ -56,7 +56,8 @@ logs/user/stderr/<node>/<process>.stderr.txt
 logs/user/entry_script_log/<node>/<process>.log.txt
                                         what it wrote by EntryScript().logger
 logs/user/error/<node>/<process>.txt    full tracebacks
-logs/sys/master_role.txt                what the driver did: time|level|pid|thread|message
+logs/sys/master_role.txt                what the driver did, and why each retry went where it did:
+                                        time|level|pid|thread|message
 logs/sys/node/<node>/_main.txt          starts and ends of agent processes
 logs/sys/node/<node>/<process>.txt      one line for each attempt at a mini-batch
 logs/sys/job_report/processed_mini-batches.csv

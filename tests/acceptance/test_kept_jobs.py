@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import tarfile
 from pathlib import Path
@@ -24,13 +25,15 @@ FIRST_OF_THE_LAST = {"frame": "36", "files": "35"}
 @pytest.fixture
 def kept_jobs() -> Iterator[None]:
     """Unpack the job folders where they were made: a journal holds absolute paths."""
-    shutil.rmtree(make.PLACE, ignore_errors=True)
-    make.PLACE.mkdir()
-    with tarfile.open(KEPT / "jobs.tar.gz") as archive:
-        archive.extractall(make.PLACE, filter="tar")
-    (make.PLACE / "mended").touch()
-    yield
-    shutil.rmtree(make.PLACE)
+    with Path(f"{make.PLACE}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another suite may use the same folder
+        shutil.rmtree(make.PLACE, ignore_errors=True)
+        make.PLACE.mkdir()
+        with tarfile.open(KEPT / "jobs.tar.gz") as archive:
+            archive.extractall(make.PLACE, filter="tar")
+        (make.PLACE / "mended").touch()
+        yield
+        shutil.rmtree(make.PLACE)
 
 
 @pytest.mark.usefixtures("kept_jobs")

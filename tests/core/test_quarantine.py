@@ -215,6 +215,36 @@ def test_a_retry_waits_for_another_node_and_not_for_ever(desk: Any) -> None:
     assert cluster.it.indexes(good) == [0]
 
 
+def logged(it: Any) -> list[str]:
+    """Return what the log of the driver has, beside what people see."""
+    return [one.message for one in it.said if isinstance(one, Remark) and one.level == "debug"]
+
+
+def test_the_log_names_probes_refusals_and_suspects_too(desk: Any) -> None:
+    """A retry without a failure of its own may run anywhere."""
+    cluster = Cluster(desk, 200, run_max_try=2)
+    bad = [cluster.add(0, number, bad=True) for number in range(2)]
+    cluster.add(1)
+    while "node 0" not in cluster.left_out:
+        cluster.do_all(rounds=1)
+    while not set(bad).isdisjoint(cluster.it.leases):
+        cluster.do_all(rounds=1)
+    cluster.it.tick(PROBE_AFTER_S)
+    assert logged(cluster.it)[-1].endswith(": node 0 gets it as a probe.")
+    it = desk(2, slots=1)
+    (slot,) = it.leases
+    it.add(0, node=1)
+    it.refuse(slot)
+    it.tick(1.0)
+    assert logged(it)[-1].endswith("no success on node 0, and no slot of another node is free.")
+    it = desk(1000, slots=1)
+    (slot,) = it.leases
+    it.do(slot, seconds_each=0.01)
+    it.die(slot, 0, 1)
+    it.do_all()
+    assert logged(it)[-1].endswith("since it was not found to fail anywhere.")
+
+
 def test_the_log_has_the_reason_for_the_slot_of_a_retry(desk: Any) -> None:
     """One goes to another node; one has waited for it in vain; one has no other node."""
     cluster = Cluster(desk, 2, run_max_try=4)
@@ -225,15 +255,13 @@ def test_the_log_has_the_reason_for_the_slot_of_a_retry(desk: Any) -> None:
     cluster.it.lose(other)
     cluster.do(bad)
     cluster.do(bad)
-    reasons = [
-        one.message for one in cluster.it.said if isinstance(one, Remark) and one.level == "debug"
-    ]
+    reasons = logged(cluster.it)
     assert [reason.partition(": ")[2] for reason in reasons] == [
-        "it has failed on node 0, and no slot of another node was free for 30 s.",
-        "it has failed on node 1, and not on this one.",
-        "it has failed on node 0, and no other node has a usable slot.",
+        "it had no success on node 0, and no slot of another node was free for 30 s.",
+        "it had no success on node 1, and was not on this one.",
+        "it had no success on node 0, and no other node has a usable slot.",
     ]
-    assert reasons[0].startswith("mini-batch 0, attempt 2, goes to slot 0 of tcp://host0 on node 0")
+    assert reasons[0].startswith("mini-batch 0, attempt 2, goes to node 0, slot 0 of tcp://host0")
 
 
 def test_what_fails_where_there_is_nothing_else_is_given_up(desk: Any) -> None:

@@ -250,11 +250,11 @@ def test_a_plan_takes_every_option_of_the_input() -> None:
 def test_the_page_of_options_is_made_from_the_table() -> None:
     """``python -m tests.support.options_page`` writes it anew after the table has changed."""
     page = options_page.PAGE.read_text()
-    assert page == options_page.written(page), "run python -m tests.support.options_page"
+    assert page == options_page.written(page), "run .venv/bin/python -m tests.support.options_page"
 
 
 def test_options_are_listed_in_one_table() -> None:
-    """A new option is a row of `RunOptions`, a parameter of `parallel_run`, and what uses it.
+    """A new option needs what CONTRIBUTING.md lists, and no entry in any other list.
 
     So no other module of the package lists options by name, except those that translate the names
     of Azure.
@@ -364,8 +364,9 @@ def test_reading_options_reach_the_sources() -> None:
     assert reading.columns == ("b", "a")
     of_reading = list(inspect.signature(type(reading)).parameters)
     of_options = of_reading[: of_reading.index(FIRST_OF_OTHERS)]
-    assert all(hasattr(RunOptions(), name) for name in of_options)
-    assert not any(hasattr(RunOptions(), name) for name in of_reading[len(of_options) :])
+    assert [name for name in of_options if not hasattr(RunOptions(), name)] == []
+    others = of_reading[len(of_options) :]
+    assert [name for name in others if hasattr(RunOptions(), name)] == [], "move it up"
 
 
 FRAME = pd.DataFrame({"run": [1]})

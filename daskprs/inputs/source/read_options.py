@@ -62,6 +62,7 @@ class ReadOptions:
     encoding: str = "utf-8"
     support_multi_line: bool = True
 
+    # Options of `daskprs.parallel_run` stand above this line; the job sets what follows.
     keep_labels: bool = False
     """Whether the index of a frame is kept, for `to_pandas`."""
 

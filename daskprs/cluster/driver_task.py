@@ -90,10 +90,12 @@ def _drive(folder: JobFolder, worker: Worker, task: str) -> int:
         # This thread stays while the driver runs, as `bound` demands.
         driver = ChildProcess(bound(DRIVER, "detached", str(folder)), output)
     try:
+        is_canceled = False
         while (code := driver.poll()) is None:
             if worker.status not in STAYING or not _is_wanted(worker, task):
                 raise Reschedule
-            if folder.cancel.exists() and holder(folder) is not None:
+            if not is_canceled and folder.cancel.exists() and holder(folder) is not None:
+                is_canceled = True
                 driver.cancel()
             time.sleep(LOOK_EVERY_S)
     finally:

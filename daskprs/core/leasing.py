@@ -120,7 +120,9 @@ class Leasing:
         free = [
             slot
             for slot in self._placement.usable()
-            if self._is_free(slot) and slot.id.worker not in self._busy
+            if slot.lease_id is None
+            and slot.rest_s == 0  # after a rest, the slot has yet to show that it can start agents
+            and slot.id.worker not in self._busy
         ]
         for lease_id in sorted(self._waiting - self._asked):
             if len(self._asked) >= len(free):

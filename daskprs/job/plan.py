@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import pickle
 import shutil
 import tempfile
 import weakref
@@ -21,9 +22,37 @@ if TYPE_CHECKING:
 
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.source.read_options import Header, InputType
-    from daskprs.inputs.source.source import Source
+    from daskprs.inputs.source.source import Reader, Source
 
 SHOWN = 10
+
+
+class _Loader:
+    """Loads mini-batches in several threads at once, each time by a reader that is idle."""
+
+    def __init__(self, reader: bytes) -> None:
+        self._reader = reader
+        self._idle: list[Reader] = []
+        weakref.finalize(self, _close, self._idle)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Loader, (self._reader,)
+
+    def __call__(self, mini_batch: MiniBatch) -> pd.DataFrame | list[str]:
+        """Load a mini-batch."""
+        try:
+            reader = self._idle.pop()
+        except IndexError:
+            reader = pickle.loads(self._reader)
+        try:
+            return reader.load(mini_batch)
+        finally:
+            self._idle.append(reader)
+
+
+def _close(readers: list[Reader]) -> None:
+    for reader in readers:
+        reader.close()
 
 
 class Plan:
@@ -38,9 +67,9 @@ class Plan:
         unfinished = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         self._source = source
         source.prepare(Path(folder))
-        # The tasks of collections hold the reader, and so keep the folder after this object.
-        self._reader = source.reader()
-        weakref.finalize(self._reader, shutil.rmtree, folder, ignore_errors=True)
+        # The tasks of collections hold the loader, and so keep the folder after this object.
+        self._load = _Loader(pickle.dumps(source.reader()))
+        weakref.finalize(self._load, shutil.rmtree, folder, ignore_errors=True)
         unfinished.detach()
 
     def __iter__(self) -> Iterator[MiniBatch]:
@@ -96,15 +125,15 @@ class Plan:
         with dask.config.set({"dataframe.convert-string": False}):
             if not parts:
                 return dd.from_pandas(meta, npartitions=1)
-            return dd.from_map(self._reader.load, parts, meta=meta)
+            return dd.from_map(self._load, parts, meta=meta)
 
     def to_bag(self) -> Any:
         """Return a dask Bag with one partition of paths for each mini-batch (files)."""
         import dask.bag as db
         from dask import delayed
 
-        load = self._reader.load
-        return db.from_delayed([delayed(load)(one) for one in self])
+        load = delayed(self._load)
+        return db.from_delayed([load(one) for one in self])
 
     def __repr__(self) -> str:
         """Return a summary, and the first mini-batches."""

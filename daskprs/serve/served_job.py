@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
     from daskprs.job.status import JobState
 
+FIRST_FREE_FD = 3
+"""The lowest descriptor that is not a standard stream."""
 PATIENCE_S = 60.0
 """Seconds after a cancel before a second cancel kills the job's process."""
 TOLD_BYTES = 4000
@@ -246,7 +248,9 @@ class ServedJob:
     def start(self, environment: Mapping[str, str]) -> ChildProcess:
         """Start the job's process, which holds its lock from its first moment: it inherits it."""
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        lock = opened(self._of_turn("process"), os.O_RDWR | os.O_CREAT, 0o600)
+        fd = opened(self._of_turn("process"), os.O_RDWR | os.O_CREAT, 0o600)
+        lock = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE_FD)
+        os.close(fd)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             program = [sys.executable, "-P", "-m", "daskprs.serve.served_job"]

@@ -1,4 +1,4 @@
-"""A program that this process starts, cancels by one signal, and whose end it reads."""
+"""A program that this process starts, cancels by a signal, and whose end it reads."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class ChildProcess:
         return code
 
     def cancel(self, grace_s: float = math.inf) -> None:
-        """Ask the program once to end, and have `poll` kill it after `grace_s` seconds."""
-        if self._kill_at_s is None and self._process.poll() is None:
-            self._kill_at_s = time.monotonic() + grace_s
+        """Ask the program to end; `poll` kills it `grace_s` seconds after the first request."""
+        if self._process.poll() is None:
+            self._kill_at_s = self._kill_at_s or time.monotonic() + grace_s
             with suppress(ProcessLookupError):
                 self._signal(self.pid, signal.SIGTERM)
 

@@ -52,6 +52,8 @@ RULES = [
     "x?.log",
     "x[!0-9].log",
     "data[!x]a.csv",
+    "[!]n]otes.txt",
+    "[!-_]1.log",
     "x[z-a].log",
     "*.csv\nx[z-a].log",
     "# a comment\n\n\\#odd",

@@ -48,6 +48,18 @@ def test_a_new_lease_goes_to_a_worker_with_an_idle_thread_first(desk: Any) -> No
     assert list(it.leases) == [IDLE]
 
 
+def test_a_lease_does_not_move_to_a_slot_that_could_not_start_an_agent(desk: Any) -> None:
+    """Not even after its rest: there it would fail once more, and end the job in the end."""
+    it = two_workers(desk, 1)
+    lease = it.leases.pop(BUSY)
+    assert wait_for_a_thread(it, lease.id) == [lease.id]
+    it.tell(LeaseWithdrawn(lease.id))
+    it.refuse(IDLE)
+    it.tick(5.0)
+    assert list(it.leases) == [BUSY]
+    assert wait_for_a_thread(it, it.leases[BUSY].id) == []
+
+
 def test_a_lease_that_waits_for_a_thread_moves_uncharged(desk: Any, an_outcome: Any) -> None:
     """Its answer is dropped, were it to come after all."""
     it = two_workers(desk, 2, run_max_try=1, max_node_losses=1)

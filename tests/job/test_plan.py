@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +47,17 @@ def test_a_table_goes_to_a_dask_dataframe_and_back(tmp_path: Path) -> None:
     )
     assert result.mini_batches.total == len(first)
     pd.testing.assert_frame_equal(result.to_pandas(), collection.compute())
+
+
+def test_threads_load_mini_batches_at_once(tmp_path: Path) -> None:
+    """Dask's default without a client: each thread has open files of its own."""
+    table = pd.DataFrame({"n": range(20_000), "text": "a" * 20})
+    table.to_csv(tmp_path / "in.csv", index=False)
+    collection = daskprs.plan(tmp_path / "in.csv", mini_batch_size="2 KB").to_dask_dataframe()
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(3):
+            computed = collection.compute(scheduler="threads", pool=pool)
+            pd.testing.assert_frame_equal(computed.reset_index(drop=True), table)
 
 
 def test_files_go_to_a_bag_and_back(tmp_path: Path) -> None:

@@ -207,5 +207,5 @@ def _translated(token: str) -> str:
     if set(token) == {"*"}:
         return "[^/]*"
     if len(token) > 1 and token.startswith("["):
-        return "[^/" + token[2:] if token.startswith("[!") else token
+        return "(?!/)[^" + token[2:] if token.startswith("[!") else token
     return re.escape(token.removeprefix("\\") if len(token) > 1 else token)

@@ -215,10 +215,12 @@ class Leasing:
     def _log_retries(self, slot: SlotRecord, work: list[Entry], reason: str) -> None:
         """Log why these mini-batches go to this slot, where it is not just the next free one."""
         reasons: dict[str, list[Entry]] = {}
-        for entry in work:
-            if reason or entry.attempt > 1 or entry.failed_on:
-                why = reason or self._retries.reason(entry, slot.id)
-                reasons.setdefault(why, []).append(entry)
+        placed = (
+            work if reason else [entry for entry in work if entry.attempt > 1 or entry.failed_on]
+        )
+        for entry in placed:
+            why = reason or self._retries.reason(entry, slot.id)
+            reasons.setdefault(why, []).append(entry)
         for why, (first, *others) in reasons.items():
             more = f" and {len(others)} more," if others else ""
             message = (

@@ -1,8 +1,10 @@
-"""The main path: `parallel_run`, from the call to the result."""
+"""The main path: `parallel_run`, from the call to the result, and `start`, which does not wait."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+import inspect
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack
 
 from daskprs.options.run_options import TABLE, NoOtherOptions, RunOptions
 
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.inputs.source.read_options import Header, InputType
+    from daskprs.job.parallel_run import ParallelRun
     from daskprs.job.result import ParallelRunResult
+
+P = ParamSpec("P")
 
 
 def parallel_run(
@@ -256,3 +261,68 @@ def parallel_run(
         from daskprs.job.request import check_call
 
         return Job(check_call(data, script, options, **places)).run()
+
+
+def _like(
+    call: Callable[P, Any],
+) -> Callable[[Callable[..., ParallelRun]], Callable[P, ParallelRun]]:
+    """Give a function the parameters of another one, for help and type checkers."""
+
+    def with_parameters(function: Callable[..., ParallelRun]) -> Callable[P, ParallelRun]:
+        signature = inspect.signature(call).replace(return_annotation="ParallelRun")
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        return function
+
+    return with_parameters
+
+
+@_like(parallel_run)
+def start(
+    data: Any,
+    script: Any,
+    *,
+    client: Any = None,
+    job_dir: Any = None,
+    output_dir: Any = None,
+    detach: bool = False,
+    survive: bool = True,
+    **options: Any,
+) -> ParallelRun:
+    """Start a job, and return its handle at once.
+
+    The parameters are those of `parallel_run`. The call is checked before `start` returns; the job
+    then runs in a thread of this process, or with ``detach=True`` on the cluster. A client made by
+    ``asynchronous=True`` may be used in its own event loop: ``await daskprs.start(...)``. A Dask
+    task that calls `start` leaves its thread to other tasks.
+
+    Returns
+    -------
+    ParallelRun
+        Status, progress and result; `ParallelRun.cancel` and `ParallelRun.iter_batches`.
+
+    Raises
+    ------
+    UsageError
+        An option, the script, the input or the output cannot be used; nothing was started.
+    JobFolderError
+        The job folder is in use, or holds a job already.
+
+    """
+    chosen = RunOptions.from_names(**options)
+    places: dict[str, Any] = {"client": client, "job_dir": job_dir, "output_dir": output_dir}
+    from daskprs.job.prestart import prestart
+
+    if detach:
+        from daskprs.job.detached import submit
+        from daskprs.job.parallel_run import ParallelRun
+        from daskprs.job.request import check_call
+
+        result = submit(check_call(data, script, chosen, **places), survive=survive)
+        return ParallelRun.of(result.job_dir)
+    with ExitStack() as ahead:
+        ahead.enter_context(prestart(chosen, client))
+        from daskprs.job.parallel_run import ParallelRun
+        from daskprs.job.request import check_call
+
+        call = check_call(data, script, chosen, **places, blocks=False)
+        return ParallelRun.begun(call, ahead.pop_all())

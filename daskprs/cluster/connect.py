@@ -209,7 +209,7 @@ def outside_pool() -> Iterator[None]:
         When the worker cannot start a thread in place of this one.
 
     """
-    left = _leave_pool()
+    left = leave_pool()
     try:
         yield
     finally:
@@ -218,8 +218,15 @@ def outside_pool() -> Iterator[None]:
                 rejoin()
 
 
-def _leave_pool() -> bool:
-    """Leave the thread pool, and say whether this thread runs a task that was in it."""
+def leave_pool() -> bool:
+    """Leave the thread pool, and say whether this thread runs a task that was in it.
+
+    Raises
+    ------
+    AgentError
+        When the worker cannot start a thread in place of this one.
+
+    """
     try:
         leave_the_threads()
     except (ValueError, AttributeError, KeyError):  # no task, a coroutine, or a task outside

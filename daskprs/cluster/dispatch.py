@@ -109,8 +109,11 @@ class Dispatcher:
         listeners: Listeners,
         nodes: SlotAllocator,
         job: JobSpec,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self._client = client
+        self._check = check
+        """Raises a `KeyboardInterrupt` if another thread wants the job to end."""
         self._ledger = ledger
         self._store = store
         self._listeners = listeners
@@ -149,6 +152,7 @@ class Dispatcher:
     # ---- one turn of the loop ----
 
     def _turn(self) -> None:
+        self._check()
         try:
             self._lease_ended(self._inbox.get(timeout=TICK_S))
             until = time.monotonic() + TICK_S

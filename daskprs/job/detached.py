@@ -124,25 +124,17 @@ def attach(
 
     """
     folder = JobFolder(job_dir)
-    detachment = Detachment.read(folder)
+    lookout = Lookout(folder, Detachment.read(folder))
     until = None if timeout_s is None else time.monotonic() + timeout_s
-    seen_s = time.monotonic()
-    while (result := _ended(folder, detachment)) is None:
-        now = time.monotonic()
-        if until is not None and now > until:
-            msg = f"the job in {folder} is still running after {timeout_s} s."
-            raise TimeoutError(msg)
-        if holder(folder) is not None:
-            seen_s = now
-        elif now > seen_s + GAP_S:
-            _check_carried(folder, detachment)
-            seen_s = now
+    while (result := lookout.look()) is None:
+        if until is not None and time.monotonic() > until:
+            raise still_running(folder, timeout_s)
         if meanwhile is not None:
             meanwhile()
         time.sleep(LOOK_EVERY_S)
     if meanwhile is not None:
         meanwhile()
-    return _completed(result, folder)
+    return told(result, folder)
 
 
 def cancel(job_dir: str | PathLike[str]) -> None:
@@ -157,6 +149,49 @@ def cancel(job_dir: str | PathLike[str]) -> None:
     folder = JobFolder(job_dir)
     Detachment.read(folder)
     folder.cancel.touch()
+
+
+class Lookout:
+    """Looks into a job folder for the end of a job that is detached, or another process's."""
+
+    def __init__(self, folder: JobFolder, detachment: Detachment | None) -> None:
+        self._folder = folder
+        self._detachment = detachment
+        self._seen_s = time.monotonic()
+
+    def look(self) -> ParallelRunResult | None:
+        """Return the recorded result; None while a driver is at work, or is to come.
+
+        Raise `JobFolderError` when there is no driver any more, and no result.
+        """
+        if self._detachment is None:
+            return self._result_of_process()
+        result = _ended(self._folder, self._detachment)
+        if result is None:
+            now = time.monotonic()
+            if holder(self._folder) is not None:
+                self._seen_s = now
+            elif now > self._seen_s + GAP_S:
+                _check_carried(self._folder, self._detachment)
+                self._seen_s = now
+        return result
+
+    def _result_of_process(self) -> ParallelRunResult | None:
+        if holder(self._folder) is not None:
+            return None
+        state = state_of(self._folder)
+        if state.result is None and state.holder is None:
+            msg = (
+                f"the job in {self._folder} has recorded no end, and its driver has gone. Go on "
+                f"with it by: daskprs resume {self._folder}"
+            )
+            raise JobFolderError(msg)
+        return state.result
+
+
+def still_running(folder: JobFolder, timeout_s: float | None) -> TimeoutError:
+    """Return the error of a job that takes longer than its waiter waits."""
+    return TimeoutError(f"the job in {folder} is still running after {timeout_s} s.")
 
 
 @contextmanager
@@ -225,7 +260,7 @@ def _check_carried(folder: JobFolder, detachment: Detachment) -> None:
         raise JobFolderError(msg)
 
 
-def _completed(result: ParallelRunResult, folder: JobFolder) -> ParallelRunResult:
+def told(result: ParallelRunResult, folder: JobFolder) -> ParallelRunResult:
     """Return the result of a Completed job, and raise that of another one."""
     if result.status == JobStatus.COMPLETED:
         return result

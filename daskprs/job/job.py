@@ -21,6 +21,7 @@ from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.inputs.files.file_versions import refuse_changed_files
+from daskprs.job.control import JobControl
 from daskprs.job.frontend import Surface
 from daskprs.job.prestart import agent_count
 from daskprs.job.request import keep_call, refuse_an_old_folder
@@ -44,11 +45,18 @@ if TYPE_CHECKING:
 class Job:
     """A checked call of `parallel_run`.
 
-    `surface` is its front end, Python or the command line, which words the next steps.
+    `surface` is its front end, Python or the command line, which words the next steps. By `control`
+    another thread reads the progress, and cancels the job.
     """
 
-    def __init__(self, call: CheckedCall, surface: Surface | None = None) -> None:
+    def __init__(
+        self,
+        call: CheckedCall,
+        surface: Surface | None = None,
+        control: JobControl | None = None,
+    ) -> None:
         self._surface = surface or Surface()
+        self._control = control or JobControl()
         self._call = call
         self._store: ResultStore | None = None
         self._end: JobEnd | None = None
@@ -87,10 +95,12 @@ class Job:
             if not has_begun(call.folder):  # else it is kept once it is not refused
                 keep_call(call.folder, call.kept)
             make_output_dir(call.output_dir)
-            listeners = Listeners(listeners_of(call.folder, call.options.progress), call.folder)
+            heard = [self._control, *listeners_of(call.folder, call.options.progress)]
+            listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
-            with report_preparation(listeners, lambda: call.source.how_far):
+            report = report_preparation(listeners, lambda: call.source.how_far)
+            with report, self._control.prepares():
                 call.source.prepare(call.folder.scratch)
             self._store = store = self._open_store(epoch)
             stack.callback(store.close)
@@ -229,7 +239,8 @@ class Job:
         agents = agent_count(options, self._call.client)
         with connected(self._call.client, agents) as client:
             self._outside.enter_context(outside_pool())
-            return Dispatcher(client, ledger, store, listeners, nodes, job).run()
+            check = self._control.check
+            return Dispatcher(client, ledger, store, listeners, nodes, job, check).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Publish the output, unless the input has changed or none of its items succeeded."""

@@ -86,9 +86,11 @@ def check_call(
     output_dir: str | PathLike[str] | None = None,
     text: bool = False,
     data_folders: Iterable[Path] = (),
+    blocks: bool = True,
 ) -> CheckedCall:
     """Return the checked call, without starting anything.
 
+    `blocks` says that the job occupies the thread of the call.
     With `text` an output file is written even without an `output_dir`. Files in `data_folders` are
     not source, though these folders lie in the source directory.
 
@@ -102,7 +104,7 @@ def check_call(
     """
     begun_s = time.monotonic()
     forks.refuse()
-    client = check_client(client)
+    client = check_client(client, blocks=blocks)
     check_job_dir(job_dir)
     checked = check_script_of(data, script, options.source_directory)
     checked.data_folders = tuple(data_folders)

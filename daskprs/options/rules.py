@@ -31,10 +31,14 @@ def refused(name: str, value: Any, rule: str) -> OptionError:
     return OptionError(f"{Option(name, value)}: must be {rule}.")
 
 
-def check_client(client: Any) -> Any:
-    """Reject values that are not a client, and clients that would block, without importing Dask."""
+def check_client(client: Any, *, blocks: bool = True) -> Any:
+    """Reject values that are not a client, without importing Dask.
+
+    Reject clients that need the event loop of this thread, too, if the call `blocks` the thread.
+    """
     if client is None or isinstance(client, str) or type(client).__name__ == "Client":
-        _refuse_own_loop(current_client() if client is None else client)
+        if blocks:
+            _refuse_own_loop(current_client() if client is None else client)
         return client
     msg = f"client: a distributed.Client or an address such as tcp://host:8786, not {client!r}."
     raise OptionError(msg)
@@ -54,8 +58,8 @@ def _refuse_own_loop(client: Any) -> None:
     if getattr(client, "asynchronous", False):
         msg = (
             "client: this call blocks the event loop of its thread, and the client needs that "
-            f"loop, got {client!r}. Make the call in another thread: "
-            "await asyncio.to_thread(daskprs.parallel_run, data, script, client=client)."
+            f"loop, got {client!r}. Write await daskprs.start(data, script, client=client), or "
+            "make the call in another thread, by await asyncio.to_thread(...)."
         )
         raise OptionError(msg)
 

@@ -20,11 +20,11 @@ from daskprs.output.spool import OpenFiles, Region, holds
 from daskprs.system.regular_files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from daskprs.folders.job_folder import JobFolder
-    from daskprs.folders.row_labels import Numbers
+    from daskprs.output.journal.commits import CommitTable, Numbers
     from daskprs.output.rows.typed_rows import RowNumbers, TypedPiece
 
 RESULT = "result"
@@ -58,23 +58,9 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
     epoch = None if ignore_index else history.labels  # None, too, for jobs of earlier versions
     labels = None if epoch is None else RowLabels(folder.labels(epoch))
     matcher = None if labels is None else RowMatcher(labels.bounds)
-    frames: list[pd.DataFrame] = []
-    values: list[Any] = []
-    for index, piece in _pieces(folder, history):
-        if matcher is not None:
-            matcher.add(index, piece)
-        if piece.kind == "frame":
-            frames.append(piece.value)
-        else:
-            values.extend([piece.value] if piece.kind == "element" else piece.value)
-        if frames and values:
-            msg = (
-                "to_pandas: run() returned frames for some mini-batches and lists or arrays for "
-                f"others (mini-batch {index} is the first that differs): they make no one frame."
-            )
-            raise ReturnTypeError(msg)
-    filled = column_of(values) if values else _together(frames)
-    rows = filled if frames or values else _no_rows(folder)
+    pieces = pieces_of(folder, history.commits, history.standing())
+    joined = one_frame(pieces if matcher is None else matcher.passed(pieces))
+    rows = _no_rows(folder) if joined is None else joined
     if labels is not None and matcher is not None:
         _label(rows, labels, matcher)
     return rows
@@ -106,6 +92,29 @@ def _label(rows: pd.DataFrame, labels: RowLabels, matcher: RowMatcher) -> None:
     warnings.warn(msg, stacklevel=4)
 
 
+def one_frame(pieces: Iterable[tuple[int, TypedPiece]]) -> pd.DataFrame | None:
+    """Return pieces, each with the number of its mini-batch, as one frame; None without pieces.
+
+    Raise `ReturnTypeError` when some are frames and others are not.
+    """
+    frames: list[pd.DataFrame] = []
+    values: list[Any] = []
+    for index, piece in pieces:
+        if piece.kind == "frame":
+            frames.append(piece.value)
+        else:
+            values.extend([piece.value] if piece.kind == "element" else piece.value)
+        if frames and values:
+            msg = (
+                "to_pandas: run() returned frames for some mini-batches and lists or arrays for "
+                f"others (mini-batch {index} is the first that differs): they make no one frame."
+            )
+            raise ReturnTypeError(msg)
+    if values:
+        return column_of(values)
+    return _together(frames) if frames else None
+
+
 def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
     """Concatenate frames.
 
@@ -113,12 +122,13 @@ def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
     If all frames are without rows, the first one gives the columns.
     """
     filled = [frame for frame in frames if len(frame)] or frames[:1]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame()
+    return pd.concat(filled, ignore_index=True)
 
 
-def _pieces(folder: JobFolder, history: History) -> Iterator[tuple[int, TypedPiece]]:
-    commits = history.commits
-    rows = history.standing()
+def pieces_of(
+    folder: JobFolder, commits: CommitTable, rows: Numbers
+) -> Iterator[tuple[int, TypedPiece]]:
+    """Yield the typed pieces of these commits, each with the number of its mini-batch."""
     rows = rows[commits.column("typed_length")[rows] > 0]
     names = ("index", "spool", *(f"typed_{part}" for part in Region._fields))
     columns = [commits.column(name)[rows] for name in names]
@@ -132,7 +142,7 @@ def _pieces(folder: JobFolder, history: History) -> Iterator[tuple[int, TypedPie
             spool, region = files.get(number), Region(*place)
             if not holds(spool, region):
                 msg = (
-                    f"to_pandas: the typed rows of mini-batch {index} in {path_of(number)} are "
+                    f"the typed rows of mini-batch {index} in {path_of(number)} are "
                     "damaged. Run the job again with resume=True: what is damaged is done again."
                 )
                 raise JournalError(msg)
@@ -183,6 +193,12 @@ class RowMatcher:
         self._places: list[Numbers] = []
         self._first_unclear: int | None = None
         self._is_clear = False
+
+    def passed(self, pieces: Iterable[tuple[int, TypedPiece]]) -> Iterator[tuple[int, TypedPiece]]:
+        """Take pieces, and pass them on."""
+        for mini_batch, piece in pieces:
+            self.add(mini_batch, piece)
+            yield mini_batch, piece
 
     def add(self, mini_batch: int, piece: TypedPiece) -> None:
         """Take the next piece of a result; the pieces of a mini-batch follow one another."""

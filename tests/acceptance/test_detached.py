@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -127,6 +128,44 @@ def test_the_death_of_the_worker_that_carries_the_driver_moves_it(home: Path, ad
     assert "resumed" in attached.stderr
     assert (home / "out" / "parallel_run_step.txt").read_text() == WHOLE
     assert state_of(job).runs == 2
+
+
+def test_a_handle_follows_the_job_past_the_death_of_its_driver(home: Path, address: str) -> None:
+    """Each line comes once, in order, from both drivers; the handle is awaited like any other."""
+    run = daskprs.start(
+        home / "n.csv",
+        home / "score" / "squares.py",
+        client=address,
+        job_dir=home / "job",
+        output_dir=home / "out",
+        mini_batch_size=2,
+        detach=True,
+    )
+    assert run.status == "Running"
+    batches = run.iter_batches()
+    lines = [next(batches) for _ in range(3)]
+    driver = driver_of(JobFolder(run.job_dir))
+    assert driver is not None
+    os.kill(driver, signal.SIGKILL)
+    (home / "gate").touch()
+    assert "".join([*lines, *batches]) == WHOLE
+
+    async def ended() -> daskprs.ParallelRunResult:
+        return await run
+
+    assert asyncio.run(ended()).status == run.status == "Completed"
+    assert run.progress.mini_batches.succeeded == len(NUMBERS)
+
+
+def test_a_handle_cancels_a_detached_job(home: Path, address: str) -> None:
+    """It says so as a job of this process does."""
+    submitted(home, address)
+    run = daskprs.ParallelRun.of(home / "job")
+    assert poll_for(lambda: run.progress.mini_batches.succeeded, WAIT_S)
+    run.cancel()
+    with pytest.raises(ParallelRunCanceled):
+        run.result(WAIT_S)
+    assert run.status == "Canceled"
 
 
 def test_the_death_of_the_driver_alone_starts_another(home: Path, address: str) -> None:

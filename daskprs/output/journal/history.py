@@ -12,7 +12,7 @@ from daskprs.errors import JournalError
 from daskprs.folders.job_lock import begun_epochs
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.journal.index_mapping import IndexMapping
-from daskprs.output.journal.journal import VERSION, no_record, records
+from daskprs.output.journal.journal import BEGINNING, VERSION, no_record, records
 from daskprs.output.spool import Regions
 
 if TYPE_CHECKING:
@@ -37,12 +37,16 @@ class GivenUp(NamedTuple):
     items: int
     borne: bool = False
     """Whether the plan completed nevertheless."""
+    epoch: int = 0
+    """The epoch that gave it up."""
 
 
 class History:
-    """The records of all epochs, the oldest first."""
+    """The records of all epochs, the oldest first, until now or until `read_on` was called last."""
 
     def __init__(self, folder: JobFolder) -> None:
+        self.epoch = 0
+        """The last epoch with a journal; 0 without one."""
         self.commits = CommitTable()
         """Every commit in the journals, dropped ones too, with numbers of the current plan."""
         self.given_up: dict[int, GivenUp] = {}
@@ -64,8 +68,30 @@ class History:
         """The number that each commit had when it was made."""
         self._numbered: list[tuple[int, Numbers]] = []
         """Epochs that began with another plan, and the numbers of all commits before that."""
-        for epoch in begun_epochs(folder):
-            self._read(folder.journal(epoch), epoch)
+        self._folder = folder
+        self._mark = BEGINNING
+        """How far the journal of the last epoch has been read."""
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Read what was recorded since the last call."""
+        for epoch in begun_epochs(self._folder):
+            if epoch > self.epoch:
+                self.epoch, self._mark = epoch, BEGINNING
+                self.ended, self.is_done = None, False
+            if epoch == self.epoch:
+                self._read(self._folder.journal(epoch))
+
+    @property
+    def forms(self) -> dict[str, bool]:
+        """Whether the last epoch keeps its rows as ``text``, and whether ``typed``."""
+        forms: dict[str, bool] = self._fingerprints.get(self.epoch, {}).get("output", {})
+        return forms
+
+    @property
+    def plans(self) -> int:
+        """How many plans have numbered the mini-batches."""
+        return len(self._numbered) + 1
 
     def standing(self, at_the_end_of: int | None = None) -> Numbers:
         """Return the rows of the commits that count, one for each mini-batch, in input order.
@@ -125,20 +151,20 @@ class History:
                 return now
         return now
 
-    def _read(self, journal: Path, epoch: int) -> None:
-        self.ended, self.is_done = None, False
-        for number, record in enumerate(records(journal), 1):
+    def _read(self, journal: Path) -> None:
+        for mark, record in records(journal, self._mark):
             try:
-                self._take(record, journal, epoch)
+                self._take(record, journal, self.epoch)
             except (TypeError, ValueError, LookupError, OverflowError, AttributeError) as error:
-                raise no_record(journal, number) from error
+                raise no_record(journal, mark.lines) from error
+            self._mark = mark
 
     def _take(self, record: list[Any], journal: Path, epoch: int) -> None:
         match record:
             case ["commits", *columns]:
                 self._commit(_commits(*columns), epoch)
             case ["given up", str(identity), int(index), _, {"items": int(items)}]:
-                self.given_up[index] = GivenUp(identity, items)
+                self.given_up[index] = GivenUp(identity, items, epoch=epoch)
             case ["complete", *_]:
                 self._complete.add(epoch)
                 output = self._fingerprints[epoch].get("output", {})

@@ -31,7 +31,7 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import JournalError, OutputError
 from daskprs.output.spool import write_at
@@ -49,6 +49,8 @@ VERSION = 2
 PIECE_BYTES = 1 << 20
 MOST_LINE_BYTES = 1 << 30
 """The longest lines name every mini-batch of a plan: a hundred million of them fit."""
+BESIDE_BYTES = 10
+"""Bytes of a line beside its JSON: checksum, space and line feed."""
 EVERY_S = 1.0
 SHARE_OF_TIME = 0.2
 """Largest share of the time that syncs take: on a slow disk they come less often."""
@@ -164,8 +166,20 @@ class Syncer:
         return time.monotonic() - begun
 
 
-def records(path: Path) -> Iterator[list[Any]]:
+class Mark(NamedTuple):
+    """How far a journal has been read."""
+
+    bytes: int
+    lines: int
+
+
+BEGINNING = Mark(0, 0)
+
+
+def records(path: Path, since: Mark = BEGINNING) -> Iterator[tuple[Mark, list[Any]]]:
     """Yield the records of a journal, up to the first line that is not whole.
+
+    Each comes with the mark behind it, from which a later call reads on.
 
     Raises
     ------
@@ -175,12 +189,12 @@ def records(path: Path) -> Iterator[list[Any]]:
         When a whole line holds none of our records.
 
     """
-    for number, (_, body) in enumerate(lines(path), 1):
+    for number, (start, body) in enumerate(lines(path, since.bytes), since.lines + 1):
         try:
             record: list[Any] = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise no_record(path, number) from error
-        yield record
+        yield Mark(start + len(body) + BESIDE_BYTES, number), record
 
 
 def no_record(path: Path, number: int) -> JournalError:
@@ -192,10 +206,10 @@ def no_record(path: Path, number: int) -> JournalError:
     return JournalError(msg)
 
 
-def lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def lines(path: Path, at: int = 0) -> Iterator[tuple[int, bytes]]:
     """Yield the place and the JSON of each line, up to the first one that is not whole."""
     with open_regular(path) as file:
-        at = 0
+        file.seek(at)
         while line := _line(file):
             body = whole_line(line)
             if body is None:

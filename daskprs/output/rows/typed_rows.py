@@ -119,7 +119,7 @@ def decode(file: IO[bytes], length: int) -> Iterator[TypedPiece]:
             piece = TypedPiece(*pickle.load(file))
         except Exception as error:
             msg = (
-                f"to_pandas: typed rows cannot be read here: {type(error).__name__}: {error}. If "
+                f"typed rows cannot be read here: {type(error).__name__}: {error}. If "
                 "they hold objects of the entry script's own classes, make it importable (its "
                 "folder on sys.path), or return plain values."
             )

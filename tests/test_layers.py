@@ -86,6 +86,7 @@ LAYERS = {
         journal
         publish failures
         store read_rows
+        committed_rows
     """,
 }
 """Each package that has packages in it: what lies in it, a layer a line, from the bottom up.

@@ -162,7 +162,7 @@ class Lookout:
     def look(self) -> ParallelRunResult | None:
         """Return the recorded result; None while a driver is at work, or is to come.
 
-        Raise `JobFolderError` when there is no driver any more, and no result.
+        Raise `JobFolderError` when the driver has gone and recorded no result.
         """
         if self._detachment is None:
             return self._result_of_process()

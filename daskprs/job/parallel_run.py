@@ -105,7 +105,7 @@ class ParallelRun:
         Raises
         ------
         JobFolderError
-            When there is no job in the folder.
+            When the folder holds no job.
 
         """
         folder = JobFolder(job_dir)

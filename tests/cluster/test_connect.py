@@ -71,7 +71,7 @@ def test_a_client_of_the_running_event_loop_is_refused_and_works_from_a_thread(
             LocalCluster(**IN_PROCESS, threads_per_worker=1, asynchronous=True) as cluster,
             Client(cluster, asynchronous=True) as client,
         ):
-            with pytest.raises(daskprs.OptionError, match=r"client: .* await asyncio\.to_thread\("):
+            with pytest.raises(daskprs.OptionError, match=r"client: .* await daskprs\.start\("):
                 call(client)
             assert not (tmp_path / "job").exists()
             return await asyncio.to_thread(call, client)

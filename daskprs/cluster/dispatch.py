@@ -5,8 +5,11 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
+
+from distributed import span
 
 from daskprs.agent.supervision.pool import close_pools
 from daskprs.cluster.lease import failure_of_lease, fetched
@@ -118,6 +121,7 @@ class Dispatcher:
         self._store = store
         self._listeners = listeners
         self._job_id = job.job_id
+        self._name = Path(job.job_dir).name
         self._shutdown_timeout_s = job.limits.shutdown_timeout_s
         self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
         self._slot_manager = SlotManager(
@@ -143,8 +147,9 @@ class Dispatcher:
         # Existing objects of the caller's process are not our garbage: each full collection
         # would walk through them all, and a job of many mini-batches triggers many collections.
         gc.freeze()
-        while self._ending is None:
-            self._turn()
+        with span("daskprs", self._name):
+            while self._ending is None:
+                self._turn()
         if self._ending.status is JobStatus.COMPLETED:
             self._stop_agents()
         return self._ending

@@ -23,7 +23,7 @@ from daskprs.report.progress_text import RateMeter, settled, total_of, why_waiti
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from daskprs.core.ending import Ending, Errors
     from daskprs.core.events import Counts, Event, Progress
@@ -98,30 +98,30 @@ class DriverLog(LogWriter):
 
     def tell(self, event: Event) -> None:
         """Write an event of the driver."""
-        match event:
-            case JobStarted():
-                self._start(event)
-            case SlotsChanged(nodes, slots):
-                self._log("info", f"{counted(nodes, 'node')}, {counted(slots, 'slot')}")
-            case MessageLogged(level, message):
-                self._log(level, message)
-            case OutputPublished(path, size_bytes):
-                self._log("info", f"published {path}, {size_bytes} bytes")
-            case JobEnded(ending=ending):
-                level = "info" if not ending.reason else "error"
-                self._log(level, f"job {ending.status}: {ending.reason}".rstrip(": "))
+        for level, message in driver_messages(event):
+            thread = threading.current_thread().name
+            now = self._stamps.at(time.time())
+            self._file.write(f"{now}|{level.upper()}|{os.getpid()}|{thread}|{message}\n")
 
-    def _start(self, event: JobStarted) -> None:
-        verb = "resumes" if event.resumed else "starts"
-        self._log("info", f"job {event.job_id} {verb}: {event.script}")
-        for name, value in event.options.items():
-            shown = list(value) if name == NAMES_ONLY and isinstance(value, dict) else value
-            self._log("info", f"option {name}={shown!r}")
 
-    def _log(self, level: str, message: str) -> None:
-        thread = threading.current_thread().name
-        now = self._stamps.at(time.time())
-        self._file.write(f"{now}|{level.upper()}|{os.getpid()}|{thread}|{message}\n")
+def driver_messages(event: Event) -> Iterator[tuple[str, str]]:
+    """Yield what an event says about the driver: levels, as of `MessageLogged`, and messages."""
+    match event:
+        case JobStarted():
+            verb = "resumes" if event.resumed else "starts"
+            yield "info", f"job {event.job_id} {verb}: {event.script}"
+            for name, value in event.options.items():
+                shown = list(value) if name == NAMES_ONLY and isinstance(value, dict) else value
+                yield "info", f"option {name}={shown!r}"
+        case SlotsChanged(nodes, slots):
+            yield "info", f"{counted(nodes, 'node')}, {counted(slots, 'slot')}"
+        case MessageLogged(level, message):
+            yield level, message
+        case OutputPublished(path, size_bytes):
+            yield "info", f"published {path}, {size_bytes} bytes"
+        case JobEnded(ending=ending):
+            level = "info" if not ending.reason else "error"
+            yield level, f"job {ending.status}: {ending.reason}".rstrip(": ")
 
 
 class Overview(LogWriter):

@@ -15,6 +15,7 @@ from daskprs.report.attempts import AttemptLogs
 from daskprs.report.humanize import duration
 from daskprs.report.job_logs import DriverLog, JobLogs, Overview
 from daskprs.report.log_files import LogFiles
+from daskprs.report.loggers import Loggers
 from daskprs.report.progress_bar import progress_for
 from daskprs.report.script_errors import ScriptErrors
 from daskprs.report.summaries import Summaries
@@ -99,6 +100,7 @@ def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:  #
     first: list[Listener] = [] if shown is None else [shown]
     return [
         *first,
+        Loggers(folder),
         JobLogs(folder),
         AttemptLogs(folder, files),
         ScriptErrors(folder, files),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import tracemalloc
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,18 @@ from daskprs.report.listeners import Listeners, listeners_of
 from tests.support.job_events import attempt, job_ended, stood
 
 if TYPE_CHECKING:
+    import pytest
+
     from daskprs.folders.job_folder import JobFolder
 
 ATTEMPTS = 2_000
 
 
-def test_memory_does_not_grow_with_the_mini_batches(folder: JobFolder) -> None:
+def test_memory_does_not_grow_with_the_mini_batches(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not with those that fail either: what was written out is forgotten."""
+    monkeypatch.setattr(logging.getLogger("daskprs"), "propagate", False)  # pytest keeps records
     listeners = Listeners(listeners_of(folder, progress=False), folder)
     begun = 0
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, Unpack
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
 from daskprs.options.run_options import TABLE, NoOtherOptions, RunOptions
+from daskprs.options.site_defaults import SITE, options_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +20,27 @@ if TYPE_CHECKING:
     from daskprs.job.parallel_run import ParallelRun
     from daskprs.job.result import ParallelRunResult
 
+NOT_GIVEN: Any = object()
+"""The value of an option that a call does not name."""
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
+def knows_what_is_given(call: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that calls another one with `NOT_GIVEN` for options that are not named.
+
+    A signature shows the defaults of the table. By these values alone, a function could not tell
+    an option that is set to the default from one that is left out.
+    """
+
+    @wraps(call)
+    def with_marks(*args: P.args, **given: P.kwargs) -> R:
+        return call(*args, **{**dict.fromkeys(SITE, NOT_GIVEN), **given})
+
+    return with_marks
+
+
+@knows_what_is_given
 def parallel_run(
     data: Any,
     script: str | PathLike[str] | Callable[..., Any] | Any,
@@ -80,6 +100,9 @@ def parallel_run(
     The input is cut into mini-batches, and the script's ``run(mini_batch)`` is called for each of
     them in agent processes, in parallel. Each mini-batch contributes the rows of exactly one
     successful attempt, in input order, to an output that is there whole or not at all.
+
+    An option that is not given has the default of Dask's config under ``daskprs:``, if there is
+    one, else the default shown here.
 
     Parameters
     ----------
@@ -246,21 +269,23 @@ def parallel_run(
         Ctrl-C ended it (a `KeyboardInterrupt`); carries the result.
 
     """
-    given = {name: value for name, value in locals().items() if name in TABLE}
-    options = RunOptions.from_names(**given, **unknown)
+    options = {name: value for name, value in locals().items() if name in TABLE}
+    given = {name: value for name, value in options.items() if value is not NOT_GIVEN} | unknown
     places: dict[str, Any] = {"client": client, "job_dir": job_dir, "output_dir": output_dir}
     if detach:
         from daskprs.job.detached import submit
         from daskprs.job.request import check_call
 
-        return submit(check_call(data, script, options, **places), survive=survive)
+        call = check_call(data, script, options_of_call(given), **places)
+        return submit(call, survive=survive)
     from daskprs.job.prestart import prestart
 
-    with prestart(options, client):
+    early = RunOptions.from_names(**given)
+    with prestart(early, client, partial(options_of_call, given)) as final:
         from daskprs.job.job import Job
         from daskprs.job.request import check_call
 
-        return Job(check_call(data, script, options, **places)).run()
+        return Job(check_call(data, script, final, **places)).run()
 
 
 def _like(
@@ -308,7 +333,6 @@ def start(
         The job folder is in use, or holds a job already.
 
     """
-    chosen = RunOptions.from_names(**options)
     places: dict[str, Any] = {"client": client, "job_dir": job_dir, "output_dir": output_dir}
     from daskprs.job.prestart import prestart
 
@@ -317,12 +341,14 @@ def start(
         from daskprs.job.parallel_run import ParallelRun
         from daskprs.job.request import check_call
 
-        result = submit(check_call(data, script, chosen, **places), survive=survive)
+        call = check_call(data, script, options_of_call(options), **places)
+        result = submit(call, survive=survive)
         return ParallelRun.of(result.job_dir)
     with ExitStack() as ahead:
-        ahead.enter_context(prestart(chosen, client))
+        early = RunOptions.from_names(**options)
+        final = ahead.enter_context(prestart(early, client, partial(options_of_call, options)))
         from daskprs.job.parallel_run import ParallelRun
         from daskprs.job.request import check_call
 
-        call = check_call(data, script, chosen, **places, blocks=False)
+        call = check_call(data, script, final, **places, blocks=False)
         return ParallelRun.begun(call, ahead.pop_all())

@@ -11,6 +11,7 @@ from daskprs.azure.append_row_settings import frame_settings
 from daskprs.azure.missing_modules import refuse_missing_modules
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.options.run_options import RunOptions
+from daskprs.options.site_defaults import options_of_call
 from daskprs.output.publish.output_file import check_output_file
 from daskprs.output.publish.remote import is_remote
 
@@ -90,10 +91,14 @@ class Task:
             refuse_missing_modules(script.root / script.file, script.root, [*filter(None, more)])
 
     def run_options(self, **changes: Any) -> RunOptions:
-        """Return all options, checked, with those of the settings file beside the script."""
+        """Return all options, checked, with those of the settings file and of Dask's config."""
+        return options_of_call(self._given(changes))
+
+    def _given(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options of the task and of the settings file beside the script."""
         settings = frame_settings(self._folder_of_script())
         root = {} if self.source_directory is None else {"source_directory": self.source_directory}
-        return RunOptions.from_names(**{**settings, **root, **self.options, **changes})
+        return {**settings, **root, **self.options, **changes}
 
     def run(
         self, *, progress: bool | None = None, surface: Surface | None = None, **changes: Any
@@ -101,8 +106,10 @@ class Task:
         """Run the task with changed options to its end, and return its result."""
         from daskprs.job.prestart import prestart
 
-        changes["progress"] = progress
-        with prestart(self.run_options(**changes), self.client):
+        if progress is not None:
+            changes["progress"] = progress
+        early = RunOptions.from_names(**self._given(changes))
+        with prestart(early, self.client, lambda: self.run_options(**changes)):
             from daskprs.job.job import Job
 
             call = self.checked(**changes)

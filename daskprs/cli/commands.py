@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -27,6 +28,7 @@ from daskprs.cli.pipeline import is_pipeline, run_pipeline_file
 from daskprs.cli.serve import serve
 from daskprs.cli.validate import validate
 from daskprs.options.run_options import RunOptions
+from daskprs.options.site_defaults import options_of_call
 
 AFTER_RUN = """\b
 Examples:
@@ -128,12 +130,13 @@ def run(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values: A
     with every_end():
         from daskprs.job.prestart import prestart
 
-        chosen, places = _of_job(ctx, values)
-        with prestart(chosen, places["client"]):
+        found, places = _of_job(ctx, values)
+        early = RunOptions.from_names(**found)
+        with prestart(early, places["client"], partial(options_of_call, found)) as final:
             from daskprs.job.job import Job
             from daskprs.job.request import check_call
 
-            call = check_call(_data(inputs), script, chosen, **places, text=True)
+            call = check_call(_data(inputs), script, final, **places, text=True)
             show(Job(call, command_line(ctx)).run())
 
 
@@ -154,8 +157,8 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
         from daskprs.job import detached
         from daskprs.job.request import check_call
 
-        chosen, places = _of_job(ctx, values)
-        call = check_call(_data(inputs), script, chosen, **places, text=True)
+        found, places = _of_job(ctx, values)
+        call = check_call(_data(inputs), script, options_of_call(found), **places, text=True)
         show(detached.submit(call, survive=survive))
 
 
@@ -171,13 +174,13 @@ def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
         click.echo(repr(plan(_data(inputs), **found)))
 
 
-def _of_job(ctx: click.Context, values: dict[str, Any]) -> tuple[RunOptions, dict[str, Any]]:
-    """Return the options of a job, and its client and folders."""
+def _of_job(ctx: click.Context, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the given options of a job, and its client and folders."""
     found = {**given(values), "arguments": ctx.meta["arguments"]}
     if found.pop("extend"):
         found["resume"] = "extend"
     places = {name: found.pop(name, None) for name in ("client", "job_dir", "output_dir")}
-    return RunOptions.from_names(**found), places
+    return found, places
 
 
 def _data(inputs: tuple[str, ...]) -> Any:

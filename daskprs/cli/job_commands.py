@@ -142,7 +142,8 @@ FOLDER_COMMANDS = (resume, retry_failed, status, result)
 
 def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, Any]) -> None:  # noqa: FBT001 - an option
     found = given(values)
-    found["progress"] = False if found.pop("quiet") else None
+    if found.pop("quiet"):
+        found["progress"] = False
     if found.pop("here"):
         found["client"] = ""
     with every_end():

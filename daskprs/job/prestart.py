@@ -11,7 +11,7 @@ from daskprs.agent.supervision.zygote import started_ahead
 from daskprs.options.rules import current_client
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from distributed import Client
 
@@ -19,19 +19,50 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def prestart(options: RunOptions, client: Client | str | None) -> Iterator[None]:
+def prestart(
+    options: RunOptions,
+    client: Client | str | None,
+    final: Callable[[], RunOptions] | None = None,
+) -> Iterator[RunOptions]:
     """Start a zygote within the block, if agents are to be children of this process.
 
     Its start is half of the time until the first mini-batch. The zygote runs no code of the
     caller; it ends at once when the check of the call fails.
+
+    Parameters
+    ----------
+    options
+        The options of the call, as far as they are known.
+    client
+        The cluster of the call, if any.
+    final
+        Returns the final options, which the block gets. It may import Dask to read Dask's config:
+        the zygote starts before, and is replaced where the final options need another one.
+
     """
+    final = final or (lambda: options)
     if client is not None or current_client() is not None:
-        yield
+        yield final()
         return
-    share = usable_cores() // agent_count(options, client)
+    early = _zygote(options)
+    with started_ahead(*early):
+        # NumPy starts threads, and ends the import where a limit has left none. The zygote, which
+        # needs threads a moment later, says which limit that is.
+        import numpy  # noqa: F401, ICN001
+
+        options = final()
+        if _zygote(options) == early:
+            yield options
+            return
+    with started_ahead(*_zygote(options)):
+        yield options
+
+
+def _zygote(options: RunOptions) -> tuple[dict[str, str], str]:
+    """Return the environment and the start method of a zygote in this process."""
+    share = usable_cores() // agent_count(options, None)
     environment = agent_environment(os.environ, options.environment_variables, threads=share)
-    with started_ahead(environment, options.start_method):
-        yield
+    return environment, options.start_method
 
 
 def agent_count(options: RunOptions, client: Client | str | None) -> int:

@@ -25,6 +25,7 @@ from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.input_file import is_url
 from daskprs.options.rules import check_client, check_job_dir, working_directory
 from daskprs.options.run_options import TABLE, RunOptions
+from daskprs.options.site_defaults import site_defaults
 from daskprs.output.publish.output_file import check_output_dir, check_output_file
 from daskprs.output.publish.remote import RemoteOutput, is_remote
 from daskprs.output.spec import OutputSpec
@@ -167,14 +168,19 @@ def check_kept_call(
     """Return the saved call of a job, checked, to resume the job.
 
     `script`, `client` and the options in `changes` replace those of the job. An empty address as
-    `client` means this machine instead of the job's cluster.
+    `client` means this machine instead of the job's cluster. Dask's config has been read when the
+    job was called: now it counts only for options that are not saved.
     """
     call = read_call(folder)
     refuse_objects(folder, call)
+    of_this_run = {
+        name: value for name, value in site_defaults().items() if TABLE[name].is_of_one_run
+    }
     root = call["source_directory"]
     if script is not None and not (root and Path(script).resolve().is_relative_to(root)):
         root = None
-    options = {"source_directory": root, **call["options"], **changes, "resume": resume}
+    saved = {"source_directory": root, **call["options"]}
+    options = {**of_this_run, **saved, **changes, "resume": resume}
     return check_call(
         call["data"],
         script or call["script"],

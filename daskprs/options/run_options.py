@@ -74,6 +74,9 @@ class OptionRow(NamedTuple):
     """The flag on the command line, where it is repeated for each value; else empty."""
     is_generated: bool
     """Whether the command line makes its flag from this row; `resume` has flags of its own."""
+    is_site_default: bool
+    """Whether Dask's config may set a default. An option that describes the data, the paths or the
+    result of one call has none, and no such default contradicts an option of a call."""
     default: Any = None
     types: tuple[Any, ...] = ()
     """The type of the values, or the types of a union."""
@@ -95,12 +98,22 @@ def option(
     is_of_one_run: bool = False,
     flag: str = "",
     is_generated: bool = True,
+    is_site_default: bool | None = None,
 ) -> Any:
     """Return the dataclass field of an option; see `OptionRow` for the parameters.
 
     Without a `rule`, the value has to be one of those that its type, `bool` or `Literal`, names.
+    Dask's config may set a default for any option but those of the input, unless the row says it.
     """
-    row = OptionRow(group, rule or _one_of_type, changes_results, is_of_one_run, flag, is_generated)
+    row = OptionRow(
+        group,
+        rule or _one_of_type,
+        changes_results,
+        is_of_one_run,
+        flag,
+        is_generated,
+        group != INPUT if is_site_default is None else is_site_default,
+    )
     return dataclasses.field(default=default, metadata={"row": row})
 
 
@@ -118,7 +131,8 @@ class RunOptions:
 
     It is a mapping, so that ``parallel_run(data, script, **options)`` takes it, and
     ``RunOptions(**options, run_max_try=1)`` or `replace` changes it. Names, meanings and defaults
-    are those of `daskprs.parallel_run`.
+    are those of `daskprs.parallel_run`. A call that takes it regards an option at its default as
+    not given: there Dask's config may say another value.
 
     Its fields are the table of options: checks, the command line, the reference and `plan` come
     from it. How an option is added stands in CONTRIBUTING.md.
@@ -137,14 +151,21 @@ class RunOptions:
     """
 
     source_directory: str | PathLike[str] | None = option(
-        None, SCRIPT, check_path, changes_results=False
+        None, SCRIPT, check_path, changes_results=False, is_site_default=False
     )
-    arguments: Sequence[str] = option((), SCRIPT, strings, is_generated=False)
+    arguments: Sequence[str] = option(
+        (), SCRIPT, strings, is_generated=False, is_site_default=False
+    )
     environment_variables: Mapping[str, str] | None = option(
         None, SCRIPT, variables, flag="environment_variable"
     )
     side_inputs: Mapping[str, str | PathLike[str]] | None = option(
-        None, SCRIPT, named_paths, flag="side_input", changes_results=False
+        None,
+        SCRIPT,
+        named_paths,
+        flag="side_input",
+        changes_results=False,
+        is_site_default=False,
     )
     logging_level: str = option(
         "INFO", SCRIPT, check_one_of(*LEVELS, any_case=True), changes_results=False
@@ -184,17 +205,31 @@ class RunOptions:
         None, TIMES, check_seconds, changes_results=False
     )
     no_workers_timeout: float | None = option(None, TIMES, check_seconds, changes_results=False)
-    output_action: Literal["append_row", "summary_only"] = option("append_row", OUTPUT)
+    output_action: Literal["append_row", "summary_only"] = option(
+        "append_row", OUTPUT, is_site_default=False
+    )
     append_row_file_name: str = option("parallel_run_step.txt", OUTPUT, check_file_name)
     append_row_dataframe_header: bool = option(False, OUTPUT)
     append_row_dataframe_sep: str = option(" ", OUTPUT, check_separator)
-    keep_rows: bool = option(False, OUTPUT)
-    overwrite: bool = option(False, OUTPUT, changes_results=False, is_of_one_run=True)
+    keep_rows: bool = option(False, OUTPUT, is_site_default=False)
+    overwrite: bool = option(
+        False, OUTPUT, changes_results=False, is_of_one_run=True, is_site_default=False
+    )
     resume: bool | Literal["extend", "failed"] = option(
-        False, THE_JOB, is_generated=False, changes_results=False, is_of_one_run=True
+        False,
+        THE_JOB,
+        is_generated=False,
+        changes_results=False,
+        is_of_one_run=True,
+        is_site_default=False,
     )
     accept_changes: Sequence[str] = option(
-        (), THE_JOB, check_parts, changes_results=False, is_of_one_run=True
+        (),
+        THE_JOB,
+        check_parts,
+        changes_results=False,
+        is_of_one_run=True,
+        is_site_default=False,
     )
     progress: bool | None = option(
         None, THE_JOB, is_generated=False, changes_results=False, is_of_one_run=True
@@ -240,8 +275,8 @@ class RunOptions:
         return self.from_names(**{**self, **changes})
 
     def keys(self) -> Iterator[str]:
-        """Return the names of all options."""
-        return iter(TABLE)
+        """Return the names of the options that are not at their defaults."""
+        return iter(self.changed())
 
     def __getitem__(self, name: str) -> Any:
         """Return the value of an option."""

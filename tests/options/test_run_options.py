@@ -24,6 +24,7 @@ from daskprs import OptionError, RunOptions, UsageError
 from daskprs.cli import main
 from daskprs.core.limits import Limits
 from daskprs.options.run_options import INPUT, TABLE
+from daskprs.options.site_defaults import SITE
 from tests.support import options_page
 
 OWN_PARAMETERS = {
@@ -192,6 +193,7 @@ def test_options_at_odds_with_each_other_are_refused(given: dict[str, Any], said
     """One of the two would do nothing."""
     with pytest.raises(OptionError, match=said):
         RunOptions(**given)
+    assert given.keys().isdisjoint(SITE), "a default of a site would refuse calls"
 
 
 @pytest.mark.parametrize(

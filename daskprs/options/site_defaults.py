@@ -1,0 +1,89 @@
+"""Defaults of a site: what Dask's config says under ``daskprs:``, for options not given in a call.
+
+``daskprs.yaml`` beside this package holds the defaults of the table in the form of Dask's config.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from daskprs.errors import OptionError
+from daskprs.options.run_options import TABLE, RunOptions
+from daskprs.suggest import did_you_mean
+
+SECTION = "daskprs"
+DEFAULTS = Path(__file__).parents[1] / "daskprs.yaml"
+SITE = tuple(name for name, row in TABLE.items() if row.is_site_default)
+"""The options that may have a default in Dask's config."""
+
+
+def options_of_call(given: Mapping[str, Any]) -> RunOptions:
+    """Return the options of a call: as given, else by Dask's config, else by the table."""
+    return RunOptions.from_names(**{**site_defaults(), **given})
+
+
+def site_defaults() -> dict[str, Any]:
+    """Return the defaults by Dask's config, by option.
+
+    Raises
+    ------
+    OptionError
+        For an unknown option, and for a value out of range; it names the place of the value.
+
+    """
+    import dask
+
+    section = dask.config.get(SECTION, None) or {}
+    if not isinstance(section, Mapping):
+        msg = (
+            f"{SECTION}={section!r}: Dask's config must have a mapping of options to values there. "
+            f"The value is from {_place(SECTION, section)}."
+        )
+        raise OptionError(msg)
+    _load_defaults()
+    return {key.replace("-", "_"): _checked(key, value) for key, value in section.items()}
+
+
+@cache
+def _load_defaults() -> None:
+    """Give Dask's config the defaults of the table, once, as Dask's own packages do."""
+    import dask
+    import yaml
+
+    dask.config.update_defaults(yaml.safe_load(DEFAULTS.read_text(encoding="utf-8")))
+
+
+def _checked(key: str, value: Any) -> Any:
+    """Return the value of an option in its standard form, or reject it with its place."""
+    name = key.replace("-", "_")
+    try:
+        if name not in TABLE:
+            msg = f"{name}: daskprs has no option of this name.{did_you_mean(name, SITE)}"
+            raise OptionError(msg)
+        if name not in SITE:
+            msg = f"{name}={value!r}: this belongs to one call. Give it there."
+            raise OptionError(msg)
+        return TABLE[name].rule(name, value)
+    except OptionError as error:
+        key = f"{SECTION}.{key}"
+        msg = f"{error} The value is that of {key} in Dask's config, from {_place(key, value)}."
+        raise OptionError(msg) from error
+
+
+def _place(key: str, value: Any) -> str:
+    """Return where Dask's config has a value from: the place that comes last counts."""
+    from dask import config
+
+    files = config.collect_yaml(config.paths, return_paths=True)
+    places: list[tuple[str, dict[str, Any]]] = [(f"the file {path}", one) for path, one in files]
+    places += [
+        (f"the environment variable {name}", config.collect_env({name: text}))
+        for name, text in os.environ.items()
+        if name.startswith("DASK_")
+    ]
+    having = [one for one, found in places if config.get(key, ..., config=found) == value]
+    return having[-1] if having else "dask.config.set in this process"

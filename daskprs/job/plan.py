@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SHOWN = 10
 
 
-class _Loader:
+class _PlanLoader:
     """Loads mini-batches in several threads at once, each time by a reader that is idle."""
 
     def __init__(self, reader: bytes) -> None:
@@ -36,7 +36,7 @@ class _Loader:
         weakref.finalize(self, _close, self._idle)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Loader, (self._reader,)
+        return _PlanLoader, (self._reader,)
 
     def __call__(self, mini_batch: MiniBatch) -> pd.DataFrame | list[str]:
         """Load a mini-batch."""
@@ -68,7 +68,7 @@ class Plan:
         self._source = source
         source.prepare(Path(folder))
         # The tasks of collections hold the loader, and so keep the folder after this object.
-        self._load = _Loader(pickle.dumps(source.reader()))
+        self._load = _PlanLoader(pickle.dumps(source.reader()))
         weakref.finalize(self._load, shutil.rmtree, folder, ignore_errors=True)
         unfinished.detach()
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from daskprs.inputs.source.read_options import Header, InputType
+    from daskprs.inputs.source.read_options import BatchFormat, Header, InputType
     from daskprs.job.parallel_run import ParallelRun
     from daskprs.job.result import ParallelRunResult
 
@@ -52,6 +52,7 @@ def parallel_run(
     arguments: Sequence[str] = (),
     environment_variables: Mapping[str, str] | None = None,
     side_inputs: Mapping[str, str | PathLike[str]] | None = None,
+    batch_format: BatchFormat = "pandas",
     logging_level: str = "INFO",
     input_type: InputType = "auto",
     mini_batch_size: int | str | None = None,
@@ -107,9 +108,10 @@ def parallel_run(
     Parameters
     ----------
     data
-        What to work on. *Tables*: a pandas DataFrame, a pyarrow Table, a dask DataFrame, or paths
-        of Parquet, delimited text (CSV, TSV) or JSON lines, plain or compressed (``.gz``,
-        ``.zst``). *Files*: any other paths, or a dask Bag of paths. A path may be a file, a
+        What to work on. *Tables*: a DataFrame or Series of pandas or polars, a LazyFrame, a pyarrow
+        Table, any other Arrow stream (``__arrow_c_stream__``), a dask DataFrame, or paths of
+        Parquet, delimited text (CSV, TSV) or JSON lines, plain or compressed (``.gz``, ``.zst``).
+        *Files*: any other paths, or a dask Bag of paths. A path may be a file, a
         folder (searched recursively), a glob, or an fsspec URL; several make a list. A folder with
         a file ``MLTable`` is read as that file says.
     script
@@ -138,6 +140,9 @@ def parallel_run(
         not see one gets a copy. The script finds it by ``EntryScript().side_inputs["name"]``;
         `arguments` and `environment_variables` that are its absolute path, or a path below, are
         set to where it is.
+    batch_format
+        What `run` gets for a table: a ``"pandas"`` frame, a ``"pyarrow"`` Table, a ``"polars"``
+        frame, or for ``"numpy"`` a dict with an array for each column.
     logging_level
         Level of the root logger in the agents.
     input_type

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 from daskprs.errors import InputError, class_name, how_to_convert
 from daskprs.inputs.files.discover import discover, visible
@@ -12,6 +12,11 @@ from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.files.suffixes import TableKind, kind_of_all
 from daskprs.inputs.mltable.place import mltable_at
+from daskprs.inputs.source.batch_format import (
+    check_columns_fit,
+    check_polars,
+    check_polars_holds,
+)
 from daskprs.inputs.source.columns import check_columns, check_different
 from daskprs.inputs.source.read_options import check_options
 from daskprs.inputs.source.sizes import bytes_per_mini_batch, files_per_mini_batch
@@ -20,6 +25,10 @@ from daskprs.inputs.tables import open_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
+
+    from daskprs.inputs.frames.caller_frame import FrameSource, ObjectFrameSource
+    from daskprs.inputs.parquet import ParquetSource
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
     from daskprs.inputs.source.source import Source, TableSource
@@ -36,22 +45,21 @@ def open_source(data: Any, reading: ReadOptions) -> Source:
         When a reading option does not suit it.
 
     """
+    if reading.batch_format == "polars":
+        check_polars()
     if isinstance(data, (str, os.PathLike)) or _is_list_of_paths(data):
         return _open_paths(data, reading)
     for kind in type(data).__mro__:
-        match kind.__module__.partition(".")[0], kind.__name__:
-            case "pandas", "DataFrame":
-                return _open_frame(data, reading)
-            case "pyarrow", "Table" | "RecordBatch":
-                return _open_arrow(data, reading)
-            case (("dask" | "dask_expr"), _):
-                from daskprs.inputs.frames.dask_collections import open_collection
-
-                return open_collection(data, reading)
+        package = kind.__module__.partition(".")[0]
+        opener = _OPENERS.get((package, kind.__name__)) or _OPENERS.get((package, ANY))
+        if opener is not None:
+            return opener(data, reading)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _open_stream(data, reading)
     msg = (
-        f"data: a {class_name(type(data))} is none of what can be cut: a pandas DataFrame, a "
-        "pyarrow Table, a dask DataFrame or Bag, a path, a glob, or a list of paths."
-        f"{how_to_convert(data)}"
+        f"data: a {class_name(type(data))} is none of what can be cut: a frame or Series of pandas "
+        "or polars, a pyarrow Table, any other Arrow stream, a dask DataFrame or Bag, a path, a "
+        f"glob, or a list of paths.{how_to_convert(data)}"
     )
     raise InputError(msg)
 
@@ -69,7 +77,11 @@ def _is_list_of_paths(data: Any) -> bool:
 
 
 def _open_frame(frame: Any, reading: ReadOptions) -> Source:
-    from daskprs.inputs.frames.caller_frame import ObjectFrameSource, source_of_frame
+    from daskprs.inputs.frames.caller_frame import (
+        ObjectFrameSource,
+        arrow_source_of_frame,
+        source_of_frame,
+    )
     from daskprs.inputs.source.given_types import with_given_types
 
     check_options(reading, "frame")
@@ -78,7 +90,14 @@ def _open_frame(frame: Any, reading: ReadOptions) -> Source:
         frame = frame[list(reading.columns)]
     frame = with_given_types(frame, reading.dtypes)
     size = bytes_per_mini_batch(reading.mini_batch_size)
-    source = source_of_frame(frame, size) or ObjectFrameSource(frame, size)
+    source: FrameSource | ObjectFrameSource
+    if reading.as_arrow:
+        check_columns_fit(reading.batch_format, [str(label) for label in frame.columns])
+        source = arrow_source_of_frame(frame, size)
+        _check_polars_holds(source.schema, reading)
+    else:
+        check_columns_fit(reading.batch_format, list(frame.columns))
+        source = source_of_frame(frame, size) or ObjectFrameSource(frame, size)
     source.index = frame.index if reading.keep_labels else None
     return _keyed(source, list(frame.columns), reading)
 
@@ -94,9 +113,61 @@ def _open_arrow(table: Any, reading: ReadOptions) -> Source:
     if reading.columns is not None:
         check_columns(reading.columns, table.column_names, "columns")
         table = table.select(list(reading.columns))
+    check_columns_fit(reading.batch_format, table.column_names)
     size = bytes_per_mini_batch(reading.mini_batch_size)
-    source = source_of_table(table, size, reading.dtypes)
-    return _keyed(source, list(source.meta().columns), reading)
+    source = source_of_table(table, size, reading.dtypes, as_arrow=reading.as_arrow)
+    _check_polars_holds(source.schema, reading)
+    names = source.schema.names if reading.as_arrow else list(source.meta().columns)
+    return _keyed(source, names, reading)
+
+
+def _open_stream(data: Any, reading: ReadOptions, *, is_lazy: bool = False) -> Source:
+    from daskprs.inputs.frames.arrow_stream import open_lazy, open_stream
+
+    check_options(reading, "frame")
+    size = bytes_per_mini_batch(reading.mini_batch_size)
+    source = (open_lazy if is_lazy else open_stream)(data, size, reading)
+    check_columns_fit(reading.batch_format, source.schema.names)
+    _check_polars_holds(source.schema, reading)
+    return _keyed(source, source.schema.names, reading)
+
+
+def _check_polars_holds(schema: pa.Schema, reading: ReadOptions) -> None:
+    if reading.batch_format == "polars":
+        check_polars_holds(schema)
+
+
+def _open_series(series: Any, reading: ReadOptions) -> Source:
+    return open_source(series.to_frame(), reading)
+
+
+def _open_polars(frame: Any, reading: ReadOptions) -> Source:
+    return _open_arrow(frame.to_arrow(), reading)
+
+
+def _open_lazy(frame: Any, reading: ReadOptions) -> Source:
+    return _open_stream(frame, reading, is_lazy=True)
+
+
+def _open_dask(data: Any, reading: ReadOptions) -> Source:
+    from daskprs.inputs.frames.dask_collections import open_collection
+
+    return open_collection(data, reading)
+
+
+ANY = "*"
+_OPENERS: dict[tuple[str, str], Callable[[Any, ReadOptions], Source]] = {
+    ("pandas", "DataFrame"): _open_frame,
+    ("pandas", "Series"): _open_series,
+    ("pyarrow", "Table"): _open_arrow,
+    ("pyarrow", "RecordBatch"): _open_arrow,
+    ("polars", "DataFrame"): _open_polars,
+    ("polars", "Series"): _open_series,
+    ("polars", "LazyFrame"): _open_lazy,
+    ("dask", ANY): _open_dask,
+    ("dask_expr", ANY): _open_dask,
+}
+"""Openers by package and class, so that no package is imported to compare classes."""
 
 
 def _keyed(source: TableSource, columns: Sequence[str], reading: ReadOptions) -> Source:
@@ -135,6 +206,9 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
         msg = f"{data!r}: no file in it is a table (hidden files are skipped)."
         raise InputError(msg)
     source = open_table(kind, files, reading)
+    check_columns_fit(reading.batch_format, source.columns)
+    if kind is TableKind.PARQUET:
+        _check_polars_holds(cast("ParquetSource", source).schema, reading)
     return _keyed(source, source.columns, reading)
 
 

@@ -112,8 +112,8 @@ class Decoder(Protocol):
         """Return a row group."""
         ...
 
-    def frame(self, file: int, rows: pa.Table) -> pd.DataFrame:
-        """Return rows of a file, with an index from 0."""
+    def frame(self, file: int, rows: pa.Table) -> pd.DataFrame | pa.Table:
+        """Return rows of a file, with an index from 0 if they are a frame."""
         ...
 
     def name(self, file: int) -> str:
@@ -129,7 +129,7 @@ class RowGroupReader:
         self._decoded: tuple[int, int] | None = None
         self._table: pa.Table | None = None
 
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
         """Return the rows of a slice, with a new index."""
         file, group, start, count = mini_batch.piece
         if self._table is None or self._decoded != (file, group):
@@ -173,11 +173,17 @@ class SchemaOfAll:
     """Puts the schemas of files together as they are met.
 
     Files may disagree on columns that are not wanted; `columns` are the wanted ones, if not all.
+    With `as_arrow` the types are those of the files, whatever pandas would make of nulls.
     """
 
     def __init__(
-        self, columns: Sequence[str] | None, dtypes: Mapping[str, Any] | None = None
+        self,
+        columns: Sequence[str] | None,
+        dtypes: Mapping[str, Any] | None = None,
+        *,
+        as_arrow: bool = False,
     ) -> None:
+        self._as_arrow = as_arrow
         self._columns = columns
         self._dtypes = dtypes or {}
         self._first: str = ""
@@ -212,6 +218,8 @@ class SchemaOfAll:
             msg = f"the files disagree on the type of a column: {error}"
             raise InputError(msg) from error
         schema = with_dtypes(noted_by(self._schemas, schema), self._dtypes, self._with_nulls)
+        if self._as_arrow:
+            return OneType(schema, frozenset(), frozenset(self._dtypes))
         return one_type(schema, self._with_nulls, self._dtypes)
 
     def _check_wanted(self, file: InputFile, schema: pa.Schema) -> None:
@@ -305,7 +313,8 @@ class ParquetSource(FilesTable):
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         super().__init__(files, reading)
-        of_all = SchemaOfAll(self._paths.of_files, reading.dtypes)
+        self._as_arrow = reading.as_arrow
+        of_all = SchemaOfAll(self._paths.of_files, reading.dtypes, as_arrow=self._as_arrow)
         self._groups = RowGroups(_met(files, of_all), reading)
         self._types = of_all.result()
         self.columns = self._paths.names_with(self._types.schema.names)
@@ -335,13 +344,20 @@ class ParquetSource(FilesTable):
         """Return the reader for the agents."""
         files = list(self._files)
         values = [self._paths.of_file(file.path) for file in files]
-        return RowGroupReader(ParquetFiles(files, values, self._types))
+        decoder = ParquetFiles(files, values, self._types, as_arrow=self._as_arrow)
+        return RowGroupReader(decoder)
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return the file, the row group, and which of its rows."""
         place, group, start, count = mini_batch.piece
         path = self._files[place].path
         return Where(paths=(path,), row_group=group, rows=(start, start + count))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The types of all columns, those from paths too."""
+        empty = self._types.schema.empty_table()
+        return self._paths.of_file(self._files[0].path).put_on(empty).schema
 
     def meta(self) -> pd.DataFrame:
         """Return the table without rows."""
@@ -359,18 +375,27 @@ def _met(files: Iterable[InputFile], of_all: SchemaOfAll) -> Iterator[pq.FileMet
 class ParquetFiles:
     """Decodes row groups of files."""
 
-    def __init__(self, files: list[InputFile], values: list[PathValues], types: OneType) -> None:
+    def __init__(
+        self,
+        files: list[InputFile],
+        values: list[PathValues],
+        types: OneType,
+        *,
+        as_arrow: bool,
+    ) -> None:
         self._files = files
         self._values = values
         self._types = types
+        self._as_arrow = as_arrow
 
     def name(self, file: int) -> str:
         """Return the path of a file."""
         return self._files[file].path
 
-    def frame(self, file: int, rows: pa.Table) -> pd.DataFrame:
+    def frame(self, file: int, rows: pa.Table) -> pd.DataFrame | pa.Table:
         """Return rows of a file, with what its path carries."""
-        return self._to_pandas.frame(self._values[file].put_on(rows))
+        rows = self._values[file].put_on(rows)
+        return rows if self._as_arrow else self._to_pandas.frame(rows)
 
     @cached_property
     def _to_pandas(self) -> ToPandas:

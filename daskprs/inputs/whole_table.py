@@ -38,7 +38,8 @@ def whole_table(data: Any, reading: ReadOptions) -> pd.DataFrame:
         none = cast("TableSource", source).meta() if is_table else pd.DataFrame({PATH: []})
     filled = (one for one in loaded if len(one))
     frames = [pd.DataFrame({PATH: one}) if isinstance(one, list) else one for one in filled]
-    return pd.concat(frames or [none], ignore_index=True)
+    whole: pd.DataFrame = pd.concat(frames or [none], ignore_index=True)
+    return whole
 
 
 class LoadedTable:

@@ -21,6 +21,7 @@ from daskprs.errors import AgentError, DaskprsError, InputChanged
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.inputs.files.file_versions import refuse_changed_files
+from daskprs.inputs.source.batch_format import batch_form
 from daskprs.job.control import JobControl
 from daskprs.job.frontend import Surface
 from daskprs.job.prestart import agent_count
@@ -174,6 +175,7 @@ class Job:
             start_method=options.start_method,
             limits=options.limits(),
             side_inputs=side_inputs_of(options.side_inputs),
+            batch_form=batch_form(call.source, options.batch_format),
         )
 
     # ---- the work ----

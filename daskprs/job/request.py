@@ -112,7 +112,8 @@ def check_call(
     check_side_inputs(options.side_inputs)
     rows = options.output_action == "append_row"
     typed = rows and (options.keep_rows or not (text or output_dir))
-    source = open_source(data, replace(options.reading(), keep_labels=typed))
+    reading = replace(options.reading(), keep_labels=typed, batch_format=options.batch_format)
+    source = open_source(data, reading)
     if checked.root is not None:
         checked.inputs = tuple(places_below(data, checked.root))
     if options.resume and job_dir is None:

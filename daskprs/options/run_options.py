@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Union, get_args, get_ori
 
 from daskprs.core.limits import Limits
 from daskprs.errors import Option, OptionError
-from daskprs.inputs.source.read_options import Header, InputType, ReadOptions
+from daskprs.inputs.source.read_options import BatchFormat, Header, InputType, ReadOptions
 from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import (
     LEVELS,
@@ -167,6 +167,7 @@ class RunOptions:
         changes_results=False,
         is_site_default=False,
     )
+    batch_format: BatchFormat = option("pandas", SCRIPT)
     logging_level: str = option(
         "INFO", SCRIPT, check_one_of(*LEVELS, any_case=True), changes_results=False
     )

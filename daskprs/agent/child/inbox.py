@@ -220,6 +220,8 @@ class Loader:
 
     reader: Reader
     """Set once the script is imported, since the reader may need the script's modules."""
+    form: Callable[[Any], Any] | None = None
+    """What makes the argument of `run` of what the reader gives, if it is something else."""
 
     def __init__(self, page: SharedPage, reserve: MemoryReserve) -> None:
         self._page = page
@@ -298,7 +300,8 @@ class Loader:
     def _load(self, mini_batch: MiniBatch) -> Loaded:
         begun = time.perf_counter()
         try:
-            loaded = Loaded(self.reader.load(mini_batch), None)
+            data = self.reader.load(mini_batch)
+            loaded = Loaded(data if self.form is None else self.form(data), None)
         except BaseException as error:  # noqa: BLE001 - whatever a reader raises fails this one only
             loaded = Loaded(None, error)
         self._lately_s = max(time.perf_counter() - begun, self._lately_s / 2)

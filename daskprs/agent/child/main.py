@@ -32,6 +32,7 @@ from daskprs.core.outcomes import Failure, Outcome, Status, input_changed
 from daskprs.errors import InputChanged, LoadError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.files.file_versions import compare_with_times_seen
+from daskprs.inputs.source.batch_format import rows_in
 from daskprs.inputs.source.source import PathsReader
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spool import AgentSpool, UnwritableError
@@ -102,6 +103,9 @@ class Agent:
         self.entry = load_entry_script(start.job, start.process)
         _compare_times_here(start.job)
         self._loader.reader = reader = pickle.loads(start.job.reader)
+        if start.job.batch_form is not None:
+            start.job.batch_form.prepare()
+            self._loader.form = start.job.batch_form.of
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
 
     def serve(self) -> int:
@@ -148,7 +152,7 @@ class Agent:
     def _run(self, attempt: AttemptRun, position: int) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
             return self._not_loaded(attempt, attempt.load_error), b""
-        attempt.total = len(attempt.data)
+        attempt.total = rows_in(attempt.data)
         self._page.enter(Phase.RUNNING, position, attempt.total)
         if attempt.total == 0 and self._job.unit == "row":
             return attempt.finished(Status.RUN_DONE, empty=True), b""

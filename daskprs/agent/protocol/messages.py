@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from daskprs.core.limits import Limits
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure
+    from daskprs.inputs.source.batch_format import BatchForm
     from daskprs.output.spec import OutputSpec, SpoolSpec
 
 
@@ -81,6 +82,8 @@ class JobSpec(NamedTuple):
     """``fork`` (from a zygote with pandas imported) or ``spawn``."""
     limits: Limits
     side_inputs: tuple[SideInput, ...] = ()
+    batch_form: BatchForm | None = None
+    """What becomes of rows before `run` gets them; None: frames stay frames, and paths paths."""
     far: bool = False
     """The driver does not see `job_dir`: logs and large results are fetched from there."""
 

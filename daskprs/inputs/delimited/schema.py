@@ -28,6 +28,8 @@ BOOL_OR_NULL = "bool or null"
 TEXT = "str"
 LARGE_INTEGERS = "integer of any size"
 """Integers beyond 64 bits are Python objects, as pandas has them."""
+LARGEST_DIGITS = 38
+"""Digits of the decimals that hold such integers in Arrow, and in polars."""
 ANY = "any"
 INTO = {"i": "iuf", "u": "iuf", "f": "iuf", "b": "iufb"}
 """Kinds of NumPy types, and the kinds of columns whose values may be theirs, too."""
@@ -69,6 +71,17 @@ class TextColumn(NamedTuple):
             return TEXT
         is_inferred = self.is_plain or self.is_parsed_as(BOOL_OR_NULL, ANY)
         return None if is_inferred else self.parsed
+
+    @property
+    def object_type(self) -> pa.DataType | None:
+        """The type of Arrow for its Python objects; None if it has none, or of any kind."""
+        if self.final is not None or not isinstance(self.parsed, str):
+            return None
+        return {
+            BOOL_OR_NULL: pa.bool_(),
+            LARGE_INTEGERS: pa.decimal128(LARGEST_DIGITS, 0),
+            TEXT: pa.large_string(),
+        }.get(self.parsed)
 
     @property
     def kind(self) -> str:

@@ -50,6 +50,11 @@ class DelimitedSource(TextSource):
             [header.names for header in headers], schema, list(wanted or schema), dialect
         )
         self.columns = self._paths.names_with(self._options.selected)
+        self.object_types = self._paths.text_columns | {
+            name: column.object_type
+            for name, column in schema.items()
+            if column.object_type is not None
+        }
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""

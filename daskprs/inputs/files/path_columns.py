@@ -67,6 +67,13 @@ class PathColumns:
         """Return the types of the columns, which depend on all paths."""
         return {name: str(self._types[name]) for name in self.names}
 
+    @property
+    def text_columns(self) -> dict[str, pa.DataType]:
+        """The types of columns that hold text, and the path."""
+        names = [PATH] if self._path_first else []
+        names += [name for name in self.names if self._types[name] == pa.string()]
+        return dict.fromkeys(names, pa.string())
+
     def values(self, path: str) -> dict[str, Any]:
         """Return the values that a path carries."""
         return self._values[path]

@@ -22,6 +22,9 @@ from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import InputError, class_name
 from daskprs.folders.row_labels import LabelWriter, row_bounds
 from daskprs.inputs.source.arrow_pandas import (
+    AsArrow,
+    Form,
+    OneType,
     ToPandas,
     cast,
     one_type,
@@ -29,13 +32,14 @@ from daskprs.inputs.source.arrow_pandas import (
     without_index,
     without_rows,
 )
+from daskprs.inputs.source.batch_format import no_arrow
 from daskprs.inputs.source.columns import check_different
 from daskprs.inputs.source.pickled_rows import PickledReader, Place
 from daskprs.inputs.source.source import TableSource
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from daskprs.folders.row_labels import Numbers
 
@@ -129,34 +133,32 @@ def rows_of(mini_batch: MiniBatch) -> Where:
 class FrameSource(SlicedFrame):
     """Cuts a frame by rows: size ÷ mean Arrow bytes of a row, whatever pandas' version.
 
-    `to_pandas` converts the Arrow table back to the frame.
+    `form` makes of the Arrow table what the caller gave, or leaves it as it is.
     """
 
     kind = "frame"
+    keeps_nan = True
 
-    def __init__(self, table: pa.Table, size_bytes: int, to_pandas: ToPandas) -> None:
+    def __init__(self, table: pa.Table, size_bytes: int, form: Form) -> None:
         self._row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
         super().__init__(table.num_rows, max(1, int(size_bytes / self._row_bytes)))
         self._table = table.replace_schema_metadata(None)
         self._path = ""
-        self._to_pandas = to_pandas
+        self._form = form
 
     def _write(self, scratch: Path) -> None:
         self._path = str(scratch / "frame.arrow")
-        meta = self.meta()
-        columns = [f"{name!r}: {dtype}" for name, dtype in zip(meta, meta.dtypes, strict=True)]
-        with (
-            whole_file(Path(self._path), durable=False) as file,
-            ThreadPoolExecutor(DIGEST_THREADS, "digest") as threads,
-        ):
-            hashing = HashingWriter(file, threads)
-            with pa.ipc.new_file(hashing, self._table.schema) as writer:
-                for batch in self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH):
-                    writer.write_batch(batch)
-            columns.append(hashing.digest())
+        batches = self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH)
+        written = write_arrow(Path(self._path), self._table.schema, batches)
+        columns = [*self._form.described(), written]
         digest = hashlib.sha256("\n".join(columns).encode("utf-8", "replace"))
         self._digest = digest.hexdigest()[:24]
         self._table = self._table.schema.empty_table()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The types of the columns in Arrow."""
+        return self._table.schema
 
     def _slice(self, index: int, start: int, stop: int) -> tuple[tuple[int, int], int]:
         del index
@@ -164,23 +166,36 @@ class FrameSource(SlicedFrame):
 
     def reader(self) -> FrameReader:
         """Return the reader for the agents (after `prepare`)."""
-        return FrameReader(self._path, self._to_pandas)
+        return FrameReader(self._path, self._form)
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""
-        return self._to_pandas.meta()
+        return self._form.meta()
+
+
+def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> str:
+    """Write the Arrow file that agents map, one batch at a time, and return its digest."""
+    with (
+        whole_file(path, durable=False) as file,
+        ThreadPoolExecutor(DIGEST_THREADS, "digest") as threads,
+    ):
+        hashing = HashingWriter(file, threads)
+        with pa.ipc.new_file(hashing, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        return hashing.digest()
 
 
 class FrameReader:
     """Slices the mapped file."""
 
-    def __init__(self, path: str, to_pandas: ToPandas) -> None:
+    def __init__(self, path: str, form: Form) -> None:
         self._path = path
-        self._to_pandas = to_pandas
+        self._form = form
         self._table: pa.Table | None = None
         self._read_bytes = 0
 
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table:
         """Return the rows of a slice, with a new index."""
         start, count = mini_batch.piece
         if self._table is None or self._read_bytes > BYTES_IN_A_MAP:
@@ -188,7 +203,7 @@ class FrameReader:
             self._table = self._mapped()
             self._read_bytes = 0
         self._read_bytes += mini_batch.size_bytes or 0
-        return self._to_pandas.frame(self._table.slice(start, count))
+        return self._form.frame(self._table.slice(start, count))
 
     def pack(self, piece: tuple[int, int]) -> bytes:
         """Return the rows of a slice as an Arrow stream."""
@@ -199,11 +214,11 @@ class FrameReader:
         body: bytes = sink.getvalue().to_pybytes()
         return body
 
-    def unpack(self, piece: tuple[int, int], body: bytes) -> pd.DataFrame:
+    def unpack(self, piece: tuple[int, int], body: bytes) -> pd.DataFrame | pa.Table:
         """Return the rows of such a stream, with a new index."""
         del piece
         with pa.ipc.open_stream(body) as stream:
-            return self._to_pandas.frame(stream.read_all())
+            return self._form.frame(stream.read_all())
 
     def close(self) -> None:
         """Unmap the file."""
@@ -254,6 +269,8 @@ class HashingWriter:
         return whole.hexdigest()
 
     def _begin(self) -> None:
+        if len(self._digests) >= 2 * DIGEST_THREADS:  # a digest keeps the memory of its piece
+            self._digests[-2 * DIGEST_THREADS].result()
         self._digests.append(self._threads.submit(_digest, self._piece))
         self._piece, self._piece_bytes = [], 0
 
@@ -302,17 +319,43 @@ def _is_same(dtype: Any, other: Any) -> bool:
     return bool(dtype == other)
 
 
+def arrow_source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource:
+    """Return the source of a frame that gives Arrow tables; labels become text.
+
+    A column that no type of Arrow holds is an `InputError`.
+    """
+    labels = [str(label) for label in frame.columns]
+    try:
+        table = _exactly(frame).rename_columns(labels).unify_dictionaries()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        for place, label in enumerate(frame.columns):
+            try:
+                pa.array(frame.iloc[:, place])
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                raise InputError("data: ", *no_arrow(label, error)) from error
+        raise
+    return FrameSource(table, size_bytes, AsArrow(table.schema))
+
+
 def source_of_table(
-    table: pa.Table, size_bytes: int, dtypes: Mapping[str, Any] | None = None
+    table: pa.Table,
+    size_bytes: int,
+    dtypes: Mapping[str, Any] | None = None,
+    *,
+    as_arrow: bool = False,
 ) -> FrameSource:
     """Return the source of an Arrow table; its frames are those of `Table.to_pandas`.
 
     Columns of `dtypes` have the types that are given; values that do not fit, or that pandas
-    cannot hold, are an `InputError`.
+    cannot hold, are an `InputError`. With `as_arrow` the mini-batches are Arrow tables.
     """
     check_different(list(dtypes or ()), table.column_names, "dtypes")
     schema = without_index(table.schema)
     table = table.select([place for place, field in enumerate(table.schema) if field in schema])
+    if as_arrow:
+        types = OneType(_typed(table, schema, dtypes or {}), frozenset(), frozenset(dtypes or ()))
+        table = cast(table.unify_dictionaries(), types, "data", InputError)
+        return FrameSource(table, size_bytes, AsArrow(types.schema))
     labels = None
     if len(set(schema.names)) < len(schema):
         labels = pd.Index(schema.names)
@@ -320,15 +363,23 @@ def source_of_table(
         schema = table.schema.remove_metadata()
     try:
         table = table.unify_dictionaries()
-        with_nulls = [name for name in schema.names if table.column(name).null_count]
-        typed = with_dtypes(schema, dtypes or {}, with_nulls)
-        types = one_type(typed, with_nulls, dtypes or ())
+        typed = _typed(table, schema, dtypes or {})
+        types = one_type(typed, _with_nulls(table), dtypes or ())
         table = cast(table, types, "data", InputError)
         to_pandas = ToPandas(without_rows(table), types.objects, labels)
     except pa.ArrowException as error:
         msg = f"data: pandas cannot hold this table: {error}"
         raise InputError(msg) from error
     return FrameSource(table, size_bytes, to_pandas)
+
+
+def _typed(table: pa.Table, schema: pa.Schema, dtypes: Mapping[str, Any]) -> pa.Schema:
+    return with_dtypes(schema, dtypes, _with_nulls(table))
+
+
+def _with_nulls(table: pa.Table) -> list[str]:
+    columns = zip(table.column_names, table.columns, strict=True)
+    return [name for name, column in columns if column.null_count]
 
 
 # ---- as pickles ----

@@ -23,6 +23,7 @@ from daskprs.inputs.frames.caller_frame import (
     source_of_frame,
 )
 from daskprs.inputs.keys.partition_keys import by_keys
+from daskprs.inputs.source.batch_format import check_columns_fit
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.given_types import converted, given_type
 from daskprs.inputs.source.read_options import check_options
@@ -54,6 +55,7 @@ def open_collection(data: Any, reading: ReadOptions) -> Source:
         if reading.columns is not None:
             check_columns(reading.columns, list(data.columns), "columns")
             data = data[list(reading.columns)]
+        check_columns_fit(reading.batch_format, list(data.columns))
         check_columns(reading.partition_keys, list(data.columns), "partition_keys")
         source = PartitionsSource(data, reading)
         return by_keys(source, reading.partition_keys) if reading.partition_keys else source
@@ -92,6 +94,8 @@ class PartitionsSource(TableSource):
     The collection is computed partition by partition, by the scheduler that Dask uses. Without a
     size, each partition is one mini-batch.
     """
+
+    keeps_nan = True
 
     def __init__(self, frame: Any, reading: ReadOptions) -> None:
         size, dtypes = reading.mini_batch_size, reading.dtypes
@@ -251,18 +255,17 @@ class PartitionsReader:
     def __init__(self, readers: list[FrameReader | PickledReader]) -> None:
         self._readers = readers
 
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+    def load(self, mini_batch: MiniBatch) -> Any:
         """Return the rows of a slice."""
         place, inner = mini_batch.piece
-        frame: pd.DataFrame = self._readers[place].load(inner)
-        return frame
+        return self._readers[place].load(inner)
 
     def pack(self, piece: tuple[int, MiniBatch]) -> bytes:
         """Return the rows of a slice, as the reader of its partition packs them."""
         place, inner = piece
         return self._readers[place].pack(inner.piece)
 
-    def unpack(self, piece: tuple[int, MiniBatch], body: bytes) -> pd.DataFrame:
+    def unpack(self, piece: tuple[int, MiniBatch], body: bytes) -> Any:
         """Return the rows that were packed."""
         place, inner = piece
         return self._readers[place].unpack(inner.piece, body)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
 from daskprs.core.mini_batch import MiniBatch, Where
-from daskprs.inputs.keys.shuffle import Group, gathered, shuffle
+from daskprs.inputs.keys.shuffle import Group, gathered, joined, shuffle
 from daskprs.inputs.source.pickled_rows import PickledReader
 from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    import pandas as pd
 
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.source import TableReader
@@ -36,6 +36,8 @@ class KeySource(TableSource):
     def __init__(self, source: TableSource, keys: Sequence[str]) -> None:
         self._source = source
         self._keys = tuple(keys)
+        self.object_types = source.object_types
+        self.keeps_nan = source.keeps_nan
 
     def prepare(self, scratch: Path) -> None:
         """Prepare the table."""
@@ -103,10 +105,9 @@ class JoiningReader:
     def __init__(self, reader: TableReader) -> None:
         self._reader = reader
 
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+    def load(self, mini_batch: MiniBatch) -> Any:
         """Return all rows of a combination, in input order."""
-        frames = [self._reader.load(part) for part in mini_batch.piece]
-        return pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+        return joined([self._reader.load(part) for part in mini_batch.piece])
 
     def close(self) -> None:
         """Close the reader of the table."""

@@ -19,6 +19,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
 from daskprs.errors import LoadError, Option, class_name
 from daskprs.folders.row_labels import prepared_labels, reorder_labels
@@ -35,6 +36,18 @@ THREADS = 3
 """Number of parts in memory at a time."""
 MOST_PARTS = 512
 """Most files open at a time."""
+NULLABLE = {
+    pa.bool_(): pd.BooleanDtype(),
+    pa.int8(): pd.Int8Dtype(),
+    pa.int16(): pd.Int16Dtype(),
+    pa.int32(): pd.Int32Dtype(),
+    pa.int64(): pd.Int64Dtype(),
+    pa.uint8(): pd.UInt8Dtype(),
+    pa.uint16(): pd.UInt16Dtype(),
+    pa.uint32(): pd.UInt32Dtype(),
+    pa.uint64(): pd.UInt64Dtype(),
+}
+"""Types for keys that lie in Arrow: those of which pandas has no null otherwise."""
 
 
 class Group(NamedTuple):
@@ -112,34 +125,49 @@ def _scatter(
         for frame in _frames(source):
             rows = np.arange(first, first + len(frame))
             first += len(frame)
-            _scatter_frame(frame, rows, _part_of(frame, keys, parts), files)
+            _scatter_frame(frame, rows, _part_of(_keys_of(frame, keys), parts), files)
             report(f"{first:,} rows are dealt out by key")
 
 
-def _frames(source: TableSource) -> Iterator[pd.DataFrame]:
+def _frames(source: TableSource) -> Iterator[Any]:
     """Yield the rows of a table, some mini-batches at a time: small frames cost too much."""
-    some: list[pd.DataFrame] = []
+    some: list[Any] = []
     size = 0
     with closing(source.reader()) as reader:
         for mini_batch in source.mini_batches():
             frame = reader.load(mini_batch)
-            if not isinstance(frame, pd.DataFrame) or frame.empty:
+            if not len(frame):
                 continue
             some.append(frame)
             size += mini_batch.size_bytes or SCATTER_BYTES
             if size >= SCATTER_BYTES:
-                yield _joined(some)
+                yield joined(some)
                 some, size = [], 0
     if some:
-        yield _joined(some)
+        yield joined(some)
 
 
-def _joined(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+def joined(frames: list[Any]) -> Any:
+    """Return frames, or Arrow tables, as one."""
+    if len(frames) == 1:
+        return frames[0]
+    if isinstance(frames[0], pa.Table):
+        return pa.concat_tables(frames)
+    return pd.concat(frames, ignore_index=True)
+
+
+def _keys_of(rows: pd.DataFrame | pa.Table, keys: Sequence[str]) -> pd.DataFrame:
+    """Return the keys of rows; in a table a null does not change the type of the others."""
+    if isinstance(rows, pd.DataFrame):
+        return rows[list(keys)]
+    frame: pd.DataFrame = rows.select(keys).to_pandas(
+        types_mapper=NULLABLE.get, ignore_metadata=True
+    )
+    return frame
 
 
 def _scatter_frame(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | pa.Table,
     rows: npt.NDArray[np.int64],
     part_of: npt.NDArray[np.int16],
     files: Sequence[IO[bytes]],
@@ -163,10 +191,10 @@ def _pickled(rows: Any) -> bytes:
         raise LoadError(msg) from error
 
 
-def _part_of(frame: pd.DataFrame, keys: Sequence[str], parts: int) -> npt.NDArray[np.int16]:
+def _part_of(frame: pd.DataFrame, parts: int) -> npt.NDArray[np.int16]:
     """Return the part of each row: equal keys have the same, whatever their bits."""
     mixed = np.zeros(len(frame), np.uint64)
-    for key in keys:
+    for key in frame.columns:
         mixed = mixed * np.uint64(1_000_003) + _hashed(frame[key])
     mixed ^= mixed >> np.uint64(32)
     return (mixed % np.uint64(parts)).astype(np.int16)  # few values are sorted by counting
@@ -215,12 +243,15 @@ def _gather(keys: Sequence[str], scratch: Path, part: int) -> list[Group]:
     if not pieces:
         return []
     rows = np.concatenate([numbers for numbers, _ in pieces])
-    frame = _joined([piece for _, piece in pieces]).reset_index(drop=True)
+    frame = joined([piece for _, piece in pieces])
+    if isinstance(frame, pd.DataFrame):
+        frame = frame.reset_index(drop=True)
     del pieces
-    numbered = _group_numbers(frame, keys)
+    keys_only = _keys_of(frame, keys)
+    numbered = _group_numbers(keys_only)
     order = np.argsort(numbered, kind="stable")
     bounds = np.flatnonzero(np.diff(numbered[order], prepend=-1, append=-1))
-    firsts = frame[list(keys)].take(order[bounds[:-1]])
+    firsts = keys_only.take(order[bounds[:-1]])
     values = zip(*(map(_value, firsts[key]) for key in keys), strict=True)
     groups, done = [], 0
     with (scratch / gathered(part)).open("wb") as file:
@@ -239,13 +270,17 @@ def _gather(keys: Sequence[str], scratch: Path, part: int) -> list[Group]:
 
 
 def _cut(
-    frame: pd.DataFrame, order: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]
-) -> Iterator[pd.DataFrame]:
+    frame: pd.DataFrame | pa.Table, order: npt.NDArray[np.int64], bounds: npt.NDArray[np.int64]
+) -> Iterator[pd.DataFrame | pa.Table]:
     """Yield the rows of each group.
 
     All are put into order at once where columns are NumPy's. A slice of another array may keep,
     and pickle, all of it.
     """
+    if isinstance(frame, pa.Table):
+        for start, stop in itertools.pairwise(bounds):
+            yield frame.take(order[start:stop])
+        return
     at_once = all(isinstance(dtype, np.dtype) for dtype in frame.dtypes)
     ordered = frame.take(order) if at_once else frame
     for start, stop in itertools.pairwise(bounds):
@@ -253,15 +288,15 @@ def _cut(
         yield group.reset_index(drop=True)
 
 
-def _group_numbers(frame: pd.DataFrame, keys: Sequence[str]) -> npt.NDArray[Any]:
-    columns = [_comparable(frame[key]) for key in keys]
+def _group_numbers(frame: pd.DataFrame) -> npt.NDArray[Any]:
+    columns = [_comparable(frame[key]) for key in frame.columns]
     groups = frame.groupby(columns, sort=False, dropna=False, observed=True)
     numbers = np.asarray(groups.ngroup(), np.int64)
     few = numbers.max(initial=0) <= np.iinfo(np.int16).max
     return numbers.astype(np.int16) if few else numbers  # few values are sorted by counting
 
 
-def _pieces(path: Path) -> Iterator[tuple[npt.NDArray[np.int64], pd.DataFrame]]:
+def _pieces(path: Path) -> Iterator[tuple[npt.NDArray[np.int64], Any]]:
     with path.open("rb") as file:
         while True:
             try:

@@ -15,7 +15,7 @@ from daskprs.inputs.source.arrow_pandas import OneType, ToPandas, cast, one_type
 from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
@@ -79,6 +79,8 @@ class DeltaSource:
     """
 
     unit: Unit = "row"
+    object_types: Mapping[str, pa.DataType] = {}
+    keeps_nan = False
     how_far = ""
 
     def __init__(self, place: str, table: Any, reading: ReadOptions) -> None:

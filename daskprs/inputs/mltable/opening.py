@@ -78,6 +78,7 @@ def open_mltable(path: str, reading: ReadOptions) -> MLTableSource | FilesSource
     if written.read_at < 0:
         return _open_files(written, reading)
     check_options(reading, "mltable")
+    reading = replace(reading, batch_format="pandas")  # which its steps work on
     return _open_rows(written, reading, _open_base(written, _reading_of(written, reading)))
 
 

@@ -25,10 +25,11 @@ from daskprs.inputs.mltable.steps import (
 from daskprs.inputs.source.source import TableReader, TableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pandas as pd
+    import pyarrow as pa
 
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.inputs.source.input_file import InputFile
@@ -84,6 +85,8 @@ class MLTableSource:
     """
 
     unit: Unit = "row"
+    object_types: Mapping[str, pa.DataType] = {}
+    keeps_nan = False
 
     def __init__(
         self,

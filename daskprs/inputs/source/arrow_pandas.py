@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -143,6 +143,22 @@ def _advice(column: pa.ChunkedArray, field: pa.Field) -> str:
     )
 
 
+class Form(Protocol):
+    """What becomes of slices of one table."""
+
+    def frame(self, table: pa.Table) -> Any:
+        """Return the rows of a slice."""
+        ...
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame of no rows."""
+        ...
+
+    def described(self) -> list[str]:
+        """Return the columns and their types as text: rows of other types are other rows."""
+        ...
+
+
 class ToPandas:
     """Turns slices of one table into frames.
 
@@ -176,6 +192,11 @@ class ToPandas:
         """Return the frame of no rows."""
         return self.frame(self._empty)
 
+    def described(self) -> list[str]:
+        """Return the columns and their types as text: rows of other types are other rows."""
+        meta = self.meta()
+        return [f"{name!r}: {dtype}" for name, dtype in zip(meta, meta.dtypes, strict=True)]
+
     def _needed(self, empty: pa.Table) -> dict[bytes, bytes] | None:
         """Return the metadata that pandas needs; reading it takes longer than a small slice."""
         if not empty.schema.metadata:
@@ -189,6 +210,26 @@ class ToPandas:
         same_labels = self._labels is not None or noted.columns.identical(plain.columns)
         same = same_labels and list(noted.dtypes) == list(plain.dtypes)
         return None if same else dict(empty.schema.metadata)
+
+
+class AsArrow:
+    """Leaves slices of one table as they are."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+
+    def frame(self, table: pa.Table) -> pa.Table:
+        """Return the rows of a slice, with the notes of pandas if there were any."""
+        return table.replace_schema_metadata(self._schema.metadata)
+
+    def meta(self) -> pd.DataFrame:
+        """Return the frame of no rows that pandas makes of such a table."""
+        frame: pd.DataFrame = self._schema.empty_table().to_pandas()
+        return frame
+
+    def described(self) -> list[str]:
+        """Return the columns and their types as text."""
+        return [f"{field.name!r}: {field.type}" for field in self._schema]
 
 
 def without_rows(table: pa.Table) -> pa.Table:

@@ -37,6 +37,7 @@ class Partitions(NamedTuple):
         return 1 if size is None else -(-size // self.size_bytes)
 
 
+BatchFormat = Literal["pandas", "pyarrow", "polars", "numpy"]
 InputType = Literal["auto", "files", "table"]
 Header = Literal[
     "no_header", "from_first_file", "all_files_different_headers", "all_files_same_headers"
@@ -63,6 +64,8 @@ class ReadOptions:
     support_multi_line: bool = True
 
     # Options of `daskprs.parallel_run` stand above this line; the job sets what follows.
+    batch_format: BatchFormat = "pandas"
+    """What `run` gets: it decides which types the rows have when they are read."""
     keep_labels: bool = False
     """Whether the index of a frame is kept, for `to_pandas`."""
 
@@ -79,6 +82,11 @@ class ReadOptions:
     """Whether lines that are not JSON are left out."""
     partitions: Partitions | None = None
 
+    @property
+    def as_arrow(self) -> bool:
+        """Whether rows keep the types of Arrow; else they have those of pandas."""
+        return self.batch_format in ("pyarrow", "polars")
+
 
 _DELIMITED = ("delimiter", "header", "support_multi_line")
 _TEXT = (*_DELIMITED, "dtypes", "encoding")
@@ -87,13 +95,13 @@ _WRITTEN = (*_DELIMITED, "encoding")
 _TABLE = ("columns", "include_path_column")
 UNFIT: Mapping[str, tuple[str, ...]] = {
     "frame": (*_WRITTEN, "partition_format", "include_path_column"),
-    "bag": (*_TEXT, *_TABLE),
-    "files": (*_TEXT, *_TABLE),
+    "bag": (*_TEXT, *_TABLE, "batch_format"),
+    "files": (*_TEXT, *_TABLE, "batch_format"),
     "parquet": _WRITTEN,
     "json_lines": _DELIMITED,
     "delimited": (),
     "mltable": (*_TEXT, "partition_format", "include_path_column"),
-    "mltable_files": (*_TEXT, *_TABLE, "partition_format"),
+    "mltable_files": (*_TEXT, *_TABLE, "partition_format", "batch_format"),
 }
 _CALLED = {
     "frame": "a frame, which is a table with types of its own",

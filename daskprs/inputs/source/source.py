@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pandas as pd
+    import pyarrow as pa
 
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.inputs.source.input_file import InputFile
@@ -24,8 +25,8 @@ Unit = Literal["row", "file"]
 class Reader(Protocol):
     """Loads mini-batches in an agent; picklable before its first use."""
 
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame | list[str]:
-        """Return the argument of `run`; an error that no retry can repair is a `LoadError`.
+    def load(self, mini_batch: MiniBatch) -> pd.DataFrame | pa.Table | list[str]:
+        """Return paths or rows for `run`; an error that no retry can repair is a `LoadError`.
 
         A file that differs from what was found, before or after it is read, is an `InputChanged`.
         """
@@ -48,8 +49,11 @@ class PathsReader(Reader, Protocol):
 class TableReader(Reader, Protocol):
     """A reader of tabular input."""
 
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
-        """Return the rows, with an index from 0 and the types of the whole input."""
+    def load(self, mini_batch: MiniBatch) -> Any:
+        """Return the rows as a frame, with an index from 0 and the types of the whole input.
+
+        A reader of data that are Arrow gives an Arrow table if the source was opened for that.
+        """
         ...
 
 
@@ -99,6 +103,11 @@ class Source(Protocol):
 
 class TableSource(Source, Protocol):
     """Cuts a table."""
+
+    object_types: Mapping[str, pa.DataType] = {}
+    """Arrow types of the columns that are Python objects in a frame, where they are known."""
+    keeps_nan: bool = False
+    """Whether a NaN in its frames is a value that the input holds, and not a null."""
 
     def reader(self) -> TableReader:
         """Return the reader for the agents."""

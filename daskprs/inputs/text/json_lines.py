@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+import pyarrow as pa
 
 from daskprs.errors import LoadError
 from daskprs.inputs.source.columns import check_columns
@@ -64,6 +65,8 @@ class JsonLinesSource(TextSource):
         self._selected = list(wanted or names)
         self._drops_invalid = reading.drop_invalid_lines
         self.columns = self._paths.names_with(self._selected)
+        texts = [name for name in self._selected if str(self._dtypes[name]) == "str"]
+        self.object_types = self._paths.text_columns | dict.fromkeys(texts, pa.large_string())
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan."""

@@ -1,9 +1,9 @@
 """Turn what `run` returned into rows: lines of text, and rows with their types.
 
-Runs in the agent, so that formatting is parallel. What `run` may return: a DataFrame, a Series, a
-list, a tuple, a NumPy array, an Arrow table or record batch, and a generator. Frames are blocks
-of rows; other elements are one line each. Everything passes in pieces: the memory used beside the
-result itself does not grow with it.
+Runs in the agent, so that formatting is parallel. What `run` may return: a DataFrame or Series of
+pandas or polars, a list, a tuple, a NumPy array, a dict of such arrays, an Arrow table, record
+batch or stream, and a generator. Frames are blocks of rows; other elements are one line each.
+Everything passes in pieces: the memory used beside the result itself does not grow with it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ELEMENTS_AT_ONCE = 100
 """Elements of a list that become lines at once; few, since each may be long."""
 FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
 ALLOWED = (
-    "a pandas DataFrame or Series, a list, a tuple, a NumPy array, an Arrow table, or a generator "
-    "of frames or lines"
+    "a pandas or polars DataFrame or Series, a list, a tuple, a NumPy array, a dict of arrays, an "
+    "Arrow table or stream, or a generator of frames or lines"
 )
 
 
@@ -86,8 +86,10 @@ class _Writer:
 
     def take(self, result: Any) -> None:
         match result:
-            case pd.DataFrame() | pd.Series() | pa.Table() | pa.RecordBatch():
+            case _ if _is_frame(type(result)) and not isinstance(result, Iterator):
                 self._block(result, has_index=_has_index(result))
+            case dict():
+                self._block(_of_arrays(result), has_index=False)
             case np.ndarray():
                 self._array(result)
             case list() | tuple():
@@ -96,7 +98,7 @@ class _Writer:
                 raise _refused(result)
             case Iterator():
                 for element in result:
-                    if isinstance(element, FRAMES):
+                    if _is_frame(type(element)):
                         self._block(element, has_index=_has_index(element))
                     else:
                         self._element(element)
@@ -158,7 +160,7 @@ class _Writer:
         while some := [*itertools.islice(rest, ELEMENTS_AT_ONCE)]:
             kinds = {*map(type, some)}
             for kind in kinds:
-                if issubclass(kind, FRAMES):
+                if _is_frame(kind):
                     msg = (
                         f"run() returned a list with a {class_name(kind)} in it. Put frames "
                         "together with pandas.concat, or yield them one after the other."
@@ -180,11 +182,48 @@ def _frames(block: Any) -> Iterator[pd.DataFrame]:
             yield block
         case pd.Series():
             yield block.to_frame()
-        case _:
+        case pa.Table() | pa.RecordBatch():
             rows = max(1, CELLS_AT_ONCE // max(1, block.num_columns))
             for start in range(0, max(1, block.num_rows), rows):
                 # Integers beside nulls stay integers: large ones would change as floats.
                 yield block.slice(start, rows).to_pandas(integer_object_nulls=True)
+        case _ if type(block).__module__.partition(".")[0] == "polars":
+            frame = block.to_frame() if hasattr(block, "to_frame") else block
+            yield from _frames(frame.to_arrow())
+        case _:
+            yield from _frames_of_stream(block)
+
+
+def _frames_of_stream(stream: Any) -> Iterator[pd.DataFrame]:
+    """Yield the batches of an Arrow stream; one without rows still has a header."""
+    try:
+        batches = pa.RecordBatchReader.from_stream(stream)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise _refused(stream) from error
+    has_rows = False
+    for batch in batches:
+        has_rows = True
+        yield from _frames(batch)
+    if not has_rows:
+        yield from _frames(batches.schema.empty_table())
+
+
+def _is_frame(kind: type) -> bool:
+    """Say whether objects of a class are rows with columns, for Arrow if not for pandas."""
+    return issubclass(kind, FRAMES) or hasattr(kind, "__arrow_c_stream__")
+
+
+def _of_arrays(result: dict[Any, Any]) -> pd.DataFrame:
+    """Return a dict of arrays, one for each column, as a frame."""
+    if not result or not all(isinstance(one, np.ndarray) and one.ndim for one in result.values()):
+        raise _refused(result)
+    try:
+        columns = {name: one if one.ndim == 1 else list(one) for name, one in result.items()}
+        return pd.DataFrame(columns)
+    except ValueError as error:
+        counts = ", ".join(f"{name!r}: {len(one)}" for name, one in result.items())
+        msg = f"run() returned arrays of different lengths ({counts}). Each has to have all rows."
+        raise ReturnTypeError(msg) from error
 
 
 def _has_index(block: Any) -> bool:
@@ -195,6 +234,8 @@ def _has_index(block: Any) -> bool:
     """
     if isinstance(block, (pd.DataFrame, pd.Series)):
         return True
+    if not isinstance(block, (pa.Table, pa.RecordBatch)):
+        return False
     noted = (block.schema.pandas_metadata or {}).get("index_columns", [])
     columns = [one for one in noted if isinstance(one, str)]
     return bool(columns) and set(columns) <= set(block.schema.names)

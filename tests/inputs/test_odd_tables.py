@@ -313,10 +313,10 @@ def test_a_bag_that_cannot_be_computed_is_named() -> None:
 
 
 def test_data_of_another_package_is_named_with_the_package() -> None:
-    """Several packages have a DataFrame."""
-    polars = type("DataFrame", (), {"__module__": "polars.dataframe.frame", "to_pandas": len})()
-    with pytest.raises(InputError, match=r"data: a polars\.DataFrame is none .*its to_pandas\(\)"):
-        open_source(polars, ReadOptions())
+    """Several packages have a class of one name."""
+    ray = type("Dataset", (), {"__module__": "ray.data.dataset", "to_pandas": len})()
+    with pytest.raises(InputError, match=r"data: a ray\.Dataset is none .*its to_pandas\(\)"):
+        open_source(ray, ReadOptions())
 
 
 def test_what_cannot_be_a_key_is_refused(tmp_path: Path) -> None:

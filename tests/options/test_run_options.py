@@ -53,6 +53,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("environment_variables", {"A=B": "1"}),
     ("environment_variables", {"": "1"}),
     ("environment_variables", ["A"]),
+    ("batch_format", "arrow"),
     ("logging_level", "LOUD"),
     ("logging_level", 20),
     ("input_type", "tables"),

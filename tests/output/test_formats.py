@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from daskprs.output.spool import WRITE_BYTES, AgentSpool
 from tests.support.frames_of_all_kinds import TEXTS, frames
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SPEC = OutputSpec(text=True, typed=False)
 BOTH = OutputSpec(text=True, typed=True)
@@ -79,6 +80,68 @@ def test_integers_beside_nulls_stay_integers_in_an_arrow_table() -> None:
     """As floats, large ones would become others."""
     table = pa.table({"n": [2**60 + 1, None, 3], "b": [True, None, False]})
     assert text_of(table) == f"{2**60 + 1} True\n \n3 False\n"
+
+
+class Exporter:
+    """Rows of a library that nobody has heard of."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, schema: Any = None) -> Any:
+        """Export the rows."""
+        return self._table.__arrow_c_stream__(schema)
+
+
+FROM_TABLE: dict[str, Callable[[pa.Table], Any]] = {
+    "a frame of polars": pl.from_arrow,
+    "a generator of such frames": lambda table: (one for one in [pl.from_arrow(table)]),
+    "a stream of batches": lambda table: table.to_reader(),
+    "an object that exports a stream": Exporter,
+}
+
+
+@pytest.mark.parametrize("kind", FROM_TABLE)
+@pytest.mark.parametrize("rows", [0, 3])
+def test_frames_of_arrow_are_written_as_its_tables_are(kind: str, rows: int) -> None:
+    """Text, header and count, with large integers beside nulls."""
+    table = pa.table(
+        {
+            "n": pa.array([2**60 + 1, None, 3][:rows], pa.int64()),
+            "text": pa.array(["x y", None, "z"][:rows], pa.string()),
+            "at": pa.array([1, None, 2][:rows], pa.timestamp("us")),
+        }
+    )
+    spec = BOTH._replace(header=True)
+    got, wanted = format_result(FROM_TABLE[kind](table), spec), format_result(table, spec)
+    if rows or not kind.startswith("a stream"):  # which has no batch at all
+        assert got[:4] == wanted[:4]
+        assert got.payload == wanted.payload
+
+
+def test_a_series_of_polars_is_a_frame_of_one_column() -> None:
+    """As one of pandas is."""
+    assert text_of(pl.Series("n", [1, 2])) == "1\n2\n"
+
+
+def test_a_dict_of_arrays_is_a_frame() -> None:
+    """Of one column for each; an array of two dimensions has an array in each cell."""
+    arrays = {
+        "n": np.array([1, 2]),
+        "pair": np.array([[1, 2], [3, 4]]),
+        "text": np.array(["a", "b"]),
+    }
+    rows = format_result(arrays, SPEC._replace(header=True))
+    assert rows.payload.decode() == "1 [1 2] a\n2 [3 4] b\n".replace("[1 2]", '"[1 2]"').replace(
+        "[3 4]", '"[3 4]"'
+    )
+    assert (rows.header, rows.succeeded) == ("n pair text\n", 2)
+
+
+def test_arrays_of_different_lengths_are_refused() -> None:
+    """With the length of each."""
+    with pytest.raises(ReturnTypeError, match=r"different lengths \('a': 1, 'b': 2\)"):
+        format_result({"a": np.array([1]), "b": np.array([1, 2])}, SPEC)
 
 
 def test_record_batches_are_blocks_of_rows() -> None:
@@ -197,17 +260,15 @@ def test_other_types_are_refused_with_what_is_allowed(result: Any) -> None:
     """The error names the type with its package, and all that may be returned."""
     package = type(result).__module__.partition(".")[0]
     name = type(result).__name__ if package == "builtins" else f"{package}.{type(result).__name__}"
-    with pytest.raises(ReturnTypeError, match=rf"returned a {name}\. Return a pandas DataFrame"):
+    with pytest.raises(ReturnTypeError, match=rf"returned a {name}\. Return a pandas or polars"):
         format_result(result, SPEC)
 
 
 def test_a_frame_of_another_package_is_named_with_the_package() -> None:
     """Several packages have a DataFrame; the next step is to convert the frame."""
-    polars = type("DataFrame", (), {"__module__": "polars.dataframe.frame", "to_pandas": len})()
-    with pytest.raises(
-        ReturnTypeError, match=r"returned a polars\.DataFrame\. .*its to_pandas\(\)"
-    ):
-        format_result(polars, SPEC)
+    modin = type("DataFrame", (), {"__module__": "modin.pandas.dataframe", "to_pandas": len})()
+    with pytest.raises(ReturnTypeError, match=r"returned a modin\.DataFrame\. .*its to_pandas\(\)"):
+        format_result(modin, SPEC)
 
 
 def test_an_open_file_is_refused() -> None:

@@ -11,8 +11,8 @@ from daskprs.errors import InputError, LoadError, class_name
 from daskprs.inputs.frames.caller_frame import FrameReader, SlicedFrame, write_arrow
 from daskprs.inputs.source.arrow_pandas import (
     AsArrow,
-    Form,
     OneType,
+    TableForm,
     ToPandas,
     cast,
     one_type,
@@ -74,7 +74,7 @@ class StreamSource(SlicedFrame):
         self._nulls = dict.fromkeys(kept, 0)
         self._bytes = 0
         self._path = ""
-        self._form: Form = AsArrow(self.schema)
+        self._form: TableForm = AsArrow(self.schema)
 
     def _write(self, scratch: Path) -> None:
         """Consume the stream; an error in it is a `LoadError` that says how far it came."""

@@ -23,8 +23,8 @@ from daskprs.errors import InputError, class_name
 from daskprs.folders.row_labels import LabelWriter, row_bounds
 from daskprs.inputs.source.arrow_pandas import (
     AsArrow,
-    Form,
     OneType,
+    TableForm,
     ToPandas,
     cast,
     one_type,
@@ -139,7 +139,7 @@ class FrameSource(SlicedFrame):
     kind = "frame"
     keeps_nan = True
 
-    def __init__(self, table: pa.Table, size_bytes: int, form: Form) -> None:
+    def __init__(self, table: pa.Table, size_bytes: int, form: TableForm) -> None:
         self._row_bytes = max(1.0, table.nbytes / max(1, table.num_rows))
         super().__init__(table.num_rows, max(1, int(size_bytes / self._row_bytes)))
         self._table = table.replace_schema_metadata(None)
@@ -189,7 +189,7 @@ def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 class FrameReader:
     """Slices the mapped file."""
 
-    def __init__(self, path: str, form: Form) -> None:
+    def __init__(self, path: str, form: TableForm) -> None:
         self._path = path
         self._form = form
         self._table: pa.Table | None = None

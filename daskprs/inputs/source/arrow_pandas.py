@@ -143,7 +143,7 @@ def _advice(column: pa.ChunkedArray, field: pa.Field) -> str:
     )
 
 
-class Form(Protocol):
+class TableForm(Protocol):
     """What becomes of slices of one table."""
 
     def frame(self, table: pa.Table) -> Any:

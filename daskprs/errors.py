@@ -178,6 +178,8 @@ def class_name(kind: type) -> str:
 
 def how_to_convert(value: Any) -> str:
     """Return the next step for a frame of another package; nothing for other values."""
+    if type(value).__name__ == "LazyFrame":
+        return " Compute the frame by its collect()."
     return " Convert the frame by its to_pandas()." if hasattr(value, "to_pandas") else ""
 
 

@@ -17,6 +17,7 @@ from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
+list(pl.LazyFrame({"a": [1]}).collect_batches())  # starts threads of polars, which stay
 FORMATS = get_args(BatchFormat)
 SCRIPT = """
 import {batch_format}

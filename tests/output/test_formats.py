@@ -271,6 +271,12 @@ def test_a_frame_of_another_package_is_named_with_the_package() -> None:
         format_result(modin, SPEC)
 
 
+def test_a_lazy_frame_is_refused_with_what_computes_it() -> None:
+    """Its computing belongs into `run`, where time and failures count."""
+    with pytest.raises(ReturnTypeError, match=r"returned a polars\.LazyFrame\. .*its collect\(\)"):
+        format_result(pl.LazyFrame({"a": [1]}), SPEC)
+
+
 def test_an_open_file_is_refused() -> None:
     """It would be an iterator of lines with their line breaks."""
     with (

@@ -67,7 +67,7 @@ class StreamSource(SlicedFrame):
         check_columns(list(reading.dtypes), kept, "dtypes")
         fields = [schema.field(name) for name in kept]
         self.schema = pa.schema([pa.field(one.name, _value_type(one.type)) for one in fields])
-        with_dtypes(self.schema, reading.dtypes, ())  # refuses what is no type
+        with_dtypes(self.schema, reading.dtypes, ())  # refuses a type that does not exist
         self._open = open_batches
         self._size = size_bytes
         self._reading = reading

@@ -5,13 +5,14 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 
 from daskprs.errors import InputError, LoadError, Option, OptionError
 from daskprs.inputs.source.columns import check_different
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pandas as pd
 
@@ -36,7 +37,7 @@ class BatchForm(NamedTuple):
     def of(self, rows: pd.DataFrame | pa.Table) -> Any:
         """Return the argument of `run`."""
         if self.batch_format == "numpy":
-            return {name: column.to_numpy() for name, column in rows.items()}
+            return {name: _array_of(column) for name, column in rows.items()}
         table = rows if isinstance(rows, pa.Table) else self._arrow(rows)
         if self.batch_format == "pyarrow":
             return table
@@ -55,6 +56,17 @@ class BatchForm(NamedTuple):
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise LoadError(*no_arrow(label, error)) from error
         return pa.table(columns, names=[str(label) for label in frame.columns])
+
+
+def _array_of(column: pd.Series) -> np.ndarray[Any, Any]:
+    """Return a column as an array: of its type if that is one of NumPy, else of Python objects.
+
+    NumPy would make floats of some nullable integers, and integers of those without nulls.
+    """
+    array: np.ndarray[Any, Any] = column.to_numpy(
+        None if isinstance(column.dtype, np.dtype) else np.dtype(object)
+    )
+    return array
 
 
 def batch_form(source: Source, batch_format: BatchFormat) -> BatchForm | None:
@@ -102,21 +114,22 @@ def check_polars_holds(schema: pa.Schema) -> None:
 
     for field in schema:
         try:
-            if _has_decimal256(field.type):  # polars would panic
-                msg = "it has no decimals of more than 38 digits"
+            if _holds(field.type, pa.types.is_decimal256, pa.types.is_interval):
+                msg = "it has no such type"  # and would write the traceback of a panic
                 raise TypeError(msg)
             pl.from_arrow(pa.table([pa.array([], field.type)], names=["column"]))
-        except Exception as error:
+        except (Exception, pl.exceptions.PanicException) as error:
             msg = f"data: the column {field.name!r} is {field.type}, which polars cannot hold "
             msg += f"({error}). Leave it out by "
             instead = Option("batch_format", "pyarrow")
             raise InputError(msg, Option("columns"), ", or use ", instead, ".") from error
 
 
-def _has_decimal256(type_: pa.DataType) -> bool:
+def _holds(type_: pa.DataType, *kinds: Callable[[pa.DataType], bool]) -> bool:
+    """Say whether a type, or one inside it, is of some kinds."""
     if isinstance(type_, pa.BaseExtensionType):
         type_ = type_.storage_type
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     inner = (type_.field(place).type for place in range(type_.num_fields))
-    return pa.types.is_decimal256(type_) or any(map(_has_decimal256, inner))
+    return any(kind(type_) for kind in kinds) or any(_holds(one, *kinds) for one in inner)

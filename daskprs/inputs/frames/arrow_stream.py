@@ -59,6 +59,9 @@ class StreamSource(SlicedFrame):
         reading: ReadOptions,
     ) -> None:
         super().__init__(0, 1)
+        if not schema.names:
+            msg = "data: the stream has no columns, so that its rows would be lost."
+            raise InputError(msg)
         check_different(schema.names, schema.names, "data")
         kept = without_index(schema).names
         if reading.columns is not None:
@@ -171,10 +174,10 @@ def _of_even_size(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
             rows += piece.num_rows
             waiting.append(piece)
             if rows == ROWS_AT_ONCE:
-                yield pa.concat_batches(waiting)
+                yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
                 waiting, rows = [], 0
     if waiting:
-        yield pa.concat_batches(waiting)
+        yield from pa.Table.from_batches(waiting).combine_chunks().to_batches()
 
 
 def open_stream(data: Any, size_bytes: int, reading: ReadOptions) -> StreamSource:

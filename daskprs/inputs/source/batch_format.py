@@ -117,7 +117,7 @@ def check_polars_holds(schema: pa.Schema) -> None:
             if _holds(field.type, pa.types.is_decimal256, pa.types.is_interval):
                 msg = "it has no such type"  # and would write the traceback of a panic
                 raise TypeError(msg)
-            pl.from_arrow(pa.table([pa.array([], field.type)], names=["column"]))
+            pl.from_arrow(pa.schema([field]).empty_table())
         except (Exception, pl.exceptions.PanicException) as error:
             msg = f"data: the column {field.name!r} is {field.type}, which polars cannot hold "
             msg += f"({error}). Leave it out by "

@@ -13,6 +13,7 @@ from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
 import daskprs
+import tests.support.polars_threads  # noqa: F401
 from daskprs import errors
 from daskprs.core.outcomes import Status
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import daskprs
+import tests.support.polars_threads  # noqa: F401
 from daskprs.inputs.frames.inline_data import FarReader, carried
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
@@ -17,7 +18,6 @@ from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-list(pl.LazyFrame({"a": [1]}).collect_batches())  # starts threads of polars, which stay
 FORMATS = get_args(BatchFormat)
 SCRIPT = """
 import {batch_format}

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
+import tests.support.polars_threads  # noqa: F401
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.batch_format import batch_form, rows_in
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
     from daskprs.inputs.source.source import Source
 
-list(pl.LazyFrame({"a": [1]}).collect_batches())  # starts threads of polars, which stay
 SOME = 40
 """Bytes of a mini-batch, so that even small tables have several."""
 FORMATS: tuple[BatchFormat, ...] = get_args(BatchFormat)
@@ -288,6 +288,20 @@ def test_rows_of_a_key_come_together(batch_format: BatchFormat) -> None:
     assert cells == [[[1], [2]], [None, [4]], [[3]]]
     if batch_format in {"pyarrow", "polars"}:
         assert type(made[0]) is (pa.Table if batch_format == "pyarrow" else pl.DataFrame)
+
+
+def test_keys_bring_rows_of_any_type_together() -> None:
+    """Those, too, that Arrow itself cannot put into another order."""
+    table = pa.table(
+        {
+            "k": pa.array(["a", None, "a"]).dictionary_encode(),
+            "view": pa.array(["x", None, "y"], pa.string_view()),
+            "map": pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+        }
+    )
+    made = batches(table, "pyarrow", None, partition_keys=("k",))
+    assert [one.schema for one in made] == [table.schema] * 2
+    assert [one.to_pylist() for one in made] == [table.to_pylist()[::2], table.to_pylist()[1:2]]
 
 
 def _list(cell: Any) -> Any:

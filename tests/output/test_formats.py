@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tests.support.polars_threads  # noqa: F401
 from daskprs.errors import ReturnTypeError
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import OutputSpec, SpoolSpec

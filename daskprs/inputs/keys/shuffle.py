@@ -156,6 +156,22 @@ def joined(frames: list[Any]) -> Any:
     return pd.concat(frames, ignore_index=True)
 
 
+def _taken(rows: pd.DataFrame | pa.Table, places: npt.NDArray[np.int64]) -> Any:
+    """Return the rows at some places, in this order."""
+    if isinstance(rows, pd.DataFrame):
+        return rows.take(places)
+    columns = [_taken_of(column, places) for column in rows.columns]
+    return pa.table(columns, schema=rows.schema)
+
+
+def _taken_of(column: pa.ChunkedArray, places: npt.NDArray[np.int64]) -> Any:
+    try:
+        return column.take(places)
+    except pa.ArrowNotImplementedError:  # of views, say, which Arrow can only put together
+        whole = column.combine_chunks()
+        return pa.concat_arrays([whole.slice(place, 1) for place in places.tolist()])
+
+
 def _keys_of(rows: pd.DataFrame | pa.Table, keys: Sequence[str]) -> pd.DataFrame:
     """Return the keys of rows; in a table a null does not change the type of the others."""
     if isinstance(rows, pd.DataFrame):
@@ -177,7 +193,7 @@ def _scatter_frame(
     for file, start, stop in zip(files, bounds[:-1], bounds[1:], strict=True):
         if start < stop:
             places = order[start:stop]
-            file.write(_pickled((rows[places], frame.take(places))))
+            file.write(_pickled((rows[places], _taken(frame, places))))
 
 
 def _pickled(rows: Any) -> bytes:
@@ -279,7 +295,7 @@ def _cut(
     """
     if isinstance(frame, pa.Table):
         for start, stop in itertools.pairwise(bounds):
-            yield frame.take(order[start:stop])
+            yield _taken(frame, order[start:stop])
         return
     at_once = all(isinstance(dtype, np.dtype) for dtype in frame.dtypes)
     ordered = frame.take(order) if at_once else frame

@@ -49,10 +49,10 @@ class BatchForm(NamedTuple):
         columns = []
         for place, label in enumerate(frame.columns):
             column = frame.iloc[:, place]
-            is_float = not (self.keeps_nan and str(column.dtype).startswith("float"))
+            nan_is_null = not (self.keeps_nan and str(column.dtype).startswith("float"))
             wanted = self.object_types.get(label) if column.dtype == object else None
             try:
-                columns.append(pa.array(column, wanted, from_pandas=is_float))
+                columns.append(pa.array(column, wanted, from_pandas=nan_is_null))
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
                 raise LoadError(*no_arrow(label, error)) from error
         return pa.table(columns, names=[str(label) for label in frame.columns])

@@ -122,7 +122,7 @@ def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
     If all frames are without rows, the first one gives the columns.
     """
     filled = [frame for frame in frames if len(frame)] or frames[:1]
-    return filled[0] if len(filled) == 1 else pd.concat(filled, ignore_index=True)
+    return pd.concat(filled, ignore_index=True)
 
 
 def pieces_of(

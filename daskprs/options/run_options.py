@@ -167,7 +167,7 @@ class RunOptions:
         changes_results=False,
         is_site_default=False,
     )
-    batch_format: BatchFormat = option("pandas", SCRIPT)
+    batch_format: BatchFormat = option("pandas", SCRIPT, is_site_default=False)
     logging_level: str = option(
         "INFO", SCRIPT, check_one_of(*LEVELS, any_case=True), changes_results=False
     )

@@ -453,7 +453,7 @@ def test_what_a_format_cannot_hold_is_refused(kind: str) -> None:
 def test_polars_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command that installs it."""
     monkeypatch.setattr("daskprs.inputs.source.batch_format.find_spec", lambda _: None)
-    with pytest.raises(OptionError, match=r'polars is not here.*pip install "daskprs\[polars\]"'):
+    with pytest.raises(OptionError, match=r'not installed.*pip install "daskprs\[polars\]"'):
         open_source(pd.DataFrame({"a": [1]}), ReadOptions(batch_format="polars"))
 
 

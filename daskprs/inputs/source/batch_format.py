@@ -105,7 +105,9 @@ def check_polars() -> None:
     """Refuse polars where it is not installed."""
     if find_spec("polars") is None:
         given = Option("batch_format", "polars")
-        raise OptionError(given, ': polars is not here. Install it: pip install "daskprs[polars]".')
+        raise OptionError(
+            given, ': polars is not installed. Add it: pip install "daskprs[polars]".'
+        )
 
 
 def check_polars_holds(schema: pa.Schema) -> None:

@@ -207,7 +207,7 @@ def _open_paths(data: Any, reading: ReadOptions) -> Source:
         raise InputError(msg)
     source = open_table(kind, files, reading)
     check_columns_fit(reading.batch_format, source.columns)
-    if kind is TableKind.PARQUET:
+    if kind is TableKind.PARQUET and reading.batch_format == "polars":  # a schema imports pandas
         _check_polars_holds(cast("ParquetSource", source).schema, reading)
     return _keyed(source, source.columns, reading)
 

@@ -111,7 +111,7 @@ def test_files_of_other_kinds_are_refused(home: Path) -> None:
     folder = model(home, "refusing", DOUBLES, COLUMNS)
     data = tables(home)
     (data / "c.avro").touch()
-    with pytest.raises(daskprs.UsageError, match=r"no input of an MLflow model .*c\.avro"):
+    with pytest.raises(daskprs.UsageError, match=r"does not take files of these kinds: .*c\.avro"):
         BatchDeployment("double", model=folder).invoke(data)
     assert not (home / "daskprs-jobs").exists()
 

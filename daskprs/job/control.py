@@ -41,6 +41,8 @@ class JobControl:
 
     def cancel(self) -> None:
         """Request the end of the job; any thread may do so, and more than once."""
+        if self._is_canceled:
+            return  # the interrupt may have hit its thread while that held the lock
         with self._lock:
             if not self._is_canceled and self._preparing is not None:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(

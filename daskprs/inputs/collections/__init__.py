@@ -1,0 +1,1 @@
+"""Dask collections as input: their graphs, their partitions on the workers, their readers."""

@@ -1,0 +1,66 @@
+"""Files on the disk of a node that last as long as the Dask result that owns them."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import weakref
+from pathlib import Path
+from typing import Any
+
+
+class NodeFile:
+    """A file that goes with the last reference to it; its pickle holds its content.
+
+    Such an object is the result of a Dask task, or a part of one. Dask releases it on its worker,
+    which removes the file, or sends it to another worker, which writes a file of its own when the
+    content is first asked for.
+
+    Parameters
+    ----------
+    path
+        A file that is complete, and belongs to this object from now on.
+
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._content: bytes | None = None
+        self._lock = threading.Lock()
+        self._own(path)
+
+    def at(self, folder: Path) -> Path:
+        """Return the path of the file; it is written to a folder where it has just arrived."""
+        with self._lock:
+            if self._content is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                path = folder / new_name()
+                path.write_bytes(self._content)
+                self._content = None
+                self._own(path)
+            return self._path
+
+    def _own(self, path: Path) -> None:
+        self._path = path
+        weakref.finalize(self, path.unlink, missing_ok=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return the content, from which another process makes a file of its own."""
+        with self._lock:
+            content = self._path.read_bytes() if self._content is None else self._content
+        return _arrived, (content,)
+
+    def __sizeof__(self) -> int:
+        """Return the bytes in memory, which Dask counts."""
+        return object.__sizeof__(self) + len(self._content or b"")
+
+
+def _arrived(content: bytes) -> NodeFile:
+    file = NodeFile.__new__(NodeFile)
+    file._content = content  # noqa: SLF001 - a constructor
+    file._lock = threading.Lock()  # noqa: SLF001
+    return file
+
+
+def new_name() -> str:
+    """Return a file name that no other file of the node has."""
+    return secrets.token_hex(12)

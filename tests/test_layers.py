@@ -74,6 +74,7 @@ LAYERS = {
         delimited parquet
         keys
         frames
+        collections
         tables
         mltable
         open_source

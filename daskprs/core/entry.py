@@ -46,6 +46,12 @@ class Entry(NamedTuple):
     """Time on the ledger's clock until which a retry waits for another node, if there is one."""
 
     @property
+    def home(self) -> str:
+        """The worker that holds its data; empty after a failure, when another place is better."""
+        blamed = self.failed_on or self.lease_at_most is not None
+        return "" if blamed else self.mini_batch.worker
+
+    @property
     def assigned(self) -> Assigned:
         """The mini-batch and its attempt number, as a lease carries them."""
         return Assigned(self.mini_batch, self.attempt)

@@ -16,7 +16,7 @@ from daskprs.core.placement import ROUNDS, RetryPlacement
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from daskprs.core.actions import ThreadsCounted
+    from daskprs.core.actions import SlotId, ThreadsCounted
     from daskprs.core.agent_allocation import AgentAllocator
     from daskprs.core.entry import Entry
     from daskprs.core.lease import LeaseReturned
@@ -30,6 +30,11 @@ REST_S = 1.0
 doubles each time: a system limit allows new processes once others end."""
 LONGEST_REST_S = 60.0
 """Maximum of this pause in seconds."""
+MOVE_AFTER_S = 0.5
+"""Seconds for which a slot is idle before it gets work that waits for another worker."""
+RELEASE_AFTER_S = 2.0
+"""Seconds for which work waits for a worker without usable slots. The slots of a new worker may be
+about to come: workers report twice a second."""
 
 
 class Leasing:
@@ -54,6 +59,10 @@ class Leasing:
         self._asked: set[int] = set()
         """Waiting leases that their workers were asked to give back."""
         self._retries = RetryPlacement(state)
+        self._idle_since_s: dict[SlotId, float] = {}
+        """Slots for which there is only work that waits for other workers, and since when."""
+        self._homeless_since_s: dict[str, float] = {}
+        """Workers for which work waits, and that have no usable slot, and since when."""
 
     @property
     def work_s(self) -> float:
@@ -67,25 +76,70 @@ class Leasing:
 
         A location under a probe gets one mini-batch first, even one that failed there. Then all
         rounds of `RetryPlacement` fill slots on workers with an idle thread, then on busy ones.
+        Slots that are still idle get work that waits for other workers.
         """
         state = self._state
+        if not state.over:
+            state.backlog.catch_up()
         free = [slot for slot in state.slots.values() if self._is_free(slot)]
         if not free:
             return
         usable = self._placement.usable()
-        self._retries = retries = RetryPlacement(state, usable)
+        self._retries = RetryPlacement(state, usable)
+        self._release_homeless()
         for slot, location in self._placement.probes(free):
             self._give(slot, 1, lambda _: False, reason=f"{location} gets it as a probe")
         idle = [slot for slot in usable if slot.id.worker not in self._busy]
         busy = [slot for slot in usable if slot.id.worker in self._busy]
+        self._fill(idle, busy)
+        self._move([*idle, *busy])
+
+    def _fill(self, idle: list[SlotRecord], busy: list[SlotRecord]) -> None:
+        """Give work to slots on workers with an idle thread, then to those on busy ones."""
+        state, retries = self._state, self._retries
         for slots, round_ in product((idle, busy), range(ROUNDS)):
             for slot in slots:
-                if state.over or state.backlog.empty:
+                if state.over or state.backlog.has_none_now:
                     return
                 if self._is_free(slot):
-                    size = state.sizes.next(len(usable), self._left())
+                    size = state.sizes.next(retries.slots, self._left())
                     skips = partial(retries.skips, slot=slot.id, round_=round_)
-                    self._give(slot, size, skips, state.sizes.to_the_end(size, len(usable)))
+                    self._give(slot, size, skips, state.sizes.to_the_end(size, retries.slots))
+
+    # ---- work that waits for the worker that holds its data ----
+
+    def _release_homeless(self) -> None:
+        """Let any slot take work that waits for a worker without usable slots."""
+        state, slots_of = self._state, self._retries.slots_of
+        homes = state.backlog.homes if slots_of else {}
+        self._homeless_since_s = {
+            home: self._homeless_since_s.get(home, state.now_s)
+            for home in homes
+            if home not in slots_of
+        }
+        for home, since_s in self._homeless_since_s.items():
+            if state.now_s - since_s >= RELEASE_AFTER_S:
+                state.backlog.release(home)
+
+    def _move(self, slots: list[SlotRecord]) -> None:
+        """Give idle slots the last of the work that waits for the worker with the most of it."""
+        state, slots_of = self._state, self._retries.slots_of
+        free = [slot for slot in slots if self._is_free(slot)] if state.backlog.homes else []
+        self._idle_since_s = {
+            slot.id: self._idle_since_s.get(slot.id, state.now_s) for slot in free
+        }
+        for slot in free:
+            if state.over or state.now_s - self._idle_since_s[slot.id] < MOVE_AFTER_S:
+                continue
+            homes = {home: n for home, n in state.backlog.homes.items() if home in slots_of}
+            if not homes:
+                return
+            home = max(homes, key=homes.__getitem__)
+            size = state.sizes.next(slots_of[home] + 1, homes[home])
+            reason = f"{home} holds its data, and this slot was idle for {MOVE_AFTER_S:g} s"
+            self._submit(slot, {}, state.backlog.move(home, size), reason=reason)
+
+    # ---- free slots ----
 
     def _is_free(self, slot: SlotRecord) -> bool:
         return slot.lease_id is None and self._state.now_s >= slot.rests_until_s
@@ -154,10 +208,11 @@ class Leasing:
         more: list[Entry] = []
         is_busy = suspects or returned.recalled or slot.agent is None
         if not is_busy and self._placement.is_good(slot):
+            state.backlog.catch_up()
             size = state.sizes.next(self._retries.slots, self._left())
             rest = state.sizes.to_the_end(size, self._retries.slots)
             skips = partial(self._retries.skips, slot=slot.id, round_=0)
-            more = state.backlog.take(max(0, size - len(running)), skips, rest, innocent=True)
+            more = self._take(slot, max(0, size - len(running)), skips, rest, innocent=True)
         self._submit(slot, running, more, after=returned.lease_id)
 
     def _give(
@@ -168,9 +223,25 @@ class Leasing:
         to_the_end: int = 0,
         reason: str = "",
     ) -> None:
-        work = self._state.backlog.take(most, skips, to_the_end)
+        work = self._take(slot, most, skips, to_the_end)
         if work and not self._state.over:
             self._submit(slot, {}, work, reason=reason)
+
+    def _take(
+        self,
+        slot: SlotRecord,
+        most: int,
+        skips: Callable[[Entry], bool],
+        to_the_end: int,
+        *,
+        innocent: bool = False,
+    ) -> list[Entry]:
+        """Take work for a slot; the slots of a worker share the work that waits for it."""
+        worker = slot.id.worker
+        slots = max(1, self._retries.slots_of[worker])
+        return self._state.backlog.take(
+            most, skips, to_the_end, worker=worker, slots=slots, innocent=innocent
+        )
 
     def _left(self) -> int | None:
         """Return the number of mini-batches still to be leased; None where it is unknown."""
@@ -208,6 +279,7 @@ class Leasing:
         )
         self._startup.begin(slot)
         slot.lease_id = lease.id
+        self._idle_since_s.pop(slot.id, None)
         state.leases[lease.id] = InFlightLease(slot, entries, continues=after is not None)
         self._log_retries(slot, work, reason)
         state.actions.append(Submit(lease, slot.id))

@@ -49,7 +49,8 @@ class Ledger:
     job_id
         Stamped on leases.
     plan
-        The mini-batches, made lazily; never held as a list.
+        The mini-batches, made lazily; never held as a list. None says that no further one is known
+        yet: the next event asks again.
     limits
         Tries, budgets and timeouts.
     recovered
@@ -65,7 +66,7 @@ class Ledger:
     def __init__(
         self,
         job_id: str,
-        plan: Iterator[MiniBatch],
+        plan: Iterator[MiniBatch | None],
         limits: Limits,
         *,
         recovered: Callable[[MiniBatch], Recovered | CarriedOverFailure | None] = lambda _: None,
@@ -195,7 +196,7 @@ class Ledger:
         if flight is not None:
             self._allocator.withdraw(flight.slot)
             self._startup.withdraw(flight.slot)
-            self._state.backlog.put_back(flight.entries.values())
+            self._state.backlog.put_back(flight.entries.values(), anywhere=True)
 
     def _slots_lost(self, slots: Iterable[SlotId], *, expected: bool) -> None:
         """Take back the mini-batches of lost slots; this never counts as a try.

@@ -32,6 +32,8 @@ class MiniBatch(NamedTuple):
     load_group: int | None = None
     """Number of a load group: one agent loads adjacent mini-batches of a group at the price of
     one, such as the slices of a row group."""
+    worker: str = ""
+    """Address of the worker that holds its data; empty where any worker loads it at one price."""
 
 
 class Assigned(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from daskprs.core.lease import AgentExited
@@ -115,6 +116,8 @@ class RetryPlacement:
     def __init__(self, state: LedgerState, usable: Collection[SlotRecord] = ()) -> None:
         self.slots = len(usable)
         """Number of slots that may get work."""
+        self.slots_of = Counter(slot.id.worker for slot in usable)
+        """Number of these slots by worker."""
         self._state = state
         self._nodes = {slot.id.node for slot in usable}
 

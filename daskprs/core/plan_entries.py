@@ -46,26 +46,29 @@ class CarriedOverFailure(NamedTuple):
 
 
 def plan_entries(
-    plan: Iterator[MiniBatch],
+    plan: Iterator[MiniBatch | None],
     recovered: Callable[[MiniBatch], Recovered | CarriedOverFailure | None],
     state: LedgerState,
     settling: Settling,
     timer: StallTimer,
-) -> Iterator[Entry]:
-    """Yield an entry for each mini-batch that has to be run.
+) -> Iterator[Entry | None]:
+    """Yield an entry for each mini-batch that has to be run; None where the plan has none yet.
 
     Recovered mini-batches are counted at once. A plan reads the user's input while it is made; an
     error there fails the job.
     """
     while True:
         try:
-            mini_batch = next(plan, None)
+            mini_batch = next(plan)
+        except StopIteration:
+            state.tally.plan_complete = True
+            return
         except Exception as error:  # noqa: BLE001 - whatever readers and file systems raise
             state.abort(*_reason(error))
             return
         if mini_batch is None:
-            state.tally.plan_complete = True
-            return
+            yield None
+            continue
         timer.move_plan()
         done = recovered(mini_batch)
         if done is None:
@@ -91,16 +94,19 @@ def _reason(error: Exception) -> tuple[str, Failure | None]:
     return "the next mini-batch could not be made", failure
 
 
-def with_first_item_deadline(plan: Iterator[MiniBatch], timeout_s: float) -> Iterator[MiniBatch]:
-    """Pass a plan on, unless its first mini-batch took too long to make."""
+def with_first_item_deadline(
+    plan: Iterator[MiniBatch | None], timeout_s: float
+) -> Iterator[MiniBatch | None]:
+    """Pass a plan on, unless its first mini-batch takes too long to make."""
     begun = time.monotonic()
     for first in plan:
         took_s = time.monotonic() - begun
         if took_s > timeout_s:
             msg = (
-                f"the first mini-batch took {took_s:.0f} s to make, more than "
-                f"first_task_creation_timeout={timeout_s:g} s."
+                f"the first mini-batch {'is not there after' if first is None else 'took'} "
+                f"{took_s:.0f} s, more than first_task_creation_timeout={timeout_s:g} s."
             )
             raise DaskprsError(msg)
         yield first
-        yield from plan
+        if first is not None:
+            yield from plan

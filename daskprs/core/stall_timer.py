@@ -55,7 +55,8 @@ class StallTimer:
         if deserted_s is not None and self._deserted_s > deserted_s:
             return f"there was no worker for more than no_workers_timeout={deserted_s:g} s"
         if self._stalled_s > stalled_s:
-            return (
-                f"no mini-batch was settled for more than progress_update_timeout={stalled_s:g} s"
-            )
+            why = f"no mini-batch was settled for more than progress_update_timeout={stalled_s:g} s"
+            if self._state.leases or not self._state.backlog.has_none_now:
+                return why
+            return f"{why}: the input of the next one was still being computed, which a larger timeout allows"
         return None

@@ -44,7 +44,7 @@ class Desk:
 
     def __init__(
         self,
-        plan: int | Iterator[MiniBatch] = 10,
+        plan: int | Iterator[MiniBatch | None] = 10,
         *,
         slots: int = 1,
         recovered: Callable[[MiniBatch], Any] = lambda _: None,
@@ -182,9 +182,9 @@ class Desk:
         return Finish() in self.said
 
 
-def mini_batch(index: int, items: int | None = 1) -> MiniBatch:
+def mini_batch(index: int, items: int | None = 1, worker: str = "") -> MiniBatch:
     """Return a mini-batch."""
-    return MiniBatch(index, None, f"id-{index}", items)
+    return MiniBatch(index, None, f"id-{index}", items, worker=worker)
 
 
 def outcome(index: int, attempt: int = 1, **change: Any) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -45,12 +45,16 @@ from daskprs.core.mini_batch import MiniBatch
 from daskprs.core.outcomes import Failure, Outcome, Status
 from tests.support.returns import returned
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 DONE, RAISED, BROKEN = "done", "raised", "broken"
 DEVICES = {0: (), 1: ("0",), 2: ("GPU-a", "GPU-b")}
 """Of the nodes."""
 ENDS = st.sampled_from([DONE, DONE, DONE, RAISED, RAISED, BROKEN])
 
 
+WORKERS = [*(f"tcp://host{node}" for node in range(3)), "tcp://good", "tcp://never-there"]
 ANSWERS = st.sampled_from(["withdrawn", "withdrawn", "returned", "kept"])
 """Of workers that were asked to give a lease back."""
 
@@ -62,6 +66,8 @@ class LedgerMachine(RuleBasedStateMachine):
         count=st.integers(0, 6) | st.integers(20, 60),
         known=st.booleans(),
         flaky=st.booleans(),
+        homes=st.lists(st.sampled_from(["", *WORKERS]), max_size=60),
+        known_yet=st.just(100) | st.integers(0, 10),
         done_before=st.sets(st.integers(0, 40), max_size=8),
         run_max_try=st.integers(1, 3),
         max_node_losses=st.integers(1, 3),
@@ -70,16 +76,27 @@ class LedgerMachine(RuleBasedStateMachine):
         allowed_failed_percent=st.sampled_from([0.0, 10.0, 25.0, 50.0, 100.0, 100.0]),
     )
     def begin(
-        self, count: int, done_before: set[int], *, known: bool, flaky: bool, **limits: Any
+        self,
+        count: int,
+        homes: list[str],
+        known_yet: int,
+        done_before: set[int],
+        *,
+        known: bool,
+        flaky: bool,
+        **limits: Any,
     ) -> None:
         """Start a job."""
         self.flaky = flaky
         self.count = count
+        self.homes = [*homes, *([""] * count)]
+        self.known_yet = known_yet
+        self.calm = not flaky
         self.limits = Limits(**limits, progress_update_timeout_s=1e6)
         self.done_before = {index for index in done_before if index < count}
         self.ledger = Ledger(
             "job",
-            (MiniBatch(index, None, str(index), 2) for index in range(count)),
+            self.plan(),
             self.limits,
             recovered=lambda one: OLD if one.index in self.done_before else None,
             expected=count if known else None,
@@ -101,6 +118,13 @@ class LedgerMachine(RuleBasedStateMachine):
         self.items_failed = 0
         self.mini_batches_failed = 0
         self.end: Abort | Finish | None = None
+
+    def plan(self) -> Iterator[MiniBatch | None]:
+        """Yield what is known by now, and None while there is no more."""
+        for index in range(self.count):
+            while index >= self.known_yet:
+                yield None
+            yield MiniBatch(index, None, str(index), 2, worker=self.homes[index])
 
     # ---- the clerk ----
 
@@ -183,6 +207,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def attempt_failed(self, action: FailAttempt) -> None:
         """Check who pays for a failed attempt."""
         index = action.mini_batch.index
+        self.calm = False
         self.charged[index] = self.charged.get(index, 0) + action.charged
         if action.outcome.status is Status.NODE_LOST:
             assert not action.charged
@@ -233,6 +258,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 self.seen.append(returned(lease_id, outcomes))
         losses, single = sum(self.losses.values()), 0 if expected or self.end else single
         self.tell(SlotsLost(tuple(gone), expected))
+        self.calm &= expected
         more = sum(self.losses.values()) - losses
         assert more <= single if self.end else more == single
 
@@ -380,6 +406,26 @@ class LedgerMachine(RuleBasedStateMachine):
         self.now_s += seconds
         self.tell(Ticked())
 
+    @precondition(lambda self: self.known_yet < self.count)
+    @rule(more=st.integers(1, 20))
+    def learn(self, more: int) -> None:
+        """Let more of the plan be known."""
+        self.known_yet += more
+        self.tell(Ticked())
+
+    @precondition(lambda self: self.calm and self.slots)
+    @rule()
+    def wait(self) -> None:
+        """Check that no slot is idle for long while there is work, wherever that lies."""
+        for seconds in (0.0, 2.0, 0.5):
+            self.now_s += seconds
+            self.tell(Ticked())
+        idle = [slot for slot, lease in self.slots.items() if lease is None]
+        standing = self.ledger.standing()
+        assert self.end or not idle or standing.waiting == 0
+        drawn = standing.mini_batches.total + len(self.done_before)
+        assert self.end or not idle or drawn >= min(self.known_yet, self.count)
+
     def agent(self, slot: SlotId) -> dict[str, Any]:
         """Return what a lease tells of the agent of its slot."""
         assignment = self.posts.get(slot)
@@ -448,10 +494,15 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         good = SlotId("tcp://good", 0, 99)
         self.slots[good] = None
+        self.known_yet = self.count
         self.tell(SlotAdded(good))
-        for _ in range(3 * self.count + 100):
-            if self.end is not None or not self.busy():
+        for _ in range(9 * self.count + 100):
+            if self.end is not None:
                 break
+            if not self.busy():
+                self.now_s += 0.5
+                self.tell(Ticked())
+                continue
             slot = self.busy()[0]
             lease_id = self.slots[slot]
             assert lease_id is not None

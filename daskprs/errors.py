@@ -255,6 +255,8 @@ class LoadError(DaskprsError):
 
     items: int | None = None
     """Number of rows in the mini-batch, where the reader could count them."""
+    origin: tuple[str, str, str] | None = None
+    """Class, message and traceback of an error of another process, which this one reports."""
 
 
 class InputChanged(LoadError):  # noqa: N818 - it says what happened

@@ -49,6 +49,10 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
     Frames of daskprs above the script's own are cut away, and paths in the snapshot are shown as
     the paths that it was taken from.
     """
+    if isinstance(error, LoadError) and error.origin is not None:
+        kind, message, text = error.origin
+        text = _shortened(text, TRACEBACK_CHARS)
+        return Failure(kind, _shortened(message, MESSAGE_CHARS), text, retryable=False)
     kind = type(error).__qualname__
     text = "" if _says_it_all(error) else _as_python_prints_it(error)
     script = job.script

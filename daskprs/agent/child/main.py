@@ -152,7 +152,8 @@ class Agent:
     def _run(self, attempt: AttemptRun, position: int) -> tuple[Outcome, bytes]:
         if attempt.load_error is not None:
             return self._not_loaded(attempt, attempt.load_error), b""
-        attempt.total = rows_in(attempt.data)
+        if attempt.mini_batch.items is None:
+            attempt.total = rows_in(attempt.data)
         self._page.enter(Phase.RUNNING, position, attempt.total)
         if attempt.total == 0 and self._job.unit == "row":
             return attempt.finished(Status.RUN_DONE, empty=True), b""

@@ -79,16 +79,15 @@ class StreamSource(SlicedFrame):
         self._path = ""
         self._form: TableForm = AsArrow(self.schema)
 
-    def _write(self, scratch: Path) -> None:
+    def write(self, path: Path) -> None:
         """Consume the stream; an error in it is a `LoadError` that says how far it came."""
-        path = scratch / "frame.arrow"
         self._total = self._bytes = 0
         written = write_arrow(path, self.schema, self._counted())
         self._path = str(path)
         self._rows = max(1, int(self._size * max(1, self._total) / max(1, self._bytes)))
         self._form = self._form_of_all()
         told = "\n".join([*self._form.described(), written])
-        self._digest = hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:24]
+        self.digest = hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()[:24]
 
     def _form_of_all(self) -> Fitted:
         given = self._reading.dtypes

@@ -47,7 +47,6 @@ ROWS_IN_A_BATCH = 65_536
 """Rows of a record batch of the file: it is written in pieces, never as a second copy."""
 BYTES_IN_A_MAP = 64 << 20
 """Pages that have been read count as memory of a process until they are unmapped."""
-PICKLES = "frame.pickles"
 SAMPLE_ROWS = 1_000
 """Rows whose pickled size is the measure for all rows."""
 DIGEST_BYTES = 8 << 20
@@ -62,12 +61,14 @@ class SlicedFrame(TableSource):
     """
 
     kind = ""
+    file_name = "frame.arrow"
 
     def __init__(self, total: int, rows: int) -> None:
         self._total = total
         self._rows = rows
         """Rows of a mini-batch."""
-        self._digest = ""
+        self.digest = ""
+        """Digest of the rows and their types (after `write`)."""
         self.index: pd.Index | None = None
         """The row labels to keep; None: no labels are kept."""
 
@@ -78,10 +79,10 @@ class SlicedFrame(TableSource):
                 labels.add(self.index)
                 labels.finish(self.bounds)
             self.index = None
-        self._write(scratch)
+        self.write(scratch / self.file_name)
 
     @abstractmethod
-    def _write(self, scratch: Path) -> None:
+    def write(self, path: Path) -> None:
         """Write the file and release the frame."""
 
     @abstractmethod
@@ -96,7 +97,7 @@ class SlicedFrame(TableSource):
             yield MiniBatch(
                 index=index,
                 piece=piece,
-                identity=f"{self._digest}:{start}-{stop}",
+                identity=f"{self.digest}:{start}-{stop}",
                 items=stop - start,
                 size_bytes=size_bytes,
                 row_lower_bound=start,
@@ -114,7 +115,7 @@ class SlicedFrame(TableSource):
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the fingerprint of the plan (after `prepare`)."""
-        return {"kind": self.kind, "content": self._digest, "rows": self._rows}
+        return {"kind": self.kind, "content": self.digest, "rows": self._rows}
 
     def where(self, mini_batch: MiniBatch) -> Where:
         """Return which rows of the frame."""
@@ -144,15 +145,16 @@ class FrameSource(SlicedFrame):
         super().__init__(table.num_rows, max(1, int(size_bytes / self._row_bytes)))
         self._table = table.replace_schema_metadata(None)
         self._path = ""
-        self._form = form
+        self.form = form
 
-    def _write(self, scratch: Path) -> None:
-        self._path = str(scratch / "frame.arrow")
+    def write(self, path: Path) -> None:
+        """Write the Arrow file and release the table."""
+        self._path = str(path)
         batches = self._table.to_batches(max_chunksize=ROWS_IN_A_BATCH)
-        written = write_arrow(Path(self._path), self._table.schema, batches)
-        columns = [*self._form.described(), written]
+        written = write_arrow(path, self._table.schema, batches)
+        columns = [*self.form.described(), written]
         digest = hashlib.sha256("\n".join(columns).encode("utf-8", "replace"))
-        self._digest = digest.hexdigest()[:24]
+        self.digest = digest.hexdigest()[:24]
         self._table = self._table.schema.empty_table()
 
     @property
@@ -166,11 +168,11 @@ class FrameSource(SlicedFrame):
 
     def reader(self) -> FrameReader:
         """Return the reader for the agents (after `prepare`)."""
-        return FrameReader(self._path, self._form)
+        return FrameReader(self._path, self.form)
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""
-        return self._form.meta()
+        return self.form.meta()
 
 
 def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> str:
@@ -187,11 +189,12 @@ def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
 
 class FrameReader:
-    """Slices the mapped file."""
+    """Slices the mapped file; the Arrow data in it may `end` before the file does."""
 
-    def __init__(self, path: str, form: TableForm) -> None:
+    def __init__(self, path: str, form: TableForm, end: int | None = None) -> None:
         self._path = path
         self._form = form
+        self._end = end
         self._table: pa.Table | None = None
         self._read_bytes = 0
 
@@ -226,7 +229,7 @@ class FrameReader:
 
     def _mapped(self) -> pa.Table:
         with pa.memory_map(self._path) as file:
-            return pa.ipc.open_file(file).read_all()
+            return pa.ipc.open_file(file, self._end).read_all()
 
 
 class HashingWriter:
@@ -392,6 +395,7 @@ class ObjectFrameSource(SlicedFrame):
     """
 
     kind = "object frame"
+    file_name = "frame.pickles"
 
     def __init__(self, frame: pd.DataFrame, size_bytes: int) -> None:
         sample = frame.iloc[:SAMPLE_ROWS]
@@ -401,30 +405,31 @@ class ObjectFrameSource(SlicedFrame):
         self._meta: pd.DataFrame = pickle.loads(  # a slice would hold the memory of all rows
             pickle.dumps(frame.iloc[:0].reset_index(drop=True))
         )
-        self._folder = Path()
+        self._path = Path()
         self._offsets = array("q", [0])
 
-    def _write(self, scratch: Path) -> None:
-        self._folder = scratch
+    def write(self, path: Path) -> None:
+        """Write the pickles and release the frame."""
+        self._path = path
         digest = hashlib.blake2b()
-        with whole_file(scratch / PICKLES, durable=False) as file:
+        with whole_file(path, durable=False) as file:
             for start in range(0, self._total, self._rows):
                 piece = self._frame.iloc[start : start + self._rows].reset_index(drop=True)
                 body = _pickled(piece, start)
                 digest.update(body)
                 file.write(body)
                 self._offsets.append(file.tell())
-        self._digest = digest.hexdigest()[:24]
+        self.digest = digest.hexdigest()[:24]
         self._frame = self._meta
 
     def _slice(self, index: int, start: int, stop: int) -> tuple[Place, int]:
         del start, stop
         begin, end = self._offsets[index], self._offsets[index + 1]
-        return (PICKLES, begin, end - begin), end - begin
+        return (self._path.name, begin, end - begin), end - begin
 
     def reader(self) -> PickledReader:
         """Return the reader for the agents (after `prepare`)."""
-        return PickledReader(self._folder)
+        return PickledReader(self._path.parent)
 
     def meta(self) -> pd.DataFrame:
         """Return the frame without rows."""
@@ -437,14 +442,14 @@ def _pickled(piece: pd.DataFrame, first_row: int) -> bytes:
         return pickle.dumps(piece, protocol=5)
     except Exception as error:
         msg = (
-            f"data: {_unpicklable(piece, first_row)} cannot be sent to the agents: "
+            f"data: {unpicklable_cell(piece, first_row)} cannot be sent to the agents: "
             f"{type(error).__name__}: {error}. Keep plain values in the frame, and make what "
             "cannot be pickled (a lock, a connection, a generator) in init()."
         )
         raise InputError(msg) from error
 
 
-def _unpicklable(piece: pd.DataFrame, first_row: int) -> str:
+def unpicklable_cell(piece: pd.DataFrame, first_row: int) -> str:
     """Return the place and class of the first cell that cannot be pickled."""
     for place, name in enumerate(piece.columns):
         column = piece.iloc[:, place]

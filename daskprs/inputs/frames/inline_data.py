@@ -69,7 +69,7 @@ class FarReader:
             if missing is None:
                 raise
             raise LoadError(_not_seen(missing or mini_batch.label)) from error
-        if isinstance(data, list):
+        if isinstance(data, list) and isinstance(reader, PathsReader):
             for path in data:
                 if not os.path.exists(path):  # noqa: PTH110 - each of many
                     raise LoadError(_not_seen(path))

@@ -76,9 +76,11 @@ def with_given_types(frame: pd.DataFrame, dtypes: Mapping[str, Any]) -> pd.DataF
 
 def converted(column: pd.Series, dtype: Any) -> pd.Series:
     """Return a column as another type; a value that would change is a `ValueError`."""
-    changed: pd.Series = column.astype(dtype)
     if isinstance(column.dtype, pd.CategoricalDtype) and not isinstance(dtype, pd.CategoricalDtype):
-        return changed
+        values = column.dtype.categories.dtype
+        # Beside nulls, integers would be floats.
+        column = column.astype(object if values.kind in "iub" else values)
+    changed: pd.Series = column.astype(dtype)
     is_there = column.notna()
     back = changed[is_there].astype(column.dtype)
     if not is_there.equals(changed.notna()) or not back.equals(column[is_there]):

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import LoadError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pandas as pd
-
     from daskprs.core.mini_batch import MiniBatch
 
 Place = tuple[str, int, int]
 """The name of a file in the folder, an offset, and a length in bytes."""
+
+
+def pickled(value: Any) -> bytes:
+    """Return the pickle of a value; classes and functions of a notebook or main script go along."""
+    with suppress(Exception):  # a class may raise anything
+        body = pickle.dumps(value, protocol=5)
+        if b"__main__" not in body:
+            return body
+    import cloudpickle
+
+    by_value: bytes = cloudpickle.dumps(value, protocol=5)
+    return by_value
 
 
 class PickledReader:
@@ -24,7 +35,7 @@ class PickledReader:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def load(self, mini_batch: MiniBatch) -> pd.DataFrame:
+    def load(self, mini_batch: MiniBatch) -> Any:
         """Return the rows of a mini-batch."""
         return self.unpack(mini_batch.piece, self.pack(mini_batch.piece))
 
@@ -35,18 +46,17 @@ class PickledReader:
             file.seek(offset)
             return file.read(length)
 
-    def unpack(self, piece: Place, body: bytes) -> pd.DataFrame:
+    def unpack(self, piece: Place, body: bytes) -> Any:
         """Return the rows that were pickled."""
         del piece
         try:
-            frame: pd.DataFrame = pickle.loads(body)
+            return pickle.loads(body)
         except (AttributeError, ImportError) as error:
             msg = (
-                f"an object of the frame cannot be loaded in an agent: {error}. Its class has to "
+                f"an object of the input cannot be loaded in an agent: {error}. Its class has to "
                 "be importable there: put its module into source_directory, or install it."
             )
             raise LoadError(msg) from error
-        return frame
 
     def close(self) -> None:
         """Do nothing: no file stays open."""

@@ -93,9 +93,12 @@ _TEXT = (*_DELIMITED, "dtypes", "encoding")
 _WRITTEN = (*_DELIMITED, "encoding")
 """Options that only text has."""
 _TABLE = ("columns", "include_path_column")
+_OBJECTS = (*_TEXT, *_TABLE, "partition_format", "partition_keys", "batch_format")
 UNFIT: Mapping[str, tuple[str, ...]] = {
     "frame": (*_WRITTEN, "partition_format", "include_path_column"),
     "bag": (*_TEXT, *_TABLE, "batch_format"),
+    "array": _OBJECTS,
+    "objects": _OBJECTS,
     "files": (*_TEXT, *_TABLE, "batch_format"),
     "parquet": _WRITTEN,
     "json_lines": _DELIMITED,
@@ -106,6 +109,8 @@ UNFIT: Mapping[str, tuple[str, ...]] = {
 _CALLED = {
     "frame": "a frame, which is a table with types of its own",
     "bag": "a Bag of paths",
+    "array": "an array, whose blocks `run` gets as NumPy arrays",
+    "objects": "a collection of objects, which `run` gets as they are",
     "files": "lists of files",
     "parquet": "Parquet, which has types of its own",
     "json_lines": "JSON lines",
@@ -123,3 +128,6 @@ def check_options(reading: ReadOptions, kind: str) -> None:
             raise OptionError(given, f": not for {_CALLED[kind]}.")
     if kind == "frame" and reading.input_type == "files":
         raise OptionError(Option("input_type", "files"), ": a frame is a table.")
+    if kind in ("array", "objects") and reading.input_type != "auto":
+        given = Option("input_type", reading.input_type)
+        raise OptionError(given, f": not for {_CALLED[kind]}.")

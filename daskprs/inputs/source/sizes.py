@@ -35,13 +35,16 @@ def parse_bytes(value: Any, option: str) -> int:
 
 def files_per_mini_batch(value: int | str | None) -> int:
     """Return how many files make a mini-batch (default 10)."""
-    if value is None:
-        return DEFAULT_FILES
+    return DEFAULT_FILES if value is None else count_per_mini_batch(value, "files")
+
+
+def count_per_mini_batch(value: int | str, items: str) -> int:
+    """Return how many items make a mini-batch; a size in bytes is refused."""
     if isinstance(value, str) and value.strip().isdigit():
         value = int(value)
     if isinstance(value, str):
         shown = Option("mini_batch_size", value)
-        raise OptionError(shown, ": for files it is a count, such as 10.")
+        raise OptionError(shown, f": for {items} it is a count, such as 10.")
     return parse_bytes(value, "mini_batch_size")
 
 

@@ -1,0 +1,463 @@
+"""Partitions of collections, written on their worker for the agents of its node.
+
+A table is an Arrow file where Arrow gives back the very same rows, and a plain array a NumPy file;
+agents map both. Everything else is pickled, mini-batch by mini-batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from daskprs.errors import InputError, LoadError, OptionError, class_name
+from daskprs.folders.row_labels import row_bounds
+from daskprs.inputs.collections.node_file import NodeFile, new_name
+from daskprs.inputs.collections.staged_reader import (
+    ArraySlices,
+    ArrowSlices,
+    PickledSlices,
+    Slices,
+    StagedPiece,
+    append_reader,
+)
+from daskprs.inputs.frames.caller_frame import (
+    DIGEST_THREADS,
+    SAMPLE_ROWS,
+    FrameSource,
+    HashingWriter,
+    arrow_source_of_frame,
+    source_of_frame,
+    unpicklable_cell,
+)
+from daskprs.inputs.source.batch_format import check_columns_fit, check_polars_holds
+from daskprs.inputs.source.columns import check_columns
+from daskprs.inputs.source.given_types import converted, given_type
+from daskprs.inputs.source.pickled_rows import pickled
+from daskprs.inputs.source.read_options import check_options
+from daskprs.inputs.source.sizes import count_per_mini_batch, parse_bytes
+from daskprs.system.atomic_file import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from daskprs.folders.row_labels import Numbers
+    from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
+
+WHOLE = 1 << 62
+"""The size of a mini-batch that takes a whole partition."""
+ROWS_OF = {
+    ("numpy", "ndarray"),
+    ("pandas", "DataFrame"),
+    ("pandas", "Series"),
+    ("polars", "DataFrame"),
+    ("polars", "Series"),
+    ("pyarrow", "RecordBatch"),
+    ("pyarrow", "Table"),
+}
+"""Packages and classes of values that are cut by rows, though nothing announces tables."""
+PLAIN_KINDS = "biufcmMSUV"
+"""Kinds of types whose values lie in the array itself."""
+
+
+# ---- what is announced ----
+
+
+@dataclass(frozen=True)
+class StagingForm:
+    """The announced kind of partitions, and how they are cut; `staged` follows it."""
+
+    kind: Literal["frame", "array", "objects", "bag"]
+    size: int = WHOLE
+    """Bytes of a mini-batch, or items where the partitions are objects."""
+    meta: pd.DataFrame | None = None
+    """The columns and types of every partition, if they are frames."""
+    batch_format: BatchFormat = "pandas"
+    keep_labels: bool = False
+
+
+def form_of_frames(meta: pd.DataFrame, reading: ReadOptions) -> StagingForm:
+    """Return the form of partitions that are frames like `meta`.
+
+    Columns of `dtypes` have the types that are given. A category whose values only the partitions
+    know is a column of objects, since each partition has values of its own.
+
+    Raises
+    ------
+    OptionError
+        For an option that does not fit, or columns that share a name.
+    InputError
+        For a column that polars cannot hold.
+
+    """
+    check_options(reading, "frame")
+    meta = meta.reset_index(drop=True)
+    if not meta.columns.is_unique:
+        msg = "data: the columns of a dask DataFrame must have different names."
+        raise OptionError(msg)
+    labels = [str(label) for label in meta.columns] if reading.as_arrow else list(meta.columns)
+    check_columns_fit(reading.batch_format, labels)
+    check_columns(list(reading.dtypes), list(meta.columns), "dtypes")
+    given = {name: given_type(name, dtype) for name, dtype in reading.dtypes.items()}
+    unknown = dict.fromkeys(filter(lambda name: _is_unknown(meta[name].dtype), meta), object)
+    meta = meta.astype(unknown | given)
+    if reading.batch_format == "polars":
+        check_polars_holds(arrow_source_of_frame(meta, WHOLE).schema)
+    size = reading.mini_batch_size
+    return StagingForm(
+        "frame",
+        WHOLE if size is None else parse_bytes(size, "mini_batch_size"),
+        meta,
+        reading.batch_format,
+        reading.keep_labels,
+    )
+
+
+def _is_unknown(dtype: Any) -> bool:
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return False
+    from dask.dataframe.utils import UNKNOWN_CATEGORIES
+
+    return UNKNOWN_CATEGORIES in dtype.categories
+
+
+def form_of_arrays(reading: ReadOptions) -> StagingForm:
+    """Return the form of partitions that are blocks of an array; an option may not fit."""
+    check_options(reading, "array")
+    size = reading.mini_batch_size
+    return StagingForm("array", WHOLE if size is None else parse_bytes(size, "mini_batch_size"))
+
+
+def form_of_objects(reading: ReadOptions, *, is_bag: bool) -> StagingForm:
+    """Return the form of partitions that may be anything; those of a Bag are iterables."""
+    check_options(reading, "objects")
+    size = reading.mini_batch_size
+    count = WHOLE if size is None else count_per_mini_batch(size, "objects")
+    return StagingForm("bag" if is_bag else "objects", count)
+
+
+# ---- what is staged ----
+
+
+class PartitionDescription(NamedTuple):
+    """A staged partition, as the driver knows it."""
+
+    rows: int
+    """Number of rows, or of items."""
+    bounds: Numbers
+    """The row at which each mini-batch begins, and the end; an empty partition has one of them."""
+    sizes_bytes: Numbers
+    """Size of each mini-batch."""
+    digest: str
+    """The same for the same content, wherever and whenever it was computed.
+
+    A set of text is an exception: each process orders it anew.
+    """
+    labels: pd.Index | str | None
+    """The index of a frame, or why it cannot be kept; None where no labels are kept."""
+
+
+class StagedPartition:
+    """The file of a partition: the result of a Dask task, and a dependency of leases."""
+
+    def __init__(self, file: NodeFile, description: PartitionDescription) -> None:
+        self._file = file
+        self.description = description
+
+    def piece(self, start: int, stop: int, folder: Path) -> StagedPiece:
+        """Return what an agent of this node reads; a file that has just arrived is written."""
+        return StagedPiece(str(self._file.at(folder)), start, stop)
+
+    def __sizeof__(self) -> int:
+        """Return the bytes in memory, which Dask counts."""
+        return sum(map(sys.getsizeof, (self._file, *self.description)))
+
+
+def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPartition:
+    """Write a partition to a file in a folder, which goes with the object that is returned.
+
+    Parameters
+    ----------
+    value
+        The partition.
+    number
+        Its number, for errors.
+    form
+        What was announced.
+    folder
+        A folder of the node.
+
+    Raises
+    ------
+    LoadError
+        When the partition is not as announced, or cannot be sent to agents.
+
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / new_name()
+    try:
+        written = _written(value, form, path)
+        append_reader(path, written.slices)
+    except InputError as error:
+        path.unlink(missing_ok=True)
+        msg = f"partition {number}: "
+        raise LoadError(msg, *error.args) from error
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    labels = _labels(value.index) if form.keep_labels else None
+    bounds, sizes = written.bounds, written.sizes_bytes
+    description = PartitionDescription(int(bounds[-1]), bounds, sizes, written.digest, labels)
+    return StagedPartition(NodeFile(path), description)
+
+
+class _Written(NamedTuple):
+    slices: Slices
+    bounds: Numbers
+    sizes_bytes: Numbers
+    digest: str
+
+
+def _written(value: Any, form: StagingForm, path: Path) -> _Written:
+    match form.kind:
+        case "frame":
+            return _write_frame(_as_announced(value, form), form, path)
+        case "array":
+            return _write_array(value, form.size, path)
+    if _is_rows(value):
+        if type(value) is np.ndarray and _is_plain(value.dtype):
+            return _write_plain_array(value, form.size, path)
+        return _write_pickles(value, len(value), form.size, path)
+    if form.kind == "bag" or hasattr(value, "__next__"):
+        value = list(value)
+    if type(value) in (list, tuple):
+        return _write_pickles(value, len(value), form.size, path)
+    return _write_pickles(value, 1, WHOLE, path)
+
+
+def _is_rows(value: Any) -> bool:
+    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__}
+    return not kinds.isdisjoint(ROWS_OF) and getattr(value, "ndim", 1) > 0
+
+
+def _labels(index: pd.Index) -> pd.Index | str:
+    try:
+        pickle.dumps(index, protocol=5)
+    except Exception as error:  # noqa: BLE001 - an object of the caller may raise anything
+        return f"{type(error).__name__}: {error}"
+    return index
+
+
+def _bounds(rows: int, step: int) -> Numbers:
+    return row_bounds(rows, step) if rows else np.zeros(2, np.int64)
+
+
+# ---- frames ----
+
+
+def _as_announced(frame: Any, form: StagingForm) -> pd.DataFrame:
+    """Return a partition with a new index, and the columns and types that were announced."""
+    meta = form.meta
+    if not isinstance(frame, pd.DataFrame) or meta is None:
+        msg = f"it is a {class_name(type(frame))} where a pandas DataFrame was announced."
+        raise InputError(msg)
+    if list(frame.columns) != list(meta.columns):
+        msg = f"it has the columns {list(frame.columns)} where {list(meta.columns)} were announced."
+        raise InputError(msg)
+    made: pd.DataFrame = frame.reset_index(drop=True)
+    for name, dtype in meta.dtypes.items():
+        column = made[name]
+        if column.dtype == dtype:
+            continue
+        try:
+            made[name] = converted(column, dtype)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            msg = (
+                f"column {name!r} is {column.dtype} where {dtype} was announced: "
+                f"{_strangers(column, dtype) or error}. Give the collection the meta of its "
+                "partitions, or the column its type: .astype(…)."
+            )
+            raise InputError(msg) from error
+    return made
+
+
+def _strangers(column: pd.Series, dtype: Any) -> str:
+    """Name values of a column that are none of the announced categories."""
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return ""
+    values = column.dropna()
+    strange = values[~values.isin(dtype.categories)].unique()
+    return f"{list(strange[:3])} are none of the announced categories" if len(strange) else ""
+
+
+def _write_frame(frame: pd.DataFrame, form: StagingForm, path: Path) -> _Written:
+    as_arrow = form.batch_format in ("pyarrow", "polars")
+    source = (arrow_source_of_frame if as_arrow else source_of_frame)(frame, form.size)
+    if source is None:
+        step = _rows_of_size(frame, form.size)
+        return _write_pickles(frame, len(frame), step, path, _rows_from_0)
+    if form.batch_format == "polars":
+        check_polars_holds(source.schema)
+    return _write_arrow(source, path)
+
+
+def _write_arrow(source: FrameSource, path: Path) -> _Written:
+    source.write(path)
+    sizes = [one.size_bytes or 0 for one in source.mini_batches()] or [0]
+    bounds = source.bounds if len(source.bounds) > 1 else np.zeros(2, np.int64)
+    slices = ArrowSlices(source.form, path.stat().st_size)
+    return _Written(slices, bounds, np.array(sizes, np.int64), source.digest)
+
+
+# ---- arrays ----
+
+
+def _write_array(value: Any, size_bytes: int, path: Path) -> _Written:
+    """Write a block of an array: NumPy's own, a masked or sparse one."""
+    if isinstance(value, np.memmap):
+        value = np.asarray(value)
+    if not getattr(value, "ndim", 0):
+        msg = f"it is a {class_name(type(value))} where a block of an array was announced."
+        raise InputError(msg)
+    if type(value) is np.ndarray and _is_plain(value.dtype):
+        step = size_bytes * max(1, len(value)) // max(1, value.nbytes)
+        return _write_plain_array(value, max(1, step), path)
+    rows = int(value.shape[0])
+    step = WHOLE if size_bytes == WHOLE else _rows_of_size(value, size_bytes)
+    return _write_pickles(value, rows, step, path)
+
+
+def _is_plain(dtype: np.dtype[Any]) -> bool:
+    """Say whether a NumPy file gives back this very type."""
+    if dtype.hasobject or dtype.kind not in PLAIN_KINDS or dtype.metadata:
+        return False
+    with suppress(ValueError, TypeError):  # fields that overlap
+        format_ = np.lib.format
+        return bool(format_.descr_to_dtype(format_.dtype_to_descr(dtype)) == dtype)
+    return False
+
+
+def _write_plain_array(value: np.ndarray[Any, Any], step: int, path: Path) -> _Written:
+    with (
+        whole_file(path, durable=False) as file,
+        ThreadPoolExecutor(DIGEST_THREADS, "digest") as threads,
+    ):
+        hashing = HashingWriter(file, threads)
+        np.lib.format.write_array(hashing, np.ascontiguousarray(value), allow_pickle=False)
+        digest = hashing.digest()[:24]
+    bounds = _bounds(len(value), step)
+    sizes = np.diff(bounds) * (value.nbytes // max(1, len(value)))
+    return _Written(ArraySlices(), bounds, sizes, digest)
+
+
+# ---- pickles ----
+
+
+def _rows_of_size(value: Any, size_bytes: int) -> int:
+    """Return how many rows have about this size as pickles; the first rows are the sample."""
+    if size_bytes == WHOLE:
+        return WHOLE
+    count = min(len(value), SAMPLE_ROWS)
+    sample = _pickle(_slice(value, 0, count), 0)
+    return max(1, size_bytes * max(1, count) // len(sample))
+
+
+def _write_pickles(
+    value: Any, rows: int, step: int, path: Path, cut: Callable[[Any, int, int], Any] | None = None
+) -> _Written:
+    bounds = _bounds(rows, step)
+    offsets = np.zeros(len(bounds), np.int64)
+    digest = hashlib.blake2b()
+    with whole_file(path, durable=False) as file:
+        for at, (start, stop) in enumerate(_pairs(bounds)):
+            piece = value if stop - start == rows else (cut or _slice)(value, start, stop)
+            body = _pickle(piece, start)
+            digest.update(_digest(piece, body))
+            file.write(body)
+            offsets[at + 1] = file.tell()
+    slices = PickledSlices(bounds, offsets)
+    return _Written(slices, bounds, np.diff(offsets), digest.hexdigest()[:24])
+
+
+def _pairs(bounds: Numbers) -> Iterator[tuple[int, int]]:
+    yield from zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
+
+
+def _slice(value: Any, start: int, stop: int) -> Any:
+    """Return some rows or items; their pickle does not hold the others."""
+    if isinstance(value, (pd.DataFrame, pd.Series)):
+        return value.iloc[start:stop]
+    if isinstance(value, (pa.Table, pa.RecordBatch)):
+        rows = value.slice(start, stop - start)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema) as writer:
+            writer.write(rows)
+        copied = pa.ipc.open_stream(sink.getvalue()).read_all()
+        is_batch = isinstance(value, pa.RecordBatch)
+        return copied.combine_chunks().to_batches()[0] if is_batch else copied
+    return value[start:stop]
+
+
+def _rows_from_0(frame: pd.DataFrame, start: int, stop: int) -> pd.DataFrame:
+    return frame.iloc[start:stop].reset_index(drop=True)
+
+
+def _pickle(piece: Any, first: int) -> bytes:
+    try:
+        return pickled(piece)
+    except Exception as error:
+        msg = (
+            f"{_culprit(piece, first)} cannot be sent to the agents: {type(error).__name__}: "
+            f"{error}. Return plain values from the tasks, and make what cannot be pickled (a "
+            "lock, a connection, a generator) in init()."
+        )
+        raise InputError(msg) from error
+
+
+def _culprit(piece: Any, first: int) -> str:
+    """Name what cannot be pickled."""
+    if isinstance(piece, pd.DataFrame):
+        return unpicklable_cell(piece, first)
+    for place, item in enumerate(piece if type(piece) in (list, tuple) else ()):
+        try:
+            pickled(item)
+        except Exception:  # noqa: BLE001 - a class may raise anything
+            return f"item {first + place}, a {class_name(type(item))},"
+    return f"the {class_name(type(piece))}"
+
+
+def _digest(piece: Any, body: bytes) -> bytes:
+    """Return a digest that depends on values alone, not on which of them share an object.
+
+    Values in a circle have only the pickle itself; so have classes that only cloudpickle knows.
+    """
+    digest = hashlib.blake2b()
+    pickler = _ValuePickler(_DigestFile(digest), protocol=5)
+    pickler.fast = True
+    try:
+        pickler.dump(piece)
+    except Exception:  # noqa: BLE001 - a class may raise anything
+        return hashlib.blake2b(body).digest()
+    return digest.digest()
+
+
+class _ValuePickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        """Replace a class by its name: the pickle is only digested."""
+        if isinstance(value, type):
+            return str, (f"{value.__module__}.{value.__qualname__}",)
+        return NotImplemented
+
+
+class _DigestFile:
+    def __init__(self, digest: hashlib.blake2b) -> None:
+        self.write = digest.update

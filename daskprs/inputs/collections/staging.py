@@ -279,29 +279,33 @@ def _as_announced(frame: Any, form: StagingForm) -> pd.DataFrame:
         if column.dtype == dtype:
             continue
         try:
+            _check_categories(column, dtype)
             made[name] = converted(column, dtype)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             msg = (
-                f"column {name!r} is {column.dtype} where {dtype} was announced: "
-                f"{_strangers(column, dtype) or error}. Give the collection the meta of its "
-                "partitions, or the column its type: .astype(…)."
+                f"column {name!r} is {column.dtype} where {dtype} was announced: {error}. Give the "
+                "collection the meta of its partitions, or the column its type: .astype(…)."
             )
             raise InputError(msg) from error
     return made
 
 
-def _strangers(column: pd.Series, dtype: Any) -> str:
-    """Name values of a column that are none of the announced categories."""
+def _check_categories(column: pd.Series, dtype: Any) -> None:
+    """Refuse values that are none of the announced categories: they would become null."""
     if not isinstance(dtype, pd.CategoricalDtype):
-        return ""
+        return
     values = column.dropna()
     strange = values[~values.isin(dtype.categories)].unique()
-    return f"{list(strange[:3])} are none of the announced categories" if len(strange) else ""
+    if len(strange):
+        msg = f"{list(strange[:3])} are none of the announced categories"
+        raise ValueError(msg)
 
 
 def _write_frame(frame: pd.DataFrame, form: StagingForm, path: Path) -> _Written:
-    as_arrow = form.batch_format in ("pyarrow", "polars")
-    source = (arrow_source_of_frame if as_arrow else source_of_frame)(frame, form.size)
+    if form.batch_format in ("pyarrow", "polars"):
+        source: FrameSource | None = arrow_source_of_frame(frame, form.size)
+    else:  # a file without rows has no categories
+        source = source_of_frame(frame, form.size) if len(frame) else None
     if source is None:
         step = _rows_of_size(frame, form.size)
         return _write_pickles(frame, len(frame), step, path, _rows_from_0)
@@ -341,8 +345,8 @@ def _is_plain(dtype: np.dtype[Any]) -> bool:
     if dtype.hasobject or dtype.kind not in PLAIN_KINDS or dtype.metadata:
         return False
     with suppress(ValueError, TypeError):  # fields that overlap
-        format_ = np.lib.format
-        return bool(format_.descr_to_dtype(format_.dtype_to_descr(dtype)) == dtype)
+        back = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
+        return back == dtype and repr(back) == repr(dtype)
     return False
 
 
@@ -454,7 +458,7 @@ class _ValuePickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         """Replace a class by its name: the pickle is only digested."""
         if isinstance(value, type):
-            return str, (f"{value.__module__}.{value.__qualname__}",)
+            return repr, (f"{value.__module__}.{value.__qualname__}",)
         return NotImplemented
 
 

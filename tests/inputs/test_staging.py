@@ -530,8 +530,8 @@ def test_the_original_error_is_what_the_log_shows() -> None:
     failure = failure_of(caught.value, None)  # type: ignore[arg-type]
     assert (failure.kind, failure.retryable) == ("ConnectionError", False)
     assert failure.message == (
-        "partition 4 of the collection cannot be computed: the store is closed. Compute it alone "
-        "to see why: .to_delayed()[4].compute()."
+        "partition 4 of the collection cannot be computed: the store is closed. Try it alone: "
+        "data.to_delayed()[4].compute(), or data[4] of a list."
     )
     assert "in _fail\n    raise ConnectionError(msg)" in failure.traceback
     ours = Uncomputed.of(LoadError("partition 4: it is a list"), 4)

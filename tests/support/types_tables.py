@@ -6,7 +6,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import tempfile
+from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +17,33 @@ from uuid import UUID
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
+from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
-from daskprs.errors import InputError
+from daskprs.core.mini_batch import MiniBatch
+from daskprs.errors import InputError, LoadError, class_name
+from daskprs.inputs.collections.staged_reader import StagedReader
+from daskprs.inputs.collections.staging import (
+    StagedPartition,
+    StagingForm,
+    form_of_arrays,
+    form_of_frames,
+    form_of_objects,
+    staged,
+)
 from daskprs.inputs.open_source import open_source
-from daskprs.inputs.source.batch_format import batch_form
+from daskprs.inputs.source.batch_format import BatchForm, batch_form
 from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
 from tests.support.reference_page import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "input.md"
 NOON = dt.datetime(2026, 1, 2, 12)  # noqa: DTZ001 - of no zone
 REFUSED = "refused"
+FORMATS: tuple[BatchFormat, ...] = ("pandas", "numpy", "pyarrow", "polars")
 ARROW: list[tuple[pa.DataType, Any]] = [
     (pa.int64(), 1),
     (pa.uint8(), 1),
@@ -69,8 +85,45 @@ PANDAS: dict[str, pd.Series] = {
 }
 
 
+UNKNOWN = pd.Series([], dtype=pd.CategoricalDtype([UNKNOWN_CATEGORIES]))
+"""What Dask announces where each partition has categories of its own."""
+OF_DASK: list[tuple[str, pd.Series, pd.Series]] = [
+    ("unknown categories", UNKNOWN, pd.Series(["x", None], dtype="category")),
+    ("`float64`, and the partition is `int64`", pd.Series([], dtype="float64"), pd.Series([1])),
+    ("`int64`, and the partition is `float64`", pd.Series([], dtype="int64"), pd.Series([1.5])),
+    (
+        "categories, and the partition has others",
+        pd.Series([], dtype=pd.CategoricalDtype(["x"])),
+        pd.Series(["y"], dtype="category"),
+    ),
+]
+"""What is announced for a column, and what a partition then has."""
+ROWS = pd.DataFrame({"x": [1, 2]})
+VALUES: list[tuple[str, StagingForm, Any]] = [
+    ("a block of an Array", form_of_arrays(ReadOptions()), np.arange(2.0)),
+    ("a masked block", form_of_arrays(ReadOptions()), np.ma.array([1, 2], mask=[0, 1])),
+    ("a partition of a Bag", form_of_objects(ReadOptions(), is_bag=True), range(2)),
+    *(
+        (name, form_of_objects(ReadOptions(), is_bag=False), value)
+        for name, value in {
+            "a list": [1, 2],
+            "a tuple": (1, 2),
+            "a DataFrame": ROWS,
+            "a Series": ROWS["x"],
+            "an Arrow table": pa.table({"x": [1, 2]}),
+            "an Arrow batch": pa.record_batch({"x": [1, 2]}),
+            "a polars frame": pl.DataFrame({"x": [1, 2]}),
+            "an array": np.arange(2),
+            "a dict": {"x": [1, 2]},
+            "any other object": Decimal(1),
+        }.items()
+    ),
+]
+"""Partitions that nothing announces as tables; the last ones are results of Delayed or Future."""
+
+
 def tables() -> dict[str, str]:
-    """Return the table for Arrow and the one for pandas."""
+    """Return the tables for Arrow, for pandas and for partitions of collections."""
     head = ["Arrow", "pandas", "pandas, beside nulls", "numpy, beside nulls", "polars"]
     return {
         "types of Arrow": _table(head, map(_of_arrow, ARROW)),
@@ -81,7 +134,70 @@ def tables() -> dict[str, str]:
                 for name, column in PANDAS.items()
             ),
         ),
+        "types of partitions": _table(
+            ["announced", *FORMATS],
+            [
+                *([f"`{name}`", *_staged(one.iloc[:0], one)] for name, one in PANDAS.items()),
+                *([f"`{one.dtype}`", *_staged(one.iloc[:0], one)] for one in _arrow_columns()),
+                *([name, *_staged(meta, column)] for name, meta, column in OF_DASK),
+            ],
+            code=False,
+        ),
+        "values of partitions": _table(
+            ["partition", "`run` gets", "items", "cut, with a size of 1"],
+            (_of_value(name, form, value) for name, form, value in VALUES),
+            code=False,
+        ),
     }
+
+
+def _arrow_columns() -> Iterator[pd.Series]:
+    """Yield columns of Arrow in pandas, of the types that pandas can filter."""
+    odd = {"string_view", "decimal128(9, 2)"}  # the latter stands among those of pandas
+    for type_, value in ARROW:
+        is_odd = isinstance(type_, pa.BaseExtensionType) or pa.types.is_dictionary(type_)
+        if not is_odd and str(type_) not in odd:
+            yield pd.Series(pd.array([value, None], dtype=pd.ArrowDtype(type_)))
+
+
+def _staged(meta: pd.Series, column: pd.Series) -> list[str]:
+    """Return the type of a column of a partition in each format."""
+    found = []
+    for batch_format in FORMATS:
+        try:
+            form = form_of_frames(meta.to_frame("x"), ReadOptions(batch_format=batch_format))
+            with tempfile.TemporaryDirectory() as folder:
+                (rows,) = _read(staged(column.to_frame("x"), 0, form, Path(folder)), Path(folder))
+        except (InputError, LoadError):
+            found.append(REFUSED)
+            continue
+        if batch_format != "pandas":
+            rows = BatchForm(batch_format, {}, keeps_nan=True).of(rows)
+        found.append(f"`{_type_in(rows, batch_format)}`")
+    return found
+
+
+def _of_value(name: str, form: StagingForm, value: Any) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        whole = staged(value, 0, form, Path(folder))
+        (got,) = _read(whole, Path(folder))
+        cut = staged(value, 0, replace(form, size=1), Path(folder))
+        pieces = len(cut.description.sizes_bytes)
+        return [
+            name,
+            f"`{class_name(type(got))}`",
+            str(whole.description.rows),
+            f"{pieces} mini-batches" if pieces > 1 else "not cut",
+        ]
+
+
+def _read(partition: StagedPartition, folder: Path) -> list[Any]:
+    bounds = partition.description.bounds.tolist()
+    with closing(StagedReader()) as reader:
+        return [
+            reader.load(MiniBatch(0, partition.piece(start, stop, folder), "", stop - start))
+            for start, stop in itertools.pairwise(bounds)
+        ]
 
 
 def _of_arrow(case: tuple[pa.DataType, Any]) -> list[str]:
@@ -124,6 +240,10 @@ def _type_of(data: Any, batch_format: BatchFormat) -> str:
         form = batch_form(source, batch_format)
         made: Any = rows if form is None else form.of(rows)
         reader.close()
+    return _type_in(made, batch_format)
+
+
+def _type_in(made: Any, batch_format: BatchFormat) -> str:
     match batch_format:
         case "pandas" | "numpy":
             return _named(made["x"])
@@ -143,9 +263,10 @@ def _named(column: Any) -> str:
     return f"object: {present[0]}" if present else "object"
 
 
-def _table(head: list[str], rows: Iterable[list[str]]) -> str:
+def _table(head: list[str], rows: Iterable[list[str]], *, code: bool = True) -> str:
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    lines += [f"| {' | '.join(f'`{cell}`' for cell in row)} |" for row in rows]
+    shown = "`{}`" if code else "{}"
+    lines += [f"| {' | '.join(map(shown.format, row))} |" for row in rows]
     return "\n".join(lines).replace(f"`{REFUSED}`", REFUSED)
 
 

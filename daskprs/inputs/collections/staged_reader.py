@@ -46,8 +46,8 @@ class Uncomputed(NamedTuple):
         message = str(error)
         if not isinstance(error, DaskprsError):
             message = (
-                f"partition {number} of the collection cannot be computed: {message}. Compute it "
-                f"alone to see why: .to_delayed()[{number}].compute()."
+                f"partition {number} of the collection cannot be computed: {message}. Try it "
+                f"alone: data.to_delayed()[{number}].compute(), or data[{number}] of a list."
             )
         text = "".join(traceback.format_exception(error))
         return cls(type(error).__qualname__, message, text)

@@ -58,11 +58,12 @@ LAYERS = {
         pipeline
     """,
     "daskprs.cluster": """
-        scaling_demand thread_pool topics worker_events
+        scaling_demand staged_in_use thread_pool topics worker_events
         connect driver_task lease
         remote
         scheduler_plugin slot_allocator
-        worker_plugin worker_registry
+        partition_tasks
+        worker_plugin worker_registry partition_feed
         session
         slot_manager
         dispatch

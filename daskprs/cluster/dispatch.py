@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, assert_never
@@ -38,15 +39,17 @@ from daskprs.core.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from distributed import Client, Future
 
     from daskprs.agent.protocol.messages import JobSpec
+    from daskprs.cluster.partition_feed import PartitionFeed
     from daskprs.cluster.slot_allocator import SlotAllocator
     from daskprs.cluster.worker_events import AgentsStopped
     from daskprs.core.actions import Action, LedgerEvent
     from daskprs.core.ledger import Ledger
+    from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Failure
     from daskprs.output.store import ResultStore
     from daskprs.report.listeners import Listeners
@@ -113,10 +116,13 @@ class Dispatcher:
         nodes: SlotAllocator,
         job: JobSpec,
         check: Callable[[], None] = lambda: None,
+        feed: PartitionFeed | None = None,
     ) -> None:
         self._client = client
         self._check = check
         """Raises a `KeyboardInterrupt` if another thread wants the job to end."""
+        self._feed = feed
+        """The partitions of a collection, if that is the input."""
         self._ledger = ledger
         self._store = store
         self._listeners = listeners
@@ -135,12 +141,16 @@ class Dispatcher:
         """Work until everything is settled or the ledger gives up."""
         try:
             self._slot_manager.open()
+            if self._feed is not None:
+                self._feed.open(self._client, partial(self._inbox.put, None))
             return self._work()
         except BaseException:
             close_pools(self._job_id)  # at once, without asking Dask: this may be Ctrl-C
             raise
         finally:
             gc.unfreeze()
+            if self._feed is not None:
+                self._feed.close()
             self._slot_manager.close()
 
     def _work(self) -> Ending:
@@ -166,6 +176,8 @@ class Dispatcher:
         except Empty:
             pass
         self._slot_manager.turn(self._ledger.work_s)
+        if self._feed is not None:
+            self._feed.turn(self._slot_manager.slot_counts)
         self._tell_ledger(Ticked())
         self._store.sync_if_due(time.monotonic())
         self._tell_standing()
@@ -203,6 +215,8 @@ class Dispatcher:
         elif isinstance(future, Brought):
             self._slot_manager.not_brought(slot)
         elif future.status == "error":
+            if self._feed is not None:
+                self._feed.give_up_lost()
             failure = failure_of_lease(future, slot.worker)
             self._tell_once(slot.worker, failure)
             self._tell_ledger(LeaseFailed(lease_id, failure))
@@ -232,13 +246,16 @@ class Dispatcher:
     def _act(self, action: Action, place: Place) -> None:  # noqa: C901 - one case for each action
         match action:
             case Submit(lease, slot):
-                self._slot_manager.submit(lease, slot)
+                staged: dict[int, Future] = {}
+                if self._feed is not None:
+                    lease, staged = self._feed.loaded(lease)
+                self._slot_manager.submit(lease, slot, staged)
             case Withdraw(lease_id):
                 self._slot_manager.withdraw(lease_id)
             case Commit(mini_batches):
                 made = action.made
                 self._store.commit(mini_batches, made)
-                self._settled_s = time.monotonic()
+                self._settle(mini_batches)
                 self._listeners.tell(MiniBatchesDone(place, mini_batches, made.outcomes))
             case FailAttempt(mini_batch, outcome, final, charged, lost_node):
                 if lost_node is not None:
@@ -247,7 +264,7 @@ class Dispatcher:
                     outcome = outcome._replace(started=time.time())
                 self._store.attempt_failed(mini_batch, outcome, place, final=final, charged=charged)
                 if final:
-                    self._settled_s = time.monotonic()
+                    self._settle([mini_batch])
                 self._listeners.tell(AttemptFailed(place, mini_batch, outcome, final, charged))
             case Remark(level, message):
                 self._listeners.tell(MessageLogged(level, message))
@@ -257,6 +274,11 @@ class Dispatcher:
                 self._ending = Ending(JobStatus.COMPLETED)
             case _:
                 assert_never(action)
+
+    def _settle(self, mini_batches: Iterable[MiniBatch]) -> None:
+        self._settled_s = time.monotonic()
+        if self._feed is not None:
+            self._feed.settle(mini_batches)
 
     def _stop_agents(self) -> None:
         """Shut down the agents, and report their events."""

@@ -19,18 +19,21 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
+    from daskprs.cluster.staged_in_use import StagedInUse
     from daskprs.core.lease import Lease, LeaseReturned
+    from daskprs.inputs.collections.staging import StagedPartition
 
 IN_THIS_PROCESS = "inproc://"
 LOOK_EVERY_S = 0.5
 """Seconds between checks for the worker while a lease's result, some megabytes, is fetched."""
 
 
-def run_lease(job: str, lease: Lease) -> LeaseReturned:
+def run_lease(job: str, lease: Lease, staged: dict[int, StagedPartition]) -> LeaseReturned:
     """Run a lease in an agent of this worker, outside of the worker's own thread pool.
 
     The dispatcher manages the slots. Neither the worker's thread count nor another job's tasks
-    may hold up a lease, so it leaves the pool at once.
+    may hold up a lease, so it leaves the pool at once. `staged` has the partitions of a collection
+    that the lease needs, by number: Dask has brought them to this worker.
     """
     worker = get_worker()
     task = worker.state.tasks.get(lease_key(job, lease))
@@ -43,7 +46,10 @@ def run_lease(job: str, lease: Lease) -> LeaseReturned:
     except RuntimeError as error:
         msg = f"the worker could not start a thread for a lease: {error}. {explain(error)}"
         raise AgentError(msg.rstrip()) from error
+    partitions: StagedInUse = worker.plugins[job].partitions
+    lease = partitions.placed(lease, staged)
     returned: LeaseReturned = pool.run(lease)
+    partitions.drop(lease, returned)
     _meter(returned, pool.job.unit)
     return returned
 

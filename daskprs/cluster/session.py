@@ -16,7 +16,7 @@ from daskprs.cluster.worker_plugin import GPU, AgentsPlugin
 from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from distributed import Client, Future
 
@@ -115,13 +115,23 @@ class Session:
 
     # ---- tasks ----
 
-    def submit(self, lease: Lease, worker: str, declared_gpus: float) -> Future:
-        """Send a lease to a worker; request its agent's devices where the worker declares them."""
+    def submit(
+        self,
+        lease: Lease,
+        worker: str,
+        declared_gpus: float,
+        staged: Mapping[int, Future],
+    ) -> Future:
+        """Send a lease to a worker, after the staged partitions that it needs.
+
+        It requests its agent's devices where the worker declares them.
+        """
         gpus = min(lease.gpus, declared_gpus)
         return self._client.submit(
             run_lease,
             self.name,
             lease,
+            dict(staged),
             key=lease_key(self.name, lease),
             workers=[worker],
             resources={GPU: gpus} if gpus else None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -30,7 +31,7 @@ from daskprs.core.watchdog import Watchdog
 from daskprs.errors import DaskprsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from distributed import Client, Future
 
@@ -114,6 +115,11 @@ class SlotManager:
         """The node number of each worker that has slots, by address."""
         return {slot.worker: slot.node for slot in self._slots}
 
+    @property
+    def slot_counts(self) -> Counter[str]:
+        """The number of slots of each worker, by address."""
+        return Counter(slot.worker for slot in self._slots)
+
     def states(self) -> tuple[SlotState, ...]:
         """Return the states of all slots."""
         return self._worker_registry.states()
@@ -138,11 +144,11 @@ class SlotManager:
 
     # ---- leases ----
 
-    def submit(self, lease: Lease, slot: SlotId) -> None:
-        """Send a lease to its slot."""
+    def submit(self, lease: Lease, slot: SlotId, staged: Mapping[int, Future]) -> None:
+        """Send a lease to its slot, with the staged partitions that it needs."""
         worker = slot.worker
         lease = self._far.loaded(lease, worker)
-        future = self._session.submit(lease, worker, self._worker_registry.gpus(worker))
+        future = self._session.submit(lease, worker, self._worker_registry.gpus(worker), staged)
         self._leases[lease.id] = (slot, future)
         future.add_done_callback(partial(self._deliver, worker, lease.id))
 

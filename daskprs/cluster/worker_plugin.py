@@ -17,6 +17,7 @@ from daskprs.agent.node.environment import usable_cores, visible_devices
 from daskprs.agent.node.site import WorkerSite
 from daskprs.agent.supervision.pool import AgentPool
 from daskprs.cluster.remote.node_service import NodeService
+from daskprs.cluster.staged_in_use import PARTITIONS, StagedInUse
 from daskprs.cluster.thread_pool import drop_threads_that_never_began
 from daskprs.cluster.topics import logs_topic, plugin_name
 from daskprs.cluster.worker_events import AgentsStopped, Heartbeat, WorkerLeaving, packed
@@ -67,6 +68,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._worker = worker
         self._site = WorkerSite(self._job, self._origin, Path(worker.local_directory).parent)
         self.pool = AgentPool(self._site.job)
+        self.partitions = StagedInUse(Path(worker.local_directory, PARTITIONS))
         self._serve = NodeService(self._site, self.pool, self._stopped).serve
         worker.handlers[plugin_name(self._job.job_id)] = self._serve
         self._life = secrets.token_hex(8)

@@ -49,6 +49,8 @@ def open_source(data: Any, reading: ReadOptions) -> Source:
         check_polars()
     if isinstance(data, (str, os.PathLike)) or _is_list_of_paths(data):
         return _open_paths(data, reading)
+    if isinstance(data, (list, tuple)) and all(map(_is_delayed, data)):
+        return _open_dask(data, reading)
     for kind in type(data).__mro__:
         package = kind.__module__.partition(".")[0]
         opener = _OPENERS.get((package, kind.__name__)) or _OPENERS.get((package, ANY))
@@ -71,6 +73,11 @@ def _is_list_of_paths(data: Any) -> bool:
         msg = "data: an empty list names no input. A job over nothing takes an empty DataFrame."
         raise InputError(msg)
     return all(isinstance(one, (str, os.PathLike)) for one in data)
+
+
+def _is_delayed(value: Any) -> bool:
+    kinds = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(value).__mro__}
+    return not kinds.isdisjoint({("dask", "Delayed"), ("distributed", "Future")})
 
 
 # ---- frames ----
@@ -150,9 +157,13 @@ def _open_lazy(frame: Any, reading: ReadOptions) -> Source:
 
 
 def _open_dask(data: Any, reading: ReadOptions) -> Source:
-    from daskprs.inputs.frames.dask_collections import open_collection
+    from daskprs.inputs.collections.opening import open_collection
 
-    return open_collection(data, reading)
+    source = open_collection(data, reading)
+    if not reading.partition_keys or source.unit == "file":
+        return source
+    table = cast("TableSource", source)
+    return _keyed(table, list(table.meta().columns), reading)
 
 
 ANY = "*"
@@ -165,6 +176,7 @@ _OPENERS: dict[tuple[str, str], Callable[[Any, ReadOptions], Source]] = {
     ("polars", "Series"): _open_series,
     ("polars", "LazyFrame"): _open_lazy,
     ("dask", ANY): _open_dask,
+    ("distributed", "Future"): _open_dask,
     ("dask_expr", ANY): _open_dask,
 }
 """Openers by package and class, so that no package is imported to compare classes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 import traceback
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,9 @@ from daskprs.system.scarcity import explain
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from daskprs.cluster.partition_feed import PartitionFeed
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.collections.source import CollectionSource
     from daskprs.job.request import CheckedCall
 
 
@@ -60,6 +63,8 @@ class Job:
         self._control = control or JobControl()
         self._call = call
         self._store: ResultStore | None = None
+        self._known_before: dict[str, Any] = {}
+        """What an earlier run has learnt of the input after its fingerprint was written."""
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._done)
         self._outside = ExitStack()
@@ -102,13 +107,19 @@ class Job:
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
             report = report_preparation(listeners, lambda: call.source.how_far)
             with report, self._control.prepares():
-                call.source.prepare(call.folder.scratch)
+                self._prepare_input()
             self._store = store = self._open_store(epoch)
             stack.callback(store.close)
             keep_call(call.folder, call.kept)
             return self._run(store, listeners)
 
     # ---- before ----
+
+    @property
+    def _collection(self) -> CollectionSource | None:
+        """The source, if it is a Dask collection."""
+        source: Any = self._call.source
+        return source if getattr(source, "is_collection", False) else None
 
     @property
     def _done(self) -> bool:
@@ -137,6 +148,39 @@ class Job:
             labels=labels if labels.exists() else None,
         )
 
+    def _prepare_input(self) -> None:
+        """Prepare the input; compute what a resume has to know of a collection to compare it."""
+        source, options = self._collection, self._call.options
+        if source is None:
+            self._call.source.prepare(self._call.folder.scratch)
+            return
+        source.open_table(self._call.folder.scratch)
+        if not options.resume:
+            return
+        if unknown := list(source.unknown()):
+            from daskprs.cluster.connect import connected
+            from daskprs.cluster.partition_feed import PartitionFeed
+
+            agents = agent_count(options, self._call.client)
+            with (
+                connected(self._call.client, agents) as client,
+                closing(PartitionFeed(source, self._call.job_id)) as feed,
+            ):
+                feed.describe(client, unknown)
+        self._known_before = source.compare(extends=RUNS[options.resume] == "what is new")
+
+    def _feed(self, store: ResultStore) -> PartitionFeed | None:
+        """Return what feeds the ledger, if the input is a Dask collection."""
+        source = self._collection
+        if source is None:
+            return None
+        from daskprs.cluster.partition_feed import PartitionFeed
+
+        def is_settled(mini_batch: MiniBatch) -> bool:
+            return store.recovered(mini_batch) is not None
+
+        return PartitionFeed(source, self._call.job_id, is_settled)
+
     def _side_inputs(self) -> dict[str, dict[str, str]]:
         """Return the identities of the side inputs; the option has only their paths."""
         known = side_inputs_of(self._call.options.side_inputs)
@@ -153,6 +197,7 @@ class Job:
             options.accept_changes,
             call.script.is_input,
             RunOptions().of_results(),
+            self._known_before,
         )
 
     def _spec(self, epoch: int) -> JobSpec:
@@ -194,18 +239,18 @@ class Job:
                 call.options.changed(),
             )
         )
+        feed = self._feed(store)
+        plan = call.source.mini_batches() if feed is None else feed.plan()
         ledger = Ledger(
             call.job_id,
-            with_first_item_deadline(
-                call.source.mini_batches(), call.options.first_task_creation_timeout
-            ),
+            with_first_item_deadline(plan, call.options.first_task_creation_timeout),
             call.options.limits(),
             recovered=store.recovered,
             expected=expected,
             first_process=call.folder.next_process,
         )
         try:
-            ending = self._work(ledger, store, listeners)
+            ending = self._work(ledger, feed, store, listeners)
             if ending.status is JobStatus.COMPLETED:
                 ending = self._publish(ledger, store, listeners)
         except KeyboardInterrupt:
@@ -225,7 +270,13 @@ class Job:
             ending = Ending(JobStatus.COMPLETED)
         return self._settle(ending, ledger, store, listeners)
 
-    def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
+    def _work(
+        self,
+        ledger: Ledger,
+        feed: PartitionFeed | None,
+        store: ResultStore,
+        listeners: Listeners,
+    ) -> Ending:
         """Settle every mini-batch on the available cluster."""
         # Dask takes half a second to import: the zygote does as much at the same time. Not in a
         # thread of our own: Dask takes the one that imports it for the main thread.
@@ -242,7 +293,7 @@ class Job:
         with connected(self._call.client, agents) as client:
             self._outside.enter_context(outside_pool())
             check = self._control.check
-            return Dispatcher(client, ledger, store, listeners, nodes, job, check).run()
+            return Dispatcher(client, ledger, store, listeners, nodes, job, check, feed).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Publish the output, unless the input has changed or none of its items succeeded."""
@@ -255,6 +306,8 @@ class Job:
             return _ended(ledger, reason)
         if items.total == 0 and call.output.typed:
             self._keep_columns(store)
+        if self._collection is not None and self._collection.form.keep_labels:
+            store.keep_labels(self._collection.finish_labels())
         self._write_failed(store, listeners)  # first: what is Completed has the table that is true
         path, remote = store.publish(), call.remote
         if path is not None:
@@ -270,8 +323,9 @@ class Job:
     def _keep_columns(self, store: ResultStore) -> None:
         """Keep the columns of an input table without rows, for which `run` makes no frame."""
         meta: Any = getattr(self._call.source, "meta", None)
-        if meta is not None:
-            store.keep_columns(meta())
+        columns = None if meta is None else meta()
+        if columns is not None:
+            store.keep_columns(columns)
 
     # ---- after ----
 

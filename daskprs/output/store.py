@@ -186,6 +186,13 @@ class ResultStore:
         self.done = True
         return self.published
 
+    def keep_labels(self, prepared: Path) -> None:
+        """Keep row labels that are known only now that all is settled."""
+        with reported(self._folder.path):
+            drop_labels(self._folder.labels(self.epoch))
+            adopt_labels(prepared, self._folder.labels(self.epoch))
+        self._journal.add("labels")
+
     def keep_columns(self, meta: pd.DataFrame) -> None:
         """Keep the columns of the result of an input without rows."""
         with reported(self._folder.path), whole_file(self._folder.columns(self.epoch)) as file:

@@ -166,7 +166,9 @@ def test_the_first_mini_batch_is_due_while_the_plan_knows_nothing(a_mini_batch: 
     """And only the first."""
     late = with_first_item_deadline(itertools.repeat(None), 0.01)
     assert next(late) is None
-    with pytest.raises(DaskprsError, match="is not there after .* first_task_creation_timeout=0.01"):
+    with pytest.raises(
+        DaskprsError, match="is not there after .* first_task_creation_timeout=0.01"
+    ):
         until = time.monotonic() + 10
         while time.monotonic() < until:
             next(late)

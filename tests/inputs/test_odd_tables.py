@@ -285,9 +285,12 @@ def _third_lacks_a_column(number: int) -> Any:
 
 
 PARTITIONS: dict[str, tuple[Any, str]] = {
-    "raises": (_third_fails, "partition 2 .* cannot be computed: ConnectionError: the store is cl"),
-    "is no frame": (_third_is_a_list, "partition 2 is a list where a pandas DataFrame"),
-    "lacks a column": (_third_lacks_a_column, r"partition 2 has the columns \['b'\] where \['a'\]"),
+    "raises": (_third_fails, "ConnectionError: partition 2 .* cannot be computed: the store is cl"),
+    "is no frame": (_third_is_a_list, "partition 2: it is a list where a pandas DataFrame"),
+    "lacks a column": (
+        _third_lacks_a_column,
+        r"partition 2: it has the columns \['b'\] where \['a'\]",
+    ),
 }
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 from daskprs.errors import InputError, LoadError, OptionError, class_name
 from daskprs.folders.row_labels import row_bounds
 from daskprs.inputs.collections.node_file import NodeFile, new_name
+from daskprs.inputs.collections.partition_table import Cut
 from daskprs.inputs.collections.staged_reader import (
     ArraySlices,
     ArrowSlices,
@@ -164,6 +165,12 @@ class PartitionDescription(NamedTuple):
     """
     labels: pd.Index | str | None
     """The index of a frame, or why it cannot be kept; None where no labels are kept."""
+
+    @property
+    def cut(self) -> Cut:
+        """The partition as the driver's table keeps it."""
+        step = max(1, int(self.bounds[1]))
+        return Cut(self.rows, step, int(self.sizes_bytes.sum()), self.digest)
 
 
 class StagedPartition:

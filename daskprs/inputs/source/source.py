@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch, Where
     from daskprs.inputs.source.input_file import InputFile
 
-Unit = Literal["row", "file"]
+Unit = Literal["row", "file", "item"]
 
 
 class Reader(Protocol):

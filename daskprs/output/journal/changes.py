@@ -167,6 +167,8 @@ class _Comparison:
 def _value(then: Any, now: Any, where: tuple[str, ...]) -> str:
     if (where[0], where[-1]) in DIGESTS:
         return DIGESTS[where[0], where[-1]]
+    if where[:-1] == ("input", "partitions"):
+        return f"partition {where[-1]} of the input has changed"
     thing = " ".join(where)
     if where[0] == "options":
         thing = f"{Option(where[1])}{''.join(f' of {name}' for name in where[2:])}"

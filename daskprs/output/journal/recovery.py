@@ -49,6 +49,8 @@ class Resumption(NamedTuple):
     """Whether a file in the script's folder is now input, and not one of the script's."""
     defaults: Mapping[str, Any] | None = None
     """Values of the options that an older version did not have."""
+    known_before: Mapping[str, Any] = {}
+    """What the earlier run has learnt of the input after its fingerprint was written."""
 
     @property
     def extends(self) -> bool:
@@ -146,8 +148,11 @@ def recover(
 
     """
     history = History(folder)
+    then = history.fingerprint()
+    if then is not None and resumption.known_before:
+        then = {**then, "input": {**then["input"], **resumption.known_before}}
     check_unchanged(
-        history.fingerprint(),
+        then,
         fingerprint,
         resumption.accepts,
         extend=resumption.extends,

@@ -1,0 +1,421 @@
+"""The partitions of a collection on a cluster: computed a few ahead of the slots, then let go."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dask._task_spec import Task, TaskRef
+from distributed import get_worker
+
+from daskprs.cluster.partition_tasks import submit_group
+from daskprs.cluster.staged_in_use import PARTITIONS
+from daskprs.core.columnar import ColumnBatch
+from daskprs.errors import InputChanged
+from daskprs.inputs.collections.partition_table import NOT_COMPUTED
+from daskprs.inputs.collections.source import PartitionSlice
+from daskprs.inputs.collections.staged_reader import Uncomputed
+from daskprs.inputs.collections.staging import staged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from distributed import Client, Future
+
+    from daskprs.core.lease import Lease
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.collections.partition_graph import PartitionGraph
+    from daskprs.inputs.collections.partition_table import Cut
+    from daskprs.inputs.collections.source import CollectionSource
+    from daskprs.inputs.collections.staging import (
+        PartitionDescription,
+        StagedPartition,
+        StagingForm,
+    )
+
+AHEAD = 2
+"""Partitions that a worker may compute or hold beyond one for each of its slots."""
+LOOK_EVERY_S = 0.25
+FETCHERS = 2
+"""Threads that fetch descriptions, each of which costs a message to a worker and back."""
+
+
+def stage(value: Any, number: int, form: StagingForm) -> StagedPartition:
+    """Write a computed partition for the agents of this worker's node (a Dask task)."""
+    folder = Path(get_worker().local_directory, PARTITIONS)
+    folder.mkdir(exist_ok=True)
+    return staged(value, number, form, folder)
+
+
+def describe(partition: StagedPartition) -> tuple[PartitionDescription, str]:
+    """Return what the driver needs to know of a staged partition, and its worker (a Dask task)."""
+    return partition.description, get_worker().address
+
+
+@dataclass(slots=True)
+class SubmittedPartition:
+    """A partition that the cluster computes or holds."""
+
+    staged: Future
+    described: Future
+    worker: str
+    """The worker that computes or holds it; empty where Dask chooses one."""
+    left: set[int] | None = None
+    """Numbers of the mini-batches that are not settled; None until they have numbers."""
+    failure: Uncomputed | None = None
+    """Why the partition is lost for good."""
+
+
+class Answer(NamedTuple):
+    """What became of a submitted partition."""
+
+    number: int
+    described: Future
+    found: tuple[PartitionDescription, str] | BaseException
+
+
+class PartitionFeed:
+    """Submits the partitions of a collection, and turns those that are staged into mini-batches.
+
+    A worker has at most one partition for each of its slots, and `AHEAD` more. A partition is let
+    go when its last mini-batch is settled.
+
+    Parameters
+    ----------
+    source
+        The collection.
+    job_id
+        Makes the keys of tasks unique.
+    is_settled
+        Returns whether an earlier run has settled a mini-batch.
+
+    """
+
+    def __init__(
+        self,
+        source: CollectionSource,
+        job_id: str,
+        is_settled: Callable[[MiniBatch], bool] = lambda _: False,
+    ) -> None:
+        self._source = source
+        self._name = f"daskprs-partition-{job_id}"
+        self._is_settled = is_settled
+        self._client: Client
+        self._wake: Callable[[], None] = lambda: None
+        self._graph = source.graph
+        self._submitted: dict[int, SubmittedPartition] = {}
+        self._kept: dict[Any, Future] = {}
+        """Futures of tasks that later partitions need, by key."""
+        self._ends: dict[int, tuple[Any, ...]] = {}
+        """The kept keys that no partition needs after this one, for each that is being computed."""
+        self._todo: deque[int] = deque()
+        """Partitions to compute, in plan order."""
+        self._located: dict[str, deque[int]] = {}
+        """Partitions that were computed before the job, by the address of their worker."""
+        self._places: set[int] = set()
+        """All partitions that were in `_located`."""
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._threads = ThreadPoolExecutor(FETCHERS, "daskprs-partitions")
+        self._arrived: dict[int, tuple[Cut, str, Uncomputed | None]] = {}
+        """Partitions whose mini-batches have no numbers yet."""
+        self._ready: deque[MiniBatch] = deque()
+        self._left = len(self._graph)
+        """Number of partitions whose mini-batches have no numbers yet."""
+        self._next = self._index = self._first = 0
+        """Where partitions are cut: the next one to number, its mini-batch, and its row."""
+
+    # ---- the ledger's side ----
+
+    def plan(self) -> Iterator[MiniBatch | None]:
+        """Yield the mini-batches of partitions as they are staged; None while there are none."""
+        while self._left or self._ready:
+            yield self._ready.popleft() if self._ready else None
+
+    def settle(self, mini_batches: Iterable[MiniBatch]) -> None:
+        """Let partitions go whose mini-batches are all settled."""
+        for mini_batch in mini_batches:
+            if isinstance(mini_batch.piece, PartitionSlice):
+                number = mini_batch.piece.partition
+                left = self._submitted[number].left
+                if left is not None:
+                    left.discard(mini_batch.index)
+                    self._release_if_done(number)
+
+    def loaded(self, lease: Lease) -> tuple[Lease, dict[int, Future]]:
+        """Return a lease, and the staged partitions that it needs, by number.
+
+        A mini-batch whose partition is lost for good fails with the reason.
+        """
+        work, futures = [], {}
+        for assigned in lease.work:
+            mini_batch = assigned.mini_batch
+            if isinstance(mini_batch.piece, PartitionSlice):
+                partition = self._submitted[mini_batch.piece.partition]
+                if partition.failure is None:
+                    futures[mini_batch.piece.partition] = partition.staged
+                else:
+                    mini_batch = mini_batch._replace(piece=partition.failure)
+            work.append(assigned._replace(mini_batch=mini_batch))
+        return replace(lease, work=ColumnBatch(work)), futures
+
+    def give_up_lost(self) -> None:
+        """Note the partitions that Dask could not compute again after it had lost them."""
+        for number, partition in self._submitted.items():
+            if partition.failure is None and partition.staged.status == "error":
+                partition.failure = Uncomputed.of(partition.staged.exception(), number)
+
+    # ---- the cluster's side ----
+
+    def open(self, client: Client, wake: Callable[[], None] = lambda: None) -> None:
+        """Begin on a cluster; `wake` is called by a thread when a partition was staged."""
+        self._client = client
+        self._wake = wake
+        self._source.table.begin()
+        self._plan_work(self._undone())
+        self._number()
+
+    def turn(self, slots: Mapping[str, int]) -> None:
+        """Make mini-batches of partitions that are staged, and submit others.
+
+        Parameters
+        ----------
+        slots
+            Number of slots of each worker.
+
+        """
+        if self._client.scheduler_comm is not self._connection:
+            self._submit_again()
+        with suppress(Empty):
+            while True:
+                self._take(self._answers.get_nowait())
+        self._number()
+        self._submit_more(slots)
+
+    def describe(self, client: Client, numbers: Sequence[int]) -> None:
+        """Compute partitions only to know their cuts, before a resume compares its plan."""
+        self._client = client
+        self._plan_work(numbers)
+        source = self._source
+        for done in range(len(numbers)):
+            source.how_far = f"partitions are computed to compare them, {done} of {len(numbers)}"
+            while not self._arrived:
+                self._submit_more(_threads(client))
+                with suppress(Empty):
+                    self._take(self._answers.get(timeout=LOOK_EVERY_S))
+            number, (cut, *_) = self._arrived.popitem()
+            source.table.cuts[number] = cut
+            self._release(number)
+
+    def close(self) -> None:
+        """Let all partitions go."""
+        self._source.table.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        for number in list(self._submitted):
+            self._release(number)
+        self._kept.clear()
+
+    # ---- submitting ----
+
+    def _undone(self) -> list[int]:
+        """Return the partitions that have work left; the others have arrived."""
+        source, undone = self._source, list[int]()
+        index, first, numbered = 0, 0, True
+        for number in range(len(self._graph)):
+            cut = source.table.cuts.get(number)
+            numbered = numbered and not (cut is None and source.is_cut)
+            if cut is None or not numbered:
+                undone.append(number)
+                continue
+            mini_batches = list(source.cut(number, cut, index, first))
+            if all(map(self._is_settled, mini_batches)):
+                self._arrived[number] = cut, "", None
+            else:
+                undone.append(number)
+            index, first = index + len(mini_batches), first + cut.rows
+        return undone
+
+    def _plan_work(self, numbers: Sequence[int]) -> None:
+        """Plan to submit these partitions; those that exist already go to their workers."""
+        self._connection = self._client.scheduler_comm
+        self._graph = self._source.graph.of(numbers)
+        self._kept.clear()
+        self._ends.clear()
+        self._todo, self._located = deque(), {}
+        needed = {number: _futures_of(self._graph, number) for number in numbers}
+        futures = [future for of_one in needed.values() for future in of_one]
+        places = self._client.who_has(futures) if futures else {}
+        for number in numbers:
+            workers = [place for one in needed[number] for place in places.get(one.key, ())]
+            queue = self._located.setdefault(workers[0], deque()) if workers else self._todo
+            queue.append(number)
+        self._places = {number for queue in self._located.values() for number in queue}
+
+    def _submit_more(self, slots: Mapping[str, int]) -> None:
+        for worker in [*self._located]:
+            if worker not in slots:
+                self._todo = deque(sorted([*self._todo, *self._located.pop(worker)]))
+        load = Counter(one.worker for one in self._submitted.values())
+        left = sum(slots.values()) + AHEAD * len(slots) - load.total()
+        while left > 0 and (self._todo or any(self._located.values())):
+            best = sorted(slots, key=lambda one: load[one] / slots[one])
+            for worker in best:
+                number = self._next_of(worker, load[worker], slots[worker])
+                if number is not None:
+                    is_here = number in self._places
+                    load[self._submit(number, worker, is_here=is_here)] += 1
+                    left -= 1
+                    break
+            else:
+                return
+
+    def _next_of(self, worker: str, load: int, slots: int) -> int | None:
+        """Return the next partition for a worker; one that lies elsewhere only for an idle slot."""
+        if load >= slots + AHEAD:
+            return None
+        own = self._located.get(worker)
+        if own:
+            return own.popleft()
+        if self._todo:
+            return self._todo.popleft()
+        longest = max(self._located.values(), key=len, default=None)
+        return longest.popleft() if longest and load < slots else None
+
+    def _submit(self, number: int, worker: str, *, is_here: bool = False) -> str:
+        """Submit a partition for a worker, if that holds it or any may compute it.
+
+        Return the worker, or nothing where Dask chooses one.
+        """
+        group = self._graph.group(number)
+        pinned = worker if group.is_free or is_here else ""
+        key, told = (self._name, number), (f"{self._name}-told", number)
+        tail = {
+            key: Task(key, stage, TaskRef(group.output), number, self._source.form),
+            told: Task(told, describe, TaskRef(key)),
+        }
+        wanted = [key, told, *group.keeps]
+        workers = [pinned] if pinned else []
+        futures = submit_group(self._client, group, self._kept, tail, wanted, workers)
+        self._kept |= {key: futures[key] for key in group.keeps}
+        self._ends[number] = group.ends
+        partition = SubmittedPartition(futures[key], futures[told], pinned)
+        self._submitted[number] = partition
+        partition.described.add_done_callback(partial(self._fetch_later, number))
+        return pinned
+
+    def _submit_again(self) -> None:
+        """Submit all once more after the connection was lost, and all futures with it."""
+        again = sorted(
+            {*self._submitted, *self._todo, *(n for q in self._located.values() for n in q)}
+        )
+        self._plan_work(again)
+        for number, partition in self._submitted.items():
+            left = partition.left
+            self._submit(number, "")
+            self._submitted[number].left = left
+
+    # ---- what comes back ----
+
+    def _fetch_later(self, number: int, future: Future) -> None:
+        """Fetch a description (called by Dask's thread, which is not to wait)."""
+        with suppress(RuntimeError):  # the job is over
+            self._threads.submit(self._fetch, number, future)
+
+    def _fetch(self, number: int, future: Future) -> None:
+        try:
+            self._answers.put(Answer(number, future, future.result()))
+        except BaseException as error:  # noqa: BLE001 - whatever the user's tasks raise
+            self._answers.put(Answer(number, future, error))
+        self._wake()
+
+    def _take(self, answer: Answer) -> None:
+        """Take the description of a partition, or the reason why there is none."""
+        number, described, found = answer
+        partition = self._submitted.get(number)
+        if partition is None or partition.described is not described:
+            return  # it was submitted again since
+        for key in self._ends.pop(number, ()):
+            self._kept.pop(key).release()
+        if isinstance(found, BaseException):
+            if (
+                isinstance(found, CancelledError)
+                and self._client.scheduler_comm is not self._connection
+            ):
+                return  # with the connection
+            if partition.left is None:
+                self._arrived[number] = NOT_COMPUTED, "", Uncomputed.of(found, number)
+            return
+        description, partition.worker = found
+        if partition.left is not None:
+            return  # described again, after a reconnect
+        cut = description.cut
+        before = self._source.table.cuts.get(number, cut)
+        if self._source.is_cut and before != cut and not before.failed:
+            raise InputChanged(_changed(number))
+        if description.labels is not None:
+            self._source.keep_labels(number, cut, description.labels)
+        self._arrived[number] = cut, partition.worker, None
+
+    def _number(self) -> None:
+        """Give the mini-batches of partitions their numbers, where they are known by now."""
+        arrived = self._arrived
+        if not self._source.is_cut:
+            for number in [*arrived]:
+                self._make(number, *arrived.pop(number))
+        while self._next in arrived:
+            self._make(self._next, *arrived.pop(self._next))
+            self._next += 1
+
+    def _make(self, number: int, cut: Cut, worker: str, failure: Uncomputed | None) -> None:
+        """Make the mini-batches of a partition."""
+        source = self._source
+        source.table.add(number, cut)
+        mini_batches = list(source.cut(number, cut, self._index, self._first, worker))
+        if failure is not None:
+            mini_batches = [one._replace(piece=failure) for one in mini_batches]
+        self._index += len(mini_batches)
+        self._first += cut.rows
+        self._left -= 1
+        self._ready.extend(mini_batches)
+        if number in self._submitted:
+            open_ = {one.index for one in mini_batches if not failure and not self._is_settled(one)}
+            self._submitted[number].left = open_
+            self._release_if_done(number)
+
+    # ---- letting go ----
+
+    def _release_if_done(self, number: int) -> None:
+        if not self._submitted[number].left:
+            self._release(number)
+
+    def _release(self, number: int) -> None:
+        partition = self._submitted.pop(number)
+        partition.described.release()
+        partition.staged.release()
+
+
+def _futures_of(graph: PartitionGraph, number: int) -> list[Future]:
+    group = graph.group(number)
+    if group.future is not None:
+        return [group.future]
+    keys = {key for task in group.tasks.values() for key in task.dependencies}
+    return [graph.futures[key] for key in keys & graph.futures.keys()]
+
+
+def _threads(client: Client) -> dict[str, int]:
+    """Return the number of threads of each worker."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return {address: worker["nthreads"] for address, worker in workers.items()}
+
+
+def _changed(number: int) -> str:
+    return (
+        f"data: partition {number} was computed again and has other rows than before, though the "
+        "token of the collection is the same. A function that makes it gives another result each "
+        "time: give it a seed, or write the collection to files first."
+    )

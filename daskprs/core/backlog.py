@@ -108,8 +108,9 @@ class Backlog:
                 self._has_homes = True
                 self._at_home.setdefault(home, deque()).append(entry)
                 continue
-            entries.append(entry)
-            if len(entries) == count:
+            entries += (entry,)  # a plan may have millions: nothing is called for each of them
+            count -= 1
+            if not count:
                 return entries
         self.exhausted = True
         return entries

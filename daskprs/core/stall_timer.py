@@ -58,5 +58,5 @@ class StallTimer:
             why = f"no mini-batch was settled for more than progress_update_timeout={stalled_s:g} s"
             if self._state.leases or not self._state.backlog.has_none_now:
                 return why
-            return f"{why}: the input of the next one was still being computed, which a larger timeout allows"
+            return f"{why}: the input of the next one was still being computed"
         return None

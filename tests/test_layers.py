@@ -58,12 +58,12 @@ LAYERS = {
         pipeline
     """,
     "daskprs.cluster": """
-        scaling_demand staged_in_use thread_pool topics worker_events
+        scaling_demand staged_in_use staged_work thread_pool topics worker_events
         connect driver_task lease
         remote
         scheduler_plugin slot_allocator
-        partition_tasks
-        worker_plugin worker_registry partition_feed
+        key_worker partition_tasks
+        key_exchange worker_plugin worker_registry partition_feed
         session
         slot_manager
         dispatch

@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from distributed import span
 
@@ -16,6 +16,7 @@ from daskprs.agent.supervision.pool import close_pools
 from daskprs.cluster.lease import failure_of_lease, fetched
 from daskprs.cluster.remote.transfer import Brought
 from daskprs.cluster.slot_manager import SlotManager
+from daskprs.cluster.staged_work import StagedWork
 from daskprs.core.actions import (
     Abort,
     Commit,
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
     from daskprs.agent.protocol.messages import JobSpec
-    from daskprs.cluster.partition_feed import PartitionFeed
     from daskprs.cluster.slot_allocator import SlotAllocator
     from daskprs.cluster.worker_events import AgentsStopped
     from daskprs.core.actions import Action, LedgerEvent
@@ -116,13 +116,13 @@ class Dispatcher:
         nodes: SlotAllocator,
         job: JobSpec,
         check: Callable[[], None] = lambda: None,
-        feed: PartitionFeed | None = None,
+        staged: StagedWork[Any] | None = None,
     ) -> None:
         self._client = client
         self._check = check
         """Raises a `KeyboardInterrupt` if another thread wants the job to end."""
-        self._feed = feed
-        """The partitions of a collection, if that is the input."""
+        self._staged = StagedWork[Any]() if staged is None else staged
+        """What workers hold of the input."""
         self._ledger = ledger
         self._store = store
         self._listeners = listeners
@@ -141,16 +141,14 @@ class Dispatcher:
         """Work until everything is settled or the ledger gives up."""
         try:
             self._slot_manager.open()
-            if self._feed is not None:
-                self._feed.open(self._client, partial(self._inbox.put, None))
+            self._staged.open(self._client, partial(self._inbox.put, None))
             return self._work()
         except BaseException:
             close_pools(self._job_id)  # at once, without asking Dask: this may be Ctrl-C
             raise
         finally:
             gc.unfreeze()
-            if self._feed is not None:
-                self._feed.close()
+            self._staged.close()
             self._slot_manager.close()
 
     def _work(self) -> Ending:
@@ -176,8 +174,7 @@ class Dispatcher:
         except Empty:
             pass
         self._slot_manager.turn(self._ledger.work_s)
-        if self._feed is not None:
-            self._feed.turn(self._slot_manager.slot_counts)
+        self._staged.turn(self._slot_manager.slot_counts)
         self._tell_ledger(Ticked())
         self._store.sync_if_due(time.monotonic())
         self._tell_standing()
@@ -215,8 +212,7 @@ class Dispatcher:
         elif isinstance(future, Brought):
             self._slot_manager.not_brought(slot)
         elif future.status == "error":
-            if self._feed is not None:
-                self._feed.give_up_lost()
+            self._staged.give_up_lost()
             failure = failure_of_lease(future, slot.worker)
             self._tell_once(slot.worker, failure)
             self._tell_ledger(LeaseFailed(lease_id, failure))
@@ -246,9 +242,7 @@ class Dispatcher:
     def _act(self, action: Action, place: Place) -> None:  # noqa: C901 - one case for each action
         match action:
             case Submit(lease, slot):
-                staged: dict[int, Future] = {}
-                if self._feed is not None:
-                    lease, staged = self._feed.loaded(lease)
+                lease, staged = self._staged.loaded(lease)
                 self._slot_manager.submit(lease, slot, staged)
             case Withdraw(lease_id):
                 self._slot_manager.withdraw(lease_id)
@@ -277,8 +271,7 @@ class Dispatcher:
 
     def _settle(self, mini_batches: Iterable[MiniBatch]) -> None:
         self._settled_s = time.monotonic()
-        if self._feed is not None:
-            self._feed.settle(mini_batches)
+        self._staged.settle(mini_batches)
 
     def _stop_agents(self) -> None:
         """Shut down the agents, and report their events."""

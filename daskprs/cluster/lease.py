@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
     from distributed import Client, Future
 
-    from daskprs.cluster.staged_in_use import StagedInUse
+    from daskprs.cluster.staged_in_use import OnNode, StagedInUse
     from daskprs.core.lease import Lease, LeaseReturned
-    from daskprs.inputs.collections.staging import StagedPartition
 
 IN_THIS_PROCESS = "inproc://"
 LOOK_EVERY_S = 0.5
 """Seconds between checks for the worker while a lease's result, some megabytes, is fetched."""
 
 
-def run_lease(job: str, lease: Lease, staged: dict[int, StagedPartition]) -> LeaseReturned:
+def run_lease(job: str, lease: Lease, staged: dict[int, OnNode]) -> LeaseReturned:
     """Run a lease in an agent of this worker, outside of the worker's own thread pool.
 
     The dispatcher manages the slots. Neither the worker's thread count nor another job's tasks

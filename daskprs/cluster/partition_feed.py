@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -16,22 +16,20 @@ from distributed import get_worker
 
 from daskprs.cluster.partition_tasks import submit_group
 from daskprs.cluster.staged_in_use import PARTITIONS
-from daskprs.core.columnar import ColumnBatch
+from daskprs.cluster.staged_work import HeldPartition, StagedWork
 from daskprs.errors import InputChanged
 from daskprs.inputs.collections.partition_table import NOT_COMPUTED
-from daskprs.inputs.collections.source import PartitionSlice
-from daskprs.inputs.collections.staged_reader import Uncomputed
+from daskprs.inputs.collections.pieces import Uncomputed
 from daskprs.inputs.collections.staging import staged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from distributed import Client, Future
 
-    from daskprs.core.lease import Lease
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.collections.partition_graph import PartitionGraph
-    from daskprs.inputs.collections.partition_table import Cut
+    from daskprs.inputs.collections.partition_table import PartitionCut
     from daskprs.inputs.collections.source import CollectionSource
     from daskprs.inputs.collections.staging import (
         PartitionDescription,
@@ -58,18 +56,15 @@ def describe(partition: StagedPartition) -> tuple[PartitionDescription, str]:
     return partition.description, get_worker().address
 
 
-@dataclass(slots=True)
-class SubmittedPartition:
+@dataclass(slots=True, kw_only=True)
+class SubmittedPartition(HeldPartition):
     """A partition that the cluster computes or holds."""
 
-    staged: Future
     described: Future
     worker: str
     """The worker that computes or holds it; empty where Dask chooses one."""
-    left: set[int] | None = None
-    """Numbers of the mini-batches that are not settled; None until they have numbers."""
-    failure: Uncomputed | None = None
-    """Why the partition is lost for good."""
+    is_numbered: bool = False
+    """Whether its mini-batches have numbers."""
 
 
 class Answer(NamedTuple):
@@ -80,11 +75,10 @@ class Answer(NamedTuple):
     found: tuple[PartitionDescription, str] | BaseException
 
 
-class PartitionFeed:
+class PartitionFeed(StagedWork[SubmittedPartition]):
     """Submits the partitions of a collection, and turns those that are staged into mini-batches.
 
-    A worker has at most one partition for each of its slots, and `AHEAD` more. A partition is let
-    go when its last mini-batch is settled.
+    A worker has at most one partition for each of its slots, and `AHEAD` more.
 
     Parameters
     ----------
@@ -103,13 +97,13 @@ class PartitionFeed:
         job_id: str,
         is_settled: Callable[[MiniBatch], bool] = lambda _: False,
     ) -> None:
+        super().__init__()
         self._source = source
         self._name = f"daskprs-partition-{job_id}"
         self._is_settled = is_settled
         self._client: Client
         self._wake: Callable[[], None] = lambda: None
         self._graph = source.graph
-        self._submitted: dict[int, SubmittedPartition] = {}
         self._kept: dict[Any, Future] = {}
         """Futures of tasks that later partitions need, by key."""
         self._ends: dict[int, tuple[Any, ...]] = {}
@@ -122,7 +116,7 @@ class PartitionFeed:
         """All partitions that were in `_located`."""
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._threads = ThreadPoolExecutor(FETCHERS, "daskprs-partitions")
-        self._arrived: dict[int, tuple[Cut, str, Uncomputed | None]] = {}
+        self._arrived: dict[int, tuple[PartitionCut, str, Uncomputed | None]] = {}
         """Partitions whose mini-batches have no numbers yet."""
         self._ready: deque[MiniBatch] = deque()
         self._left = len(self._graph)
@@ -130,47 +124,10 @@ class PartitionFeed:
         self._next = self._index = self._first = 0
         """Where partitions are cut: the next one to number, its mini-batch, and its row."""
 
-    # ---- the ledger's side ----
-
     def plan(self) -> Iterator[MiniBatch | None]:
         """Yield the mini-batches of partitions as they are staged; None while there are none."""
         while self._left or self._ready:
             yield self._ready.popleft() if self._ready else None
-
-    def settle(self, mini_batches: Iterable[MiniBatch]) -> None:
-        """Let partitions go whose mini-batches are all settled."""
-        for mini_batch in mini_batches:
-            if isinstance(mini_batch.piece, PartitionSlice):
-                number = mini_batch.piece.partition
-                left = self._submitted[number].left
-                if left is not None:
-                    left.discard(mini_batch.index)
-                    self._release_if_done(number)
-
-    def loaded(self, lease: Lease) -> tuple[Lease, dict[int, Future]]:
-        """Return a lease, and the staged partitions that it needs, by number.
-
-        A mini-batch whose partition is lost for good fails with the reason.
-        """
-        work, futures = [], {}
-        for assigned in lease.work:
-            mini_batch = assigned.mini_batch
-            if isinstance(mini_batch.piece, PartitionSlice):
-                partition = self._submitted[mini_batch.piece.partition]
-                if partition.failure is None:
-                    futures[mini_batch.piece.partition] = partition.staged
-                else:
-                    mini_batch = mini_batch._replace(piece=partition.failure)
-            work.append(assigned._replace(mini_batch=mini_batch))
-        return replace(lease, work=ColumnBatch(work)), futures
-
-    def give_up_lost(self) -> None:
-        """Note the partitions that Dask could not compute again after it had lost them."""
-        for number, partition in self._submitted.items():
-            if partition.failure is None and partition.staged.status == "error":
-                partition.failure = Uncomputed.of(partition.staged.exception(), number)
-
-    # ---- the cluster's side ----
 
     def open(self, client: Client, wake: Callable[[], None] = lambda: None) -> None:
         """Begin on a cluster; `wake` is called by a thread when a partition was staged."""
@@ -210,14 +167,13 @@ class PartitionFeed:
                     self._take(self._answers.get(timeout=LOOK_EVERY_S))
             number, (cut, *_) = self._arrived.popitem()
             source.table.cuts[number] = cut
-            self._release(number)
+            self.release(number)
 
     def close(self) -> None:
         """Let all partitions go."""
         self._source.table.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        for number in list(self._submitted):
-            self._release(number)
+        super().close()
         self._kept.clear()
 
     # ---- submitting ----
@@ -260,7 +216,7 @@ class PartitionFeed:
         for worker in [*self._located]:
             if worker not in slots:
                 self._todo = deque(sorted([*self._todo, *self._located.pop(worker)]))
-        load = Counter(one.worker for one in self._submitted.values())
+        load = Counter(one.worker for one in self.held.values())
         left = sum(slots.values()) + AHEAD * len(slots) - load.total()
         while left > 0 and (self._todo or any(self._located.values())):
             best = sorted(slots, key=lambda one: load[one] / slots[one])
@@ -303,21 +259,19 @@ class PartitionFeed:
         futures = submit_group(self._client, group, self._kept, tail, wanted, workers)
         self._kept |= {key: futures[key] for key in group.keeps}
         self._ends[number] = group.ends
-        partition = SubmittedPartition(futures[key], futures[told], pinned)
-        self._submitted[number] = partition
+        partition = SubmittedPartition(staged=futures[key], described=futures[told], worker=pinned)
+        self.held[number] = partition
         partition.described.add_done_callback(partial(self._fetch_later, number))
         return pinned
 
     def _submit_again(self) -> None:
         """Submit all once more after the connection was lost, and all futures with it."""
-        again = sorted(
-            {*self._submitted, *self._todo, *(n for q in self._located.values() for n in q)}
-        )
+        again = sorted({*self.held, *self._todo, *(n for q in self._located.values() for n in q)})
         self._plan_work(again)
-        for number, partition in self._submitted.items():
-            left = partition.left
+        for number, partition in self.held.items():
             self._submit(number, "")
-            self._submitted[number].left = left
+            self.held[number].left = partition.left
+            self.held[number].is_numbered = partition.is_numbered
 
     # ---- what comes back ----
 
@@ -336,7 +290,7 @@ class PartitionFeed:
     def _take(self, answer: Answer) -> None:
         """Take the description of a partition, or the reason why there is none."""
         number, described, found = answer
-        partition = self._submitted.get(number)
+        partition = self.held.get(number)
         if partition is None or partition.described is not described:
             return  # it was submitted again since
         for key in self._ends.pop(number, ()):
@@ -347,11 +301,11 @@ class PartitionFeed:
                 and self._client.scheduler_comm is not self._connection
             ):
                 return  # with the connection
-            if partition.left is None:
+            if not partition.is_numbered:
                 self._arrived[number] = NOT_COMPUTED, "", Uncomputed.of(found, number)
             return
         description, partition.worker = found
-        if partition.left is not None:
+        if partition.is_numbered:
             return  # described again, after a reconnect
         cut = description.cut
         before = self._source.table.cuts.get(number, cut)
@@ -371,7 +325,9 @@ class PartitionFeed:
             self._make(self._next, *arrived.pop(self._next))
             self._next += 1
 
-    def _make(self, number: int, cut: Cut, worker: str, failure: Uncomputed | None) -> None:
+    def _make(
+        self, number: int, cut: PartitionCut, worker: str, failure: Uncomputed | None
+    ) -> None:
         """Make the mini-batches of a partition."""
         source = self._source
         source.table.add(number, cut)
@@ -382,21 +338,17 @@ class PartitionFeed:
         self._first += cut.rows
         self._left -= 1
         self._ready.extend(mini_batches)
-        if number in self._submitted:
+        if number in self.held:
             open_ = {one.index for one in mini_batches if not failure and not self._is_settled(one)}
-            self._submitted[number].left = open_
-            self._release_if_done(number)
+            self.held[number].is_numbered = True
+            self.held[number].left = open_
+            if not open_:
+                self.release(number)
 
-    # ---- letting go ----
-
-    def _release_if_done(self, number: int) -> None:
-        if not self._submitted[number].left:
-            self._release(number)
-
-    def _release(self, number: int) -> None:
-        partition = self._submitted.pop(number)
-        partition.described.release()
-        partition.staged.release()
+    def release(self, number: int) -> None:
+        """Let a partition go."""
+        self.held[number].described.release()
+        super().release(number)
 
 
 def _futures_of(graph: PartitionGraph, number: int) -> list[Future]:
@@ -409,8 +361,8 @@ def _futures_of(graph: PartitionGraph, number: int) -> list[Future]:
 
 def _threads(client: Client) -> dict[str, int]:
     """Return the number of threads of each worker."""
-    workers = client.scheduler_info(n_workers=-1)["workers"]
-    return {address: worker["nthreads"] for address, worker in workers.items()}
+    threads: dict[str, int] = client.nthreads()
+    return threads
 
 
 def _changed(number: int) -> str:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from daskprs.core.columnar import ColumnBatch
-from daskprs.inputs.collections.source import PartitionSlice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from daskprs.core.lease import Lease, LeaseReturned
-    from daskprs.inputs.collections.staging import StagedPartition
 
 PARTITIONS = "daskprs-partitions"
 """Folder of staged partitions in the local directory of a worker."""
+
+
+class OnNode(Protocol):
+    """A staged partition: the result of a Dask task, and a dependency of leases."""
+
+    def placed(self, piece: Any, folder: Path) -> Any:
+        """Return what an agent of this node reads; a file that has just arrived is written."""
+        ...
 
 
 class StagedInUse:
@@ -34,20 +40,20 @@ class StagedInUse:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: dict[int, dict[int, StagedPartition]] = {}
+        self._held: dict[int, dict[int, OnNode]] = {}
         """By slot and by number of the mini-batch."""
 
-    def placed(self, lease: Lease, staged: Mapping[int, StagedPartition]) -> Lease:
+    def placed(self, lease: Lease, staged: Mapping[int, OnNode]) -> Lease:
         """Return a lease whose mini-batches name files of this node."""
         if not staged:
             return lease
         held, work = self._held.setdefault(lease.slot, {}), []
         for assigned in lease.work:
             mini_batch = assigned.mini_batch
-            if isinstance(mini_batch.piece, PartitionSlice):
-                number, start, stop, _ = mini_batch.piece
+            number = getattr(mini_batch.piece, "partition", None)
+            if number is not None:
                 held[mini_batch.index] = partition = staged[number]
-                piece = partition.piece(start, stop, self._folder)
+                piece = partition.placed(mini_batch.piece, self._folder)
                 mini_batch = mini_batch._replace(piece=piece)
             work.append(assigned._replace(mini_batch=mini_batch))
         return replace(lease, work=ColumnBatch(work))

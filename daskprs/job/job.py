@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 import traceback
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +38,15 @@ from daskprs.system.interrupts import LateInterrupts, held_back
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from daskprs.cluster.partition_feed import PartitionFeed
+    from distributed import Client
+
+    from daskprs.cluster.staged_work import StagedWork
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.inputs.collections.source import CollectionSource
+    from daskprs.inputs.keys.partition_keys import ShuffledKeySource
     from daskprs.job.request import CheckedCall
 
 
@@ -67,6 +71,10 @@ class Job:
         """What an earlier run has learnt of the input after its fingerprint was written."""
         self._end: JobEnd | None = None
         self._interrupts = LateInterrupts(lambda: self._done)
+        self._client: Client | None = None
+        """The client of a cluster that has prepared the input."""
+        self._staged: StagedWork[Any] | None = None
+        """What workers hold of the input, if they hold any."""
         self._outside = ExitStack()
         """Keeps the job's own Dask task, if any, outside its thread pool until the job is over."""
 
@@ -107,13 +115,68 @@ class Job:
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
             report = report_preparation(listeners, lambda: call.source.how_far)
             with report, self._control.prepares():
-                self._prepare_input()
+                self._prepare(stack)
             self._store = store = self._open_store(epoch)
             stack.callback(store.close)
             keep_call(call.folder, call.kept)
             return self._run(store, listeners)
 
     # ---- before ----
+
+    def _prepare(self, job: ExitStack) -> None:
+        """Prepare the source; the job's cluster does what belongs where the data is."""
+        source: Any = self._call.source
+        if self._collection is not None:
+            self._look_at_partitions(self._collection)
+        elif hasattr(source, "bring_together"):
+            self._bring_together(source, job)
+        else:
+            source.prepare(self._call.folder.scratch)
+
+    def _bring_together(self, source: ShuffledKeySource, job: ExitStack) -> None:
+        """Bring the rows of each key together on the workers."""
+        self._client = job.enter_context(self._connected())
+        from daskprs.cluster.key_exchange import KeyExchange
+
+        variables = self._call.options.environment_variables
+        exchange = KeyExchange(self._client, variables, self._agents)
+        job.callback(exchange.close)
+        source.bring_together(self._call.folder.scratch, exchange.run)
+        source.workers = exchange.workers
+        self._staged = exchange.staged
+
+    def _look_at_partitions(self, source: CollectionSource) -> None:
+        """Compute partitions without which a resume cannot compare a collection."""
+        source.open_table(self._call.folder.scratch)
+        if not self._call.options.resume:
+            return
+        if unknown := list(source.unknown()):
+            with self._connected() as client:
+                from daskprs.cluster.partition_feed import PartitionFeed
+
+                with closing(PartitionFeed(source, self._call.job_id)) as feed:
+                    feed.describe(client, unknown)
+        extends = RUNS[self._call.options.resume] == "what is new"
+        self._known_before = source.compare(extends=extends)
+
+    @property
+    def _agents(self) -> int:
+        """The number of agents of a cluster in this process."""
+        return agent_count(self._call.options, self._call.client)
+
+    @contextmanager
+    def _connected(self) -> Iterator[Client]:
+        """Yield the client of the job, which may be connected since its input was prepared."""
+        # Dask takes half a second to import: the zygote does as much at the same time. Not in a
+        # thread of our own: Dask takes the one that imports it for the main thread.
+        from daskprs.cluster.connect import connected, outside_pool
+
+        if self._client is not None:
+            yield self._client
+            return
+        with connected(self._call.client, self._agents) as client:
+            self._outside.enter_context(outside_pool())
+            yield client
 
     @property
     def _collection(self) -> CollectionSource | None:
@@ -148,38 +211,18 @@ class Job:
             labels=labels if labels.exists() else None,
         )
 
-    def _prepare_input(self) -> None:
-        """Prepare the input; compute what a resume has to know of a collection to compare it."""
-        source, options = self._collection, self._call.options
-        if source is None:
-            self._call.source.prepare(self._call.folder.scratch)
-            return
-        source.open_table(self._call.folder.scratch)
-        if not options.resume:
-            return
-        if unknown := list(source.unknown()):
-            from daskprs.cluster.connect import connected
-            from daskprs.cluster.partition_feed import PartitionFeed
-
-            agents = agent_count(options, self._call.client)
-            with (
-                connected(self._call.client, agents) as client,
-                closing(PartitionFeed(source, self._call.job_id)) as feed,
-            ):
-                feed.describe(client, unknown)
-        self._known_before = source.compare(extends=RUNS[options.resume] == "what is new")
-
-    def _feed(self, store: ResultStore) -> PartitionFeed | None:
-        """Return what feeds the ledger, if the input is a Dask collection."""
+    def _plan(self, store: ResultStore) -> Iterator[MiniBatch | None]:
+        """Return the plan; that of a collection grows while the job runs."""
         source = self._collection
         if source is None:
-            return None
+            return self._call.source.mini_batches()
         from daskprs.cluster.partition_feed import PartitionFeed
 
         def is_settled(mini_batch: MiniBatch) -> bool:
             return store.recovered(mini_batch) is not None
 
-        return PartitionFeed(source, self._call.job_id, is_settled)
+        self._staged = feed = PartitionFeed(source, self._call.job_id, is_settled)
+        return feed.plan()
 
     def _side_inputs(self) -> dict[str, dict[str, str]]:
         """Return the identities of the side inputs; the option has only their paths."""
@@ -239,18 +282,17 @@ class Job:
                 call.options.changed(),
             )
         )
-        feed = self._feed(store)
-        plan = call.source.mini_batches() if feed is None else feed.plan()
+        within_s = call.options.first_task_creation_timeout
         ledger = Ledger(
             call.job_id,
-            with_first_item_deadline(plan, call.options.first_task_creation_timeout),
+            with_first_item_deadline(self._plan(store), within_s),
             call.options.limits(),
             recovered=store.recovered,
             expected=expected,
             first_process=call.folder.next_process,
         )
         try:
-            ending = self._work(ledger, feed, store, listeners)
+            ending = self._work(ledger, store, listeners)
             if ending.status is JobStatus.COMPLETED:
                 ending = self._publish(ledger, store, listeners)
         except KeyboardInterrupt:
@@ -270,30 +312,19 @@ class Job:
             ending = Ending(JobStatus.COMPLETED)
         return self._settle(ending, ledger, store, listeners)
 
-    def _work(
-        self,
-        ledger: Ledger,
-        feed: PartitionFeed | None,
-        store: ResultStore,
-        listeners: Listeners,
-    ) -> Ending:
+    def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Settle every mini-batch on the available cluster."""
-        # Dask takes half a second to import: the zygote does as much at the same time. Not in a
-        # thread of our own: Dask takes the one that imports it for the main thread.
-        from daskprs.cluster.connect import connected, outside_pool
-        from daskprs.cluster.dispatch import Dispatcher
-        from daskprs.cluster.slot_allocator import SlotAllocator
-
         options = self._call.options
-        nodes = SlotAllocator(
-            options.node_count, options.process_count_per_node, options.gpus_per_process
-        )
         job = self._spec(store.epoch)
-        agents = agent_count(options, self._call.client)
-        with connected(self._call.client, agents) as client:
-            self._outside.enter_context(outside_pool())
-            check = self._control.check
-            return Dispatcher(client, ledger, store, listeners, nodes, job, check, feed).run()
+        with self._connected() as client:
+            from daskprs.cluster.dispatch import Dispatcher
+            from daskprs.cluster.slot_allocator import SlotAllocator
+
+            nodes = SlotAllocator(
+                options.node_count, options.process_count_per_node, options.gpus_per_process
+            )
+            check, staged = self._control.check, self._staged
+            return Dispatcher(client, ledger, store, listeners, nodes, job, check, staged).run()
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Publish the output, unless the input has changed or none of its items succeeded."""

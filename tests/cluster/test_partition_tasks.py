@@ -90,7 +90,7 @@ def collections() -> dict[str, Any]:
 @pytest.mark.parametrize("name", sorted(collections()))
 def test_partitions_are_those_that_dask_computes(client: Client, name: str) -> None:
     """Shuffles too, whose tasks a plugin of Dask's moves from worker to worker."""
-    worker = next(iter(client.scheduler_info(n_workers=-1)["workers"]))
+    worker = next(iter(client.nthreads()))
     with client.as_current():
         data = collections()[name]
         if name == "rechunked":
@@ -121,7 +121,7 @@ def test_nothing_is_left_on_the_cluster(client: Client) -> None:
 def test_a_partition_is_computed_where_the_caller_says(client: Client) -> None:
     """Its tail follows it; partitions whose data lies somewhere go there."""
     frame = dd.from_map(FRAME.head, range(1, 9), meta=FRAME)
-    workers = list(client.scheduler_info(n_workers=-1)["workers"])
+    workers = list(client.nthreads())
     for worker in workers:
         at = {place for _, place in put_all(client, frame, f"at {worker}", workers=[worker])}
         assert at == {worker}
@@ -136,7 +136,7 @@ def where(_: int) -> str:
 
 def test_the_users_own_place_goes_before_that_of_the_caller(client: Client) -> None:
     """So do resources and priority; the scheduler has all of them."""
-    one, other = client.scheduler_info(n_workers=-1)["workers"]
+    one, other = client.nthreads()
     scheduler: Any = client.cluster.scheduler  # type: ignore[union-attr]
     with dask.annotate(workers=[one], priority=7, retries=2):
         bound = delayed(where)(1)

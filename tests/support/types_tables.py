@@ -23,6 +23,7 @@ from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import InputError, LoadError, class_name
+from daskprs.inputs.collections.pieces import PartitionSlice
 from daskprs.inputs.collections.staged_reader import StagedReader
 from daskprs.inputs.collections.staging import (
     StagedPartition,
@@ -195,7 +196,14 @@ def _read(partition: StagedPartition, folder: Path) -> list[Any]:
     bounds = partition.description.bounds.tolist()
     with closing(StagedReader()) as reader:
         return [
-            reader.load(MiniBatch(0, partition.piece(start, stop, folder), "", stop - start))
+            reader.load(
+                MiniBatch(
+                    0,
+                    partition.placed(PartitionSlice(0, start, stop, ""), folder),
+                    "",
+                    stop - start,
+                )
+            )
             for start, stop in itertools.pairwise(bounds)
         ]
 

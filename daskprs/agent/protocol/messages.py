@@ -105,6 +105,8 @@ class ProcessSpec(NamedTuple):
     """Set after the fork: devices and names."""
     far: bool = False
     """Whether the driver copies the logs and cuts its copies, so that offsets must not move."""
+    program: str = "daskprs.agent.child.main"
+    """The module whose `main` runs in the process."""
 
 
 class Start(NamedTuple):

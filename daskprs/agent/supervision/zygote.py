@@ -231,6 +231,22 @@ def started_ahead(environment: Mapping[str, str], start_method: str) -> Iterator
             left[-1].discard()
 
 
+def keep_ahead(zygote: Zygote, environment: Mapping[str, str], start_method: str) -> None:
+    """Keep a zygote without agents for a pool in this process."""
+    with _lock:
+        _ahead.append((dict(environment), start_method, zygote))
+
+
+def discard_kept(zygote: Zygote) -> None:
+    """End a zygote that was kept, unless a pool has taken it."""
+    with _lock:
+        kept = [entry for entry in _ahead if entry[2] is zygote]
+        for entry in kept:
+            _ahead.remove(entry)
+    if kept:
+        zygote.discard()
+
+
 def take_zygote(environment: Mapping[str, str], start_method: str) -> Zygote:
     """Return a zygote that was started ahead with this environment, or a new one."""
     wanted = (dict(environment), start_method)

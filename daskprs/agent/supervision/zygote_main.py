@@ -37,6 +37,8 @@ from daskprs.system import linux
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daskprs.agent.protocol.messages import ProcessSpec
 
     Inherited: TypeAlias = tuple[ProcessSpec, list[int]]
@@ -196,8 +198,8 @@ def boot(role: str, *words: str) -> int:
     if role == "zygote":
         control_fd, start_method = words
         return main(int(control_fd), start_method)
-    connection_fd, page_fd = words
-    return _run_agent(int(connection_fd), int(page_fd))
+    connection_fd, page_fd, program = words
+    return _run_agent(int(connection_fd), int(page_fd), program)
 
 
 def main(control_fd: int, start_method: str) -> int:
@@ -219,10 +221,11 @@ def main(control_fd: int, start_method: str) -> int:
     spec, keep = inherited
     _become_agent(spec, zygote, keep)
     if start_method == "fork":
-        return _run_agent(*keep)
+        connection_fd, page_fd = keep
+        return _run_agent(connection_fd, page_fd, spec.program)
     for fd in keep:
         os.set_inheritable(fd, True)
-    command = boot_command("agent", *map(str, keep))
+    command = boot_command("agent", *map(str, keep), spec.program)
     return os.execv(command[0], command)  # noqa: S606 - our own interpreter
 
 
@@ -247,10 +250,9 @@ def _become_agent(spec: ProcessSpec, zygote: int, keep: list[int]) -> None:
     _close_all_but(keep)
 
 
-def _run_agent(connection_fd: int, page_fd: int) -> int:
-    """Set up the interpreter, run the agent, and return its exit code."""
-    from daskprs.agent.child.main import main
-
+def _run_agent(connection_fd: int, page_fd: int, program: str) -> int:
+    """Set up the interpreter, run the agent or another program, and return its exit code."""
+    main: Callable[[Connection, int], int] = importlib.import_module(program).main
     sys.stdout, sys.stderr = _text(1), _text(2)
     faulthandler.enable(2)
     faulthandler.register(DUMP_SIGNAL, 2, all_threads=True, chain=False)

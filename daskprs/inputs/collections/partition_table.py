@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing import IO
 
 
-class Cut(NamedTuple):
+class PartitionCut(NamedTuple):
     """The rows of a partition, and how it is cut into mini-batches."""
 
     rows: int
@@ -40,7 +40,7 @@ class Cut(NamedTuple):
         return not self.digest
 
 
-NOT_COMPUTED = Cut(0, 1, 0, "")
+NOT_COMPUTED = PartitionCut(0, 1, 0, "")
 
 
 class PartitionTable:
@@ -56,8 +56,8 @@ class PartitionTable:
     """
 
     def __init__(self, path: Path, header: dict[str, Any]) -> None:
-        self.cuts: dict[int, Cut] = {}
-        self.before: dict[int, Cut] = {}
+        self.cuts: dict[int, PartitionCut] = {}
+        self.before: dict[int, PartitionCut] = {}
         """The cuts that an earlier run of the job has found."""
         self.header_before: dict[str, Any] = {}
         self._path = path
@@ -79,7 +79,7 @@ class PartitionTable:
             self.header_before = json.loads(lines[0])
             for line in lines[1:-1]:  # a crash leaves a line without an end
                 number, *cut = json.loads(line)
-                self.before[number] = Cut(*cut)
+                self.before[number] = PartitionCut(*cut)
 
     def begin(self) -> None:
         """Write the table with the cuts known so far; from here on `add` appends to it."""
@@ -89,7 +89,7 @@ class PartitionTable:
             file.write("".join(f"{json.dumps(line)}\n" for line in lines).encode())
         self._file = self._path.open("a")
 
-    def add(self, number: int, cut: Cut) -> None:
+    def add(self, number: int, cut: PartitionCut) -> None:
         """Record the cut of a partition."""
         if self.cuts.get(number) == cut:
             return

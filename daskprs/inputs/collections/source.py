@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError
 from daskprs.folders.row_labels import LabelWriter, prepared_labels
-from daskprs.inputs.collections.partition_table import Cut, PartitionTable
-from daskprs.inputs.collections.staged_reader import StagedPiece, StagedReader, Uncomputed
+from daskprs.inputs.collections.partition_table import PartitionCut, PartitionTable
+from daskprs.inputs.collections.pieces import PartitionSlice, StagedPiece, Uncomputed
+from daskprs.inputs.collections.staged_reader import StagedReader
 from daskprs.inputs.collections.staging import WHOLE, staged
 from daskprs.inputs.source.source import TableSource
 
@@ -27,16 +28,6 @@ if TYPE_CHECKING:
     from daskprs.inputs.source.source import Unit
 
 TABLE = "partitions.jsonl"
-
-
-class PartitionSlice(NamedTuple):
-    """The rows of a mini-batch; a lease adds where the staged partition lies."""
-
-    partition: int
-    start: int
-    stop: int
-    digest: str
-    """Digest of the partition as it was when the mini-batch was made."""
 
 
 class CollectionSource(TableSource):
@@ -143,7 +134,7 @@ class CollectionSource(TableSource):
             first += cut.rows
 
     def cut(
-        self, number: int, cut: Cut, index: int, first: int, worker: str = ""
+        self, number: int, cut: PartitionCut, index: int, first: int, worker: str = ""
     ) -> Iterator[MiniBatch]:
         """Yield the mini-batches of a partition.
 
@@ -179,9 +170,8 @@ class CollectionSource(TableSource):
 
     def _placed(self, mini_batch: MiniBatch) -> MiniBatch:
         """Return a mini-batch with the file that holds it."""
-        number, start, stop, _ = mini_batch.piece
-        piece = self._staged[number].piece(start, stop, self._scratch)
-        return mini_batch._replace(piece=piece)
+        piece = mini_batch.piece
+        return mini_batch._replace(piece=self._staged[piece.partition].placed(piece, self._scratch))
 
     def count(self) -> int | None:
         """Return the number of mini-batches, where it is known."""
@@ -222,7 +212,7 @@ class CollectionSource(TableSource):
 
     # ---- row labels ----
 
-    def keep_labels(self, number: int, cut: Cut, labels: pd.Index | str) -> None:
+    def keep_labels(self, number: int, cut: PartitionCut, labels: pd.Index | str) -> None:
         """Keep the labels of a partition's rows, or why there are none, until all are known."""
         with self._labels_of(number, cut).open("wb") as file:
             pickle.dump(labels, file)
@@ -242,7 +232,7 @@ class CollectionSource(TableSource):
             writer.finish(np.array(bounds, np.int64))
         return prepared_labels(self._scratch)
 
-    def _labels_of(self, number: int, cut: Cut) -> Path:
+    def _labels_of(self, number: int, cut: PartitionCut) -> Path:
         return self._scratch / f"labels.{number}.{cut.digest}"
 
 

@@ -6,13 +6,13 @@ The file of a partition ends with the pickle of what reads it, and with the leng
 from __future__ import annotations
 
 import pickle
-import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from daskprs.errors import DaskprsError, LoadError
+from daskprs.errors import LoadError
+from daskprs.inputs.collections.pieces import Uncomputed
 from daskprs.inputs.frames.caller_frame import FrameReader
 from daskprs.inputs.source.pickled_rows import PickledReader
 
@@ -22,35 +22,6 @@ if TYPE_CHECKING:
     from daskprs.inputs.source.arrow_pandas import TableForm
 
 LENGTH_BYTES = 8
-
-
-class StagedPiece(NamedTuple):
-    """Rows of a staged partition, or items of a list; the worker knows the path."""
-
-    path: str
-    start: int
-    stop: int
-
-
-class Uncomputed(NamedTuple):
-    """A partition that could not be computed or staged, in place of a piece."""
-
-    kind: str
-    """The class of the error."""
-    message: str
-    traceback: str
-
-    @classmethod
-    def of(cls, error: BaseException, number: int) -> Self:
-        """Describe the error of a partition; one of daskprs names the partition itself."""
-        message = str(error)
-        if not isinstance(error, DaskprsError):
-            message = (
-                f"partition {number} of the collection cannot be computed: {message}. Try it "
-                f"alone: data.to_delayed()[{number}].compute(), or data[{number}] of a list."
-            )
-        text = "".join(traceback.format_exception(error))
-        return cls(type(error).__qualname__, message, text)
 
 
 class StagedReader:

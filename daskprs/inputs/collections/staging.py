@@ -7,6 +7,7 @@ agents map both. Everything else is pickled, mini-batch by mini-batch.
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,16 +22,17 @@ import pyarrow as pa
 from daskprs.errors import InputError, LoadError, OptionError, class_name
 from daskprs.folders.row_labels import row_bounds
 from daskprs.inputs.collections.node_file import NodeFile, new_name
-from daskprs.inputs.collections.partition_table import Cut
+from daskprs.inputs.collections.partition_table import PartitionCut
+from daskprs.inputs.collections.pieces import PartitionSlice, StagedPiece
 from daskprs.inputs.collections.staged_reader import (
     ArraySlices,
     ArrowSlices,
     PickledSlices,
     Slices,
-    StagedPiece,
     append_reader,
 )
 from daskprs.inputs.frames.caller_frame import (
+    DIGEST_BYTES,
     DIGEST_THREADS,
     SAMPLE_ROWS,
     FrameSource,
@@ -167,10 +169,10 @@ class PartitionDescription(NamedTuple):
     """The index of a frame, or why it cannot be kept; None where no labels are kept."""
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> PartitionCut:
         """The partition as the driver's table keeps it."""
         step = max(1, int(self.bounds[1]))
-        return Cut(self.rows, step, int(self.sizes_bytes.sum()), self.digest)
+        return PartitionCut(self.rows, step, int(self.sizes_bytes.sum()), self.digest)
 
 
 class StagedPartition:
@@ -180,9 +182,9 @@ class StagedPartition:
         self._file = file
         self.description = description
 
-    def piece(self, start: int, stop: int, folder: Path) -> StagedPiece:
+    def placed(self, piece: PartitionSlice, folder: Path) -> StagedPiece:
         """Return what an agent of this node reads; a file that has just arrived is written."""
-        return StagedPiece(str(self._file.at(folder)), start, stop)
+        return StagedPiece(str(self._file.at(folder)), piece.start, piece.stop)
 
     def __sizeof__(self) -> int:
         """Return the bytes in memory, which Dask counts."""
@@ -351,7 +353,8 @@ def _is_plain(dtype: np.dtype[Any]) -> bool:
     """Say whether a NumPy file gives back this very type."""
     if dtype.hasobject or dtype.kind not in PLAIN_KINDS or dtype.metadata:
         return False
-    with suppress(ValueError, TypeError):  # fields that overlap
+    with suppress(ValueError, TypeError):  # fields that overlap, or have names in other scripts
+        repr(dtype).encode("latin-1")
         back = np.lib.format.descr_to_dtype(np.lib.format.dtype_to_descr(dtype))
         return back == dtype and repr(back) == repr(dtype)
     return False
@@ -363,7 +366,15 @@ def _write_plain_array(value: np.ndarray[Any, Any], step: int, path: Path) -> _W
         ThreadPoolExecutor(DIGEST_THREADS, "digest") as threads,
     ):
         hashing = HashingWriter(file, threads)
-        np.lib.format.write_array(hashing, np.ascontiguousarray(value), allow_pickle=False)
+        value = np.ascontiguousarray(value)
+        header = io.BytesIO()
+        np.lib.format.write_array_header_2_0(
+            header, np.lib.format.header_data_from_array_1_0(value)
+        )
+        hashing.write(header.getvalue())
+        body = value.reshape(-1).view(np.uint8)  # write_array would copy it
+        for start in range(0, len(body), DIGEST_BYTES):
+            hashing.write(body[start : start + DIGEST_BYTES])
         digest = hashing.digest()[:24]
     bounds = _bounds(len(value), step)
     sizes = np.diff(bounds) * (value.nbytes // max(1, len(value)))

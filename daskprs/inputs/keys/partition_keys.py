@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from daskprs.core.mini_batch import MiniBatch, Where
-from daskprs.inputs.keys.shuffle import Group, gathered, joined, shuffle
+from daskprs.inputs.keys.rows import joined
+from daskprs.inputs.keys.shuffle import file_of, shuffle
 from daskprs.inputs.source.pickled_rows import PickledReader
 from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pandas as pd
 
+    from daskprs.inputs.keys.gathering import Group
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.source import TableReader
 
 
+Shuffle: TypeAlias = (
+    "Callable[[TableSource, Sequence[str], Path, Callable[[str], None]], list[Group]]"
+)
+"""Brings the rows of each key of a prepared table together, as `shuffle` does."""
 Key = tuple[tuple[str, Any], ...]
 """Names and values of the keys of a mini-batch."""
 
@@ -119,14 +125,20 @@ class ShuffledKeySource(KeySource):
 
     def __init__(self, source: TableSource, keys: Sequence[str]) -> None:
         super().__init__(source, keys)
+        self.workers: Mapping[int, str] = {}
+        """The workers that hold parts, by part; empty where the driver's folder has all."""
         self._groups: list[Group] = []
         self._scratch = Path()
 
     def prepare(self, scratch: Path) -> None:
-        """Shuffle the table."""
+        """Prepare the table, and bring its rows together in this process."""
+        self.bring_together(scratch, shuffle)
+
+    def bring_together(self, scratch: Path, work: Shuffle) -> None:
+        """Prepare the table, and let `work` bring its rows together."""
         super().prepare(scratch)
         self._scratch = scratch
-        self._groups = shuffle(self._source, self._keys, scratch, self._report)
+        self._groups = work(self._source, self._keys, scratch, self._report)
 
     def _report(self, how_far: str) -> None:
         self.how_far = how_far
@@ -137,13 +149,14 @@ class ShuffledKeySource(KeySource):
             key = self._key_of(group.key)
             yield MiniBatch(
                 index=index,
-                piece=(gathered(group.part), group.offset, group.length),
+                piece=KeyPiece(group.part, group.offset, group.length),
                 identity=f"{group.key!r}|{group.rows}|{group.checksum}",
                 items=group.rows,
                 size_bytes=group.length,
                 partition_key=key,
                 row_lower_bound=group.first_row,
                 label=_label(key),
+                worker=self.workers.get(group.part, ""),
             )
 
     def count(self) -> int:
@@ -155,6 +168,30 @@ class ShuffledKeySource(KeySource):
         del mini_batch
         return Where()
 
-    def reader(self) -> PickledReader:
+    def reader(self) -> KeyReader:
         """Return the reader for the agents."""
-        return PickledReader(self._scratch)
+        return KeyReader(self._scratch)
+
+
+class KeyPiece(NamedTuple):
+    """The rows of a key, in the file of their part."""
+
+    part: int
+    offset: int
+    length: int
+    path: str = ""
+    """The file, where its worker has it; empty: it is in the folder of the driver's data."""
+
+    @property
+    def partition(self) -> int:
+        """The number of the part, by which a lease finds it where it stays with its worker."""
+        return self.part
+
+
+class KeyReader(PickledReader):
+    """Loads the rows of keys that a driver or its workers have brought together."""
+
+    def pack(self, piece: KeyPiece) -> bytes:  # type: ignore[override]
+        """Return the pickle of the rows of a key."""
+        name = piece.path or file_of(piece.part)
+        return super().pack((name, piece.offset, piece.length))

@@ -1,0 +1,28 @@
+"""A helper: a process that calls functions of this package for its owner, one at a time."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+
+def main(connection: Connection, page_fd: int) -> int:
+    """Answer calls until the owner closes its end, and return the exit code."""
+    del page_fd
+    while True:
+        try:
+            function, arguments = connection.recv()
+        except EOFError:
+            return 0
+        connection.send_bytes(_answer(function, arguments))
+
+
+def _answer(function: Any, arguments: Any) -> bytes:
+    """Return, pickled, whether the call succeeded, and its result or its error."""
+    try:
+        return pickle.dumps((True, function(*arguments)), pickle.HIGHEST_PROTOCOL)
+    except Exception as error:  # noqa: BLE001 - raised again by the owner
+        return pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)

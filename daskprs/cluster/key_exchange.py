@@ -1,0 +1,223 @@
+"""Bringing rows together by key on a cluster: the driver submits the work, and keeps the index."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any
+
+from distributed import wait
+from distributed.protocol.pickle import dumps
+
+from daskprs.agent.node.site import ProbeFile
+from daskprs.cluster.key_worker import (
+    Dealing,
+    ExchangePlugin,
+    deal_key,
+    deal_piece,
+    gather_part,
+    index_of,
+    rest,
+)
+from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
+from daskprs.cluster.staged_work import HeldPartition, StagedWork
+from daskprs.cluster.topics import forget
+from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
+from daskprs.inputs.keys.shuffle import Cut, in_order, labelled, shuffle
+from daskprs.inputs.source.pickled_rows import PickledReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from distributed import Client, Future
+
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.keys.gathering import Gathered, Group
+    from daskprs.inputs.source.source import TableSource
+
+IN_PROCESS = "inproc://"
+SMALL_BYTES = 8 << 20
+"""A table of this size is brought together in the workers' own threads."""
+AHEAD = 2
+"""Tasks for each thread of the cluster that the scheduler has at a time."""
+LOOK_EVERY_S = 0.5
+FIRST = 10
+"""Priority of the index of a part over further parts."""
+
+
+class KeyExchange:
+    """The rows of a prepared table, brought together by the workers of a cluster.
+
+    Parameters
+    ----------
+    client
+        The cluster's client.
+    environment
+        The variables that the user sets for the agents.
+    agents
+        The number of agents of a cluster in this process.
+
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        environment: Mapping[str, str] | None,
+        agents: int,
+    ) -> None:
+        self._client = client
+        self._environment = environment or {}
+        self._is_here = client.scheduler.address.startswith(IN_PROCESS)
+        self._agents = agents if self._is_here else None
+        self._name = f"daskprs-keys-{secrets.token_hex(4)}"
+        self._topic = f"{self._name}-news"
+        self._dealt: list[Future] = []
+        self._parts: list[Future] = []
+        """The gathered parts; one that is lost is gathered again by Dask."""
+        self.staged: StagedWork[HeldPartition] = StagedWork()
+        """The parts that stay with their workers: all, if some do not see the driver's folder."""
+        self.workers: dict[int, str] = {}
+        """The workers of these parts."""
+        self._closing = ExitStack()
+
+    def run(
+        self,
+        source: TableSource,
+        keys: Sequence[str],
+        scratch: Path,
+        report: Callable[[str], None],
+    ) -> list[Group]:
+        """Bring the rows of a prepared table together, as `inputs.keys.shuffle` does.
+
+        Parameters
+        ----------
+        source, keys
+            The table, and the names of its keys.
+        scratch
+            The folder of the driver's data. If all workers see it, gathered files go there.
+        report
+            Called with the progress in a few words.
+
+        """
+        cut, reader = Cut.of(source), source.reader()
+        seen = self._is_here or self._is_seen(scratch)
+        if isinstance(reader, PickledReader):
+            return shuffle(source, keys, scratch, report)
+        dealing = Dealing(
+            self._name,
+            pickle.dumps(reader if seen else FarReader(reader)),
+            tuple(keys),
+            cut.parts,
+            str(scratch) if seen else None,
+            labelled(scratch),
+            cut.size_bytes > SMALL_BYTES,
+        )
+        self._open(dealing)
+        about = -(-cut.size_bytes // cut.piece_bytes)
+        pieces = cut.pieces(source)
+        if not seen and isinstance(reader, CarryingReader):
+            pieces = ([carried(one, reader) for one in piece] for piece in pieces)
+        for done in self._in_turn(self._deals(pieces), self._dealt):
+            report(f"rows are dealt out by key, {done} of about {about} pieces")
+        indexes: list[Future] = []
+        for done in self._in_turn(self._gathers(cut.parts), indexes):
+            report(f"rows of each key are put together, {done} of {cut.parts} parts")
+        gathered: list[tuple[Gathered, str]] = self._client.gather(indexes)
+        self._client.run(rest, self._name, on_error="ignore")
+        groups = in_order([index for index, _ in gathered], scratch)
+        if not seen:
+            self._keep(groups, [worker for _, worker in gathered])
+        return groups
+
+    def _keep(self, groups: Sequence[Group], workers: Sequence[str]) -> None:
+        """Note which parts stay with their workers until their mini-batches are settled."""
+        self.workers = dict(enumerate(workers))
+        for index, group in enumerate(groups):
+            part = self.staged.held.setdefault(group.part, HeldPartition(self._parts[group.part]))
+            part.left.add(index)
+
+    def close(self) -> None:
+        """Let all files go, and take the exchange off the cluster."""
+        for futures in (self._dealt, self._parts):
+            for future in futures:
+                future.release()
+            futures.clear()
+        self._closing.close()
+
+    # ---- the cluster ----
+
+    def _is_seen(self, folder: Path) -> bool:
+        """Return whether all workers see the folder of the driver's data."""
+        probe = ProbeFile(str(folder / ".seen"), secrets.token_hex(16))
+        (folder / ".seen").write_text(probe.token)
+        try:
+            return all(self._client.run(probe.is_seen).values())
+        finally:
+            (folder / ".seen").unlink()
+
+    def _open(self, dealing: Dealing) -> None:
+        plugin = ExchangePlugin(dealing, self._environment, self._agents)
+        self._client.subscribe_topic(self._topic, _deaf)
+        self._closing.callback(forget, self._client, self._topic)
+        self._closing.callback(self._end)
+        self._client.register_plugin(
+            JobPlugin(self._name, (self._topic,), self._client.id, dumps(plugin))
+        )
+
+    def _end(self) -> None:
+        with suppress(Exception):  # the cluster has gone
+            self._client.run_on_scheduler(end_job, self._name, (self._topic,))
+
+    # ---- tasks ----
+
+    def _deals(self, pieces: Iterator[list[MiniBatch]]) -> Iterator[Future]:
+        for piece, mini_batches in enumerate(pieces):
+            key = deal_key(self._name, piece)
+            yield self._client.submit(deal_piece, self._name, piece, mini_batches, key=key)
+
+    def _gathers(self, parts: int) -> Iterator[Future]:
+        pieces = len(self._dealt)
+        for part in range(parts):
+            key = (f"{self._name}-gather", part)
+            gathered = self._client.submit(
+                gather_part, self._name, part, pieces, key=key, pure=False
+            )
+            self._parts.append(gathered)
+            key = (f"{self._name}-index", part)
+            yield self._client.submit(index_of, gathered, key=key, priority=FIRST, pure=False)
+
+    def _in_turn(self, tasks: Iterator[Future], submitted: list[Future]) -> Iterator[int]:
+        """Submit tasks, a few ahead of the threads; yield how many are done each time."""
+        begun: set[Future] = set()
+        done = 0
+        for task in tasks:
+            submitted.append(task)
+            begun.add(task)
+            while len(begun) >= self._ahead():
+                begun, more = self._some_done(begun)
+                done += more
+                yield done
+        while begun:
+            begun, more = self._some_done(begun)
+            done += more
+            yield done
+
+    def _ahead(self) -> int:
+        threads: int = sum(self._client.nthreads().values())
+        return AHEAD * max(1, threads)
+
+    def _some_done(self, begun: set[Future]) -> tuple[set[Future], int]:
+        """Wait for the first of some tasks, or a moment; raise the error of any task."""
+        with suppress(TimeoutError), self._client.as_current():
+            wait(list(begun), timeout=LOOK_EVERY_S, return_when="FIRST_COMPLETED")
+        for future in [*begun, *self._dealt]:
+            if future.status in ("error", "cancelled"):
+                future.result()
+        over = {future for future in begun if future.status == "finished"}
+        return begun - over, len(over)
+
+
+def _deaf(_: Any) -> None:
+    """Ignore the news of workers."""

@@ -1,0 +1,189 @@
+"""Rows brought together by the workers of a cluster: as in one process, whoever is lost."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+from distributed import Client, Future, get_worker
+
+from daskprs.cluster import key_exchange
+from daskprs.cluster.key_exchange import KeyExchange
+from daskprs.errors import LoadError
+from daskprs.inputs.keys import shuffle
+from daskprs.inputs.keys.partition_keys import ShuffledKeySource
+from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.read_options import ReadOptions
+from tests.support.by_hand import ByHand
+from tests.support.polling import poll_for
+from tests.support.separate_nodes import separate_nodes, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from distributed import Worker
+
+    from daskprs.cluster.key_worker import GatheredPart
+    from daskprs.inputs.keys.gathering import Group
+
+ROWS = 60_000
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[ByHand]:
+    """Yield a cluster of two workers."""
+    one = ByHand(tmp_path)
+    one.worker(), one.worker()
+    yield one
+    one.close()
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a small table have several pieces and parts, and other processes deal them out."""
+    monkeypatch.setattr(shuffle, "PIECE_BYTES", 200_000)
+    monkeypatch.setattr(shuffle, "PART_BYTES", 300_000)
+    monkeypatch.setattr(key_exchange, "SMALL_BYTES", 0)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> ShuffledKeySource:
+    """Return a table with text and numbers as keys, both of them null at times."""
+    random = np.random.default_rng(7)
+    names = np.array(["Aachen", "Ulm", None, "Zwickau"], dtype=object)
+    frame = pd.DataFrame(
+        {
+            "town": names[random.integers(0, 4, ROWS)],
+            "year": np.where(random.random(ROWS) < 0.1, np.nan, random.integers(0, 50, ROWS)),
+            "row": np.arange(ROWS),
+            "x": random.random(ROWS),
+        }
+    )
+    frame.to_parquet(tmp_path / "table.parquet", row_group_size=3_000)
+    opened = open_source(tmp_path / "table.parquet", ReadOptions(partition_keys=("town", "year")))
+    assert isinstance(opened, ShuffledKeySource)
+    return opened
+
+
+def contents(groups: list[Group], read: Callable[[int], bytes]) -> list[Any]:
+    """Return what is known of each group, once its bytes are compared with its checksum."""
+    files = {part: read(part) for part in {group.part for group in groups}}
+    for group in groups:
+        body = files[group.part][group.offset : group.offset + group.length]
+        assert zlib.crc32(body) == group.checksum
+        assert len(pickle.loads(body)) == group.rows
+    return [(group.first_row, group.rows, group.checksum, repr(group.key)) for group in groups]
+
+
+def expected(source: ShuffledKeySource, folder: Path) -> list[Any]:
+    """Return the groups that one process makes."""
+    folder.mkdir()
+    source.prepare(folder)
+    return contents(source._groups, lambda part: (folder / f"keyed.{part}").read_bytes())
+
+
+def _bytes_of(gathered: GatheredPart) -> bytes:
+    assert gathered.file is not None
+    return gathered.file.at(Path(get_worker().local_directory)).read_bytes()
+
+
+def _pid() -> int:
+    return os.getpid()
+
+
+def _left(dask_worker: Worker) -> list[Any]:
+    """Return what a worker has of exchanges."""
+    plugins = [name for name in dask_worker.plugins if name.startswith("daskprs-keys")]
+    children = psutil.Process().children(recursive=True)
+    return [*plugins, *children, *Path(dask_worker.local_directory).rglob("daskprs-keys*")]
+
+
+def _parts_of(exchange: KeyExchange) -> list[Future]:
+    return [held.staged for _, held in sorted(exchange.staged.held.items())]
+
+
+@pytest.mark.parametrize("moment", ["never", "dealing", "gathering", "afterwards"])
+def test_a_lost_worker_costs_what_it_held(
+    tmp_path: Path,
+    cluster: ByHand,
+    source: ShuffledKeySource,
+    moment: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dask deals its pieces out again, and gathers its parts again; the bytes are the same."""
+    meant = expected(source, tmp_path / "here")
+    struck: list[int] = []
+
+    def strike() -> None:
+        if not struck:
+            struck.append(next(iter(client.run(_pid).values())))
+            os.kill(struck[0], signal.SIGKILL)
+
+    def report(how_far: str) -> None:
+        words = {"dealing": "dealt out by key, 4", "gathering": "put together, 2"}
+        if moment in words and words[moment] in how_far:
+            strike()
+
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        exchange = KeyExchange(client, None, 1)
+        monkeypatch.setattr(exchange, "_is_seen", lambda _: False)
+        scratch = tmp_path / "there"
+        scratch.mkdir()
+        groups = exchange.run(source._source, ("town", "year"), scratch, report)
+        if moment == "afterwards":
+            strike()
+        parts = _parts_of(exchange)
+        bodies = client.gather([client.submit(_bytes_of, part) for part in parts])
+        assert contents(groups, bodies.__getitem__) == meant
+        assert bool(struck) == (moment != "never")
+        exchange.close()
+        assert list(scratch.iterdir()) == []
+        assert poll_for(lambda: not any(client.run(_left).values()))
+
+
+def test_an_error_of_a_piece_is_that_of_the_exchange(
+    tmp_path: Path, cluster: ByHand, source: ShuffledKeySource
+) -> None:
+    """The rest is not waited for, and nothing is left on the cluster."""
+    (tmp_path / "table.parquet").write_bytes(b"another")
+    with Client(cluster.address, set_as_default=False) as client:
+        exchange = KeyExchange(client, None, 1)
+        with pytest.raises(LoadError, match=r"table\.parquet"):
+            exchange.run(source._source, ("town", "year"), tmp_path, lambda _: None)
+        exchange.close()
+        assert poll_for(lambda: not any(client.run(_left).values()))
+
+
+def test_rows_travel_between_nodes_that_share_no_disk(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Those of the caller go to a node with its piece, then from node to node."""
+    if reason := why_not():
+        pytest.skip(reason)
+    frame = pd.DataFrame({"key": np.arange(ROWS) % 97, "text": [f"row {n}" for n in range(ROWS)]})
+    source = open_source(frame, ReadOptions(partition_keys=("key",)))
+    assert isinstance(source, ShuffledKeySource)
+    meant = expected(source, tmp_path / "here")
+    log = tmp_path_factory.mktemp("nodes") / "log"
+    with (
+        separate_nodes(log, [log.parents[1]], count=2) as nodes,
+        Client(nodes.address, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        exchange = KeyExchange(client, None, 1)
+        groups = exchange.run(source._source, ("key",), tmp_path / "here", lambda _: None)
+        parts = _parts_of(exchange)
+        bodies = client.gather([client.submit(_bytes_of, part) for part in parts])
+        places = client.who_has(parts).values()
+        exchange.close()
+    assert contents(groups, bodies.__getitem__) == meant
+    assert len({worker for workers in places for worker in workers}) == 2

@@ -63,7 +63,8 @@ LAYERS = {
         remote
         scheduler_plugin slot_allocator
         key_worker partition_tasks
-        key_exchange worker_plugin worker_registry partition_feed
+        partition_feed worker_plugin worker_registry
+        key_exchange
         session
         slot_manager
         dispatch

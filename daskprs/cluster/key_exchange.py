@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pickle
 import secrets
-from contextlib import ExitStack, suppress
-from typing import TYPE_CHECKING, Any
+import threading
+from contextlib import ExitStack, closing, suppress
+from typing import TYPE_CHECKING, Any, cast
 
 from distributed import wait
 from distributed.protocol.pickle import dumps
@@ -15,27 +16,32 @@ from daskprs.cluster.key_worker import (
     Dealing,
     ExchangePlugin,
     deal_key,
+    deal_partition,
     deal_piece,
     gather_part,
     index_of,
     rest,
 )
+from daskprs.cluster.partition_feed import PartitionFeed
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.staged_work import HeldPartition, StagedWork
 from daskprs.cluster.topics import forget
+from daskprs.errors import LoadError
+from daskprs.inputs.collections.pieces import Uncomputed
 from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
 from daskprs.inputs.keys.shuffle import Cut, in_order, labelled, shuffle
 from daskprs.inputs.source.pickled_rows import PickledReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from distributed import Client, Future
 
     from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.collections.source import CollectionSource
     from daskprs.inputs.keys.gathering import Gathered, Group
-    from daskprs.inputs.source.source import TableSource
+    from daskprs.inputs.source.source import TableReader, TableSource
 
 IN_PROCESS = "inproc://"
 SMALL_BYTES = 8 << 20
@@ -89,7 +95,7 @@ class KeyExchange:
         scratch: Path,
         report: Callable[[str], None],
     ) -> list[Group]:
-        """Bring the rows of a prepared table together, as `inputs.keys.shuffle` does.
+        """Bring the rows of a table together, as `inputs.keys.shuffle` does.
 
         Parameters
         ----------
@@ -101,29 +107,29 @@ class KeyExchange:
             Called with the progress in a few words.
 
         """
-        cut, reader = Cut.of(source), source.reader()
         seen = self._is_here or self._is_seen(scratch)
+        reader = source.reader() if _is_collection(source) else _prepared(source, scratch)
         if isinstance(reader, PickledReader):
             return shuffle(source, keys, scratch, report)
         dealing = Dealing(
             self._name,
             pickle.dumps(reader if seen else FarReader(reader)),
             tuple(keys),
-            cut.parts,
+            1,
             str(scratch) if seen else None,
             labelled(scratch),
-            cut.size_bytes > SMALL_BYTES,
+            in_helpers=True,
         )
-        self._open(dealing)
-        about = -(-cut.size_bytes // cut.piece_bytes)
-        pieces = cut.pieces(source)
-        if not seen and isinstance(reader, CarryingReader):
-            pieces = ([carried(one, reader) for one in piece] for piece in pieces)
-        for done in self._in_turn(self._deals(pieces), self._dealt):
-            report(f"rows are dealt out by key, {done} of about {about} pieces")
+        if _is_collection(source):
+            parts = self._deal_partitions(
+                cast("CollectionSource", source), dealing, scratch, report
+            )
+        else:
+            pieces = None if seen or not isinstance(reader, CarryingReader) else reader
+            parts = self._deal_pieces(source, dealing, pieces, report)
         indexes: list[Future] = []
-        for done in self._in_turn(self._gathers(cut.parts), indexes):
-            report(f"rows of each key are put together, {done} of {cut.parts} parts")
+        for done in self._in_turn(self._gathers(parts), indexes):
+            report(f"rows of each key are put together, {done} of {parts} parts")
         gathered: list[tuple[Gathered, str]] = self._client.gather(indexes)
         self._client.run(rest, self._name, on_error="ignore")
         groups = in_order([index for index, _ in gathered], scratch)
@@ -137,6 +143,77 @@ class KeyExchange:
         for index, group in enumerate(groups):
             part = self.staged.held.setdefault(group.part, HeldPartition(self._parts[group.part]))
             part.left.add(index)
+
+    def _deal_pieces(
+        self,
+        source: TableSource,
+        dealing: Dealing,
+        sends: CarryingReader | None,
+        report: Callable[[str], None],
+    ) -> int:
+        """Deal out a table that the driver has cut; `sends` reads what workers do not see."""
+        cut = Cut.of(source)
+        in_helpers = cut.size_bytes > SMALL_BYTES
+        self._open(dealing._replace(parts=cut.parts, in_helpers=in_helpers))
+        about = -(-cut.size_bytes // cut.piece_bytes)
+        pieces = cut.pieces(source)
+        if sends is not None:
+            pieces = ([carried(one, sends) for one in piece] for piece in pieces)
+        for done in self._in_turn(self._deals(pieces), self._dealt):
+            report(f"rows are dealt out by key, {done} of about {about} pieces")
+        return cut.parts
+
+    def _deal_partitions(
+        self,
+        source: CollectionSource,
+        dealing: Dealing,
+        scratch: Path,
+        report: Callable[[str], None],
+    ) -> int:
+        """Deal out a collection, each partition once it is computed."""
+        source.open_table(scratch)
+        news, parts = threading.Event(), 0
+        begun: dict[Future, MiniBatch] = {}
+        with closing(PartitionFeed(source, self._name)) as feed:
+            feed.open(self._client, news.set)
+            for mini_batch in feed.plan():
+                if mini_batch is not None:
+                    if not parts:
+                        cut = Cut.of_size((mini_batch.size_bytes or 0) * len(source.graph))
+                        parts = cut.parts
+                        keep_labels = source.form.keep_labels
+                        self._open(dealing._replace(parts=parts, labelled=keep_labels))
+                    deal = self._deal_partition(mini_batch, feed)
+                    deal.add_done_callback(lambda _: news.set())
+                    begun[deal] = mini_batch
+                    continue
+                news.wait(LOOK_EVERY_S)
+                news.clear()
+                self._raise_errors()
+                done = [deal for deal in begun if deal.done()]
+                feed.settle([begun.pop(deal) for deal in done])
+                feed.turn(self._client.nthreads())
+                dealt = len(self._dealt) - len(begun)
+                report(f"rows are dealt out by key, {dealt} of {len(source.graph)} partitions")
+            self._wait_for(begun)
+        if source.form.keep_labels:
+            source.finish_labels()
+        return parts
+
+    def _deal_partition(self, mini_batch: MiniBatch, feed: PartitionFeed) -> Future:
+        number, piece = mini_batch.index, mini_batch.piece
+        if isinstance(piece, Uncomputed):
+            msg = f"{piece.kind}: {piece.message}"
+            raise LoadError(msg)
+        partition, key = feed.held[number].staged, deal_key(self._name, number)
+        deal = self._client.submit(deal_partition, self._name, mini_batch, partition, key=key)
+        self._dealt.append(deal)
+        return deal
+
+    def _wait_for(self, begun: Iterable[Future]) -> None:
+        left = set(begun)
+        while left:
+            left, _ = self._some_done(left)
 
     def close(self) -> None:
         """Let all files go, and take the exchange off the cluster."""
@@ -212,11 +289,23 @@ class KeyExchange:
         """Wait for the first of some tasks, or a moment; raise the error of any task."""
         with suppress(TimeoutError), self._client.as_current():
             wait(list(begun), timeout=LOOK_EVERY_S, return_when="FIRST_COMPLETED")
+        self._raise_errors(begun)
+        over = {future for future in begun if future.status == "finished"}
+        return begun - over, len(over)
+
+    def _raise_errors(self, begun: Iterable[Future] = ()) -> None:
         for future in [*begun, *self._dealt]:
             if future.status in ("error", "cancelled"):
                 future.result()
-        over = {future for future in begun if future.status == "finished"}
-        return begun - over, len(over)
+
+
+def _is_collection(source: TableSource) -> bool:
+    return getattr(source, "is_collection", False)
+
+
+def _prepared(source: TableSource, scratch: Path) -> TableReader:
+    source.prepare(scratch)
+    return source.reader()
 
 
 def _deaf(_: Any) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from distributed import Worker
 
     from daskprs.core.mini_batch import MiniBatch
+    from daskprs.inputs.collections.staging import StagedPartition
     from daskprs.inputs.keys.partition_keys import KeyPiece
 
 T = TypeVar("T")
@@ -90,6 +91,13 @@ class GatheredPart:
 def deal_piece(name: str, piece: int, mini_batches: list[MiniBatch]) -> NodeFile:
     """Deal the rows of a piece out (a Dask task)."""
     return _plugin(name).deal(piece, mini_batches)
+
+
+def deal_partition(name: str, mini_batch: MiniBatch, partition: StagedPartition) -> NodeFile:
+    """Deal the rows of a staged partition out (a Dask task)."""
+    plugin = _plugin(name)
+    piece = partition.placed(mini_batch.piece, plugin.folder)
+    return plugin.deal(mini_batch.index, [mini_batch._replace(piece=piece)])
 
 
 def gather_part(name: str, part: int, pieces: int) -> GatheredPart:
@@ -148,8 +156,8 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         """Make ready; the first task starts the helpers."""
         self._worker = worker
         self._over = threading.Event()
-        self._folder = Path(worker.local_directory, self.name)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self.folder = Path(worker.local_directory, self.name)
+        self.folder.mkdir(parents=True, exist_ok=True)
         threads = max(1, usable_cores() // (self._agents or worker.state.nthreads))
         environment = agent_environment(os.environ, self._user_environment, threads=threads)
         self.helpers = HelperPool(environment)
@@ -161,7 +169,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         if worker.handlers.get(self.name) == self._serve:
             del worker.handlers[self.name]
         await asyncio.to_thread(self.helpers.close)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     # ---- tasks, in threads ----
 
@@ -218,7 +226,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         return function(*arguments)
 
     def _new_file(self) -> Path:
-        return self._folder / new_name()
+        return self.folder / new_name()
 
     def _memory_bytes(self) -> int | None:
         known = [self._worker.memory_manager.memory_limit, usable_bytes()]
@@ -312,7 +320,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         """Return a part's place in the pieces that are here."""
         del pieces
         return [
-            (piece, dealt_part(str(file.at(self._folder)), part)) for piece, file in files.items()
+            (piece, dealt_part(str(file.at(self.folder)), part)) for piece, file in files.items()
         ]
 
     def _read(self, files: Mapping[int, NodeFile], ranges: list[Range]) -> bytes:
@@ -322,7 +330,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
             if piece not in files:
                 msg = f"piece {piece} has gone"
                 raise ConnectionError(msg)
-            with files[piece].at(self._folder).open("rb") as file:
+            with files[piece].at(self.folder).open("rb") as file:
                 bodies.append(os.pread(file.fileno(), length, offset))
         return b"".join(bodies)
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import InputError
 from daskprs.inputs.collections.collection_graph import collection_graph
 from daskprs.inputs.collections.source import CollectionSource
-from daskprs.inputs.collections.staging import form_of_arrays, form_of_frames, form_of_objects
+from daskprs.inputs.collections.staging import (
+    WHOLE,
+    form_of_arrays,
+    form_of_frames,
+    form_of_objects,
+)
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.source import FilesSource
@@ -34,6 +40,8 @@ def open_collection(data: Any, reading: ReadOptions) -> Source:
         case "frame":
             form = form_of_frames(collection.meta, reading)
             check_columns(reading.partition_keys, list(collection.meta.columns), "partition_keys")
+            if reading.partition_keys:
+                form = replace(form, size=WHOLE)
             return CollectionSource(collection, form, "row")
         case "array":
             return CollectionSource(collection, form_of_arrays(reading), "row")

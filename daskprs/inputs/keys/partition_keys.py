@@ -132,11 +132,11 @@ class ShuffledKeySource(KeySource):
 
     def prepare(self, scratch: Path) -> None:
         """Prepare the table, and bring its rows together in this process."""
+        super().prepare(scratch)
         self.bring_together(scratch, shuffle)
 
     def bring_together(self, scratch: Path, work: Shuffle) -> None:
-        """Prepare the table, and let `work` bring its rows together."""
-        super().prepare(scratch)
+        """Let `work` bring the rows together."""
         self._scratch = scratch
         self._groups = work(self._source, self._keys, scratch, self._report)
 

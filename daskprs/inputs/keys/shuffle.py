@@ -45,7 +45,11 @@ class Cut(NamedTuple):
     @classmethod
     def of(cls, source: TableSource) -> Cut:
         """Return how a prepared table is cut."""
-        size = sum(mini_batch.size_bytes or 0 for mini_batch in source.mini_batches())
+        return cls.of_size(sum(one.size_bytes or 0 for one in source.mini_batches()))
+
+    @classmethod
+    def of_size(cls, size: int) -> Cut:
+        """Return how a table of a size in bytes is cut."""
         piece_bytes = min(max(PIECE_BYTES, size // MANY_PIECES), LARGEST_PIECE_BYTES)
         return cls(size, piece_bytes, max(1, min(MOST_PARTS, -(-size // PART_BYTES))))
 

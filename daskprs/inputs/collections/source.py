@@ -207,7 +207,7 @@ class CollectionSource(TableSource):
         return StagedReader()
 
     def meta(self) -> Any:
-        """Return the table without rows; None where partitions are no tables."""
+        """Return the table without rows; None where partitions are not tables."""
         return self.form.meta
 
     # ---- row labels ----

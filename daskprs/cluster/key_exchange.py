@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import secrets
 import threading
@@ -27,10 +28,11 @@ from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.staged_work import HeldPartition, StagedWork
 from daskprs.cluster.topics import forget
 from daskprs.errors import LoadError
-from daskprs.inputs.collections.pieces import Uncomputed
 from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
 from daskprs.inputs.keys.shuffle import Cut, in_order, labelled, shuffle
+from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.pickled_rows import PickledReader
+from daskprs.inputs.source.pieces import Uncomputed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -109,7 +111,7 @@ class KeyExchange:
         """
         seen = self._is_here or self._is_seen(scratch)
         reader = source.reader() if _is_collection(source) else _prepared(source, scratch)
-        if isinstance(reader, PickledReader):
+        if isinstance(reader, PickledReader) or not (self._is_here or self._reads(source)):
             return shuffle(source, keys, scratch, report)
         dealing = Dealing(
             self._name,
@@ -234,6 +236,12 @@ class KeyExchange:
         finally:
             (folder / ".seen").unlink()
 
+    def _reads(self, source: TableSource) -> bool:
+        """Return whether the workers see the files of the input: the first one, and a last one."""
+        paths = [file.path for file in source.files() if not is_url(file.path)]
+        ends = [*paths[:1], *paths[-1:]]
+        return not ends or all(self._client.run(_exist, ends).values())
+
     def _open(self, dealing: Dealing) -> None:
         plugin = ExchangePlugin(dealing, self._environment, self._agents)
         self._client.subscribe_topic(self._topic, _deaf)
@@ -297,6 +305,10 @@ class KeyExchange:
         for future in [*begun, *self._dealt]:
             if future.status in ("error", "cancelled"):
                 future.result()
+
+
+def _exist(paths: list[str]) -> bool:
+    return all(map(os.path.exists, paths))
 
 
 def _is_collection(source: TableSource) -> bool:

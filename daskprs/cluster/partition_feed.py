@@ -19,8 +19,8 @@ from daskprs.cluster.staged_in_use import PARTITIONS
 from daskprs.cluster.staged_work import HeldPartition, StagedWork
 from daskprs.errors import InputChanged
 from daskprs.inputs.collections.partition_table import NOT_COMPUTED
-from daskprs.inputs.collections.pieces import Uncomputed
 from daskprs.inputs.collections.staging import staged
+from daskprs.inputs.source.pieces import Uncomputed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

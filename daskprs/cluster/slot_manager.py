@@ -147,7 +147,7 @@ class SlotManager:
     def submit(self, lease: Lease, slot: SlotId, staged: Mapping[int, Future]) -> None:
         """Send a lease to its slot, with the staged partitions that it needs."""
         worker = slot.worker
-        lease = self._far.loaded(lease, worker)
+        lease = lease if staged else self._far.loaded(lease, worker)
         future = self._session.submit(lease, worker, self._worker_registry.gpus(worker), staged)
         self._leases[lease.id] = (slot, future)
         future.add_done_callback(partial(self._deliver, worker, lease.id))

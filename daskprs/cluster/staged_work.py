@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from daskprs.core.columnar import ColumnBatch
-from daskprs.inputs.collections.pieces import Uncomputed
+from daskprs.inputs.source.pieces import Uncomputed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

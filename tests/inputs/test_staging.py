@@ -27,7 +27,6 @@ from hypothesis import strategies as st
 from daskprs.agent.child.failure import failure_of
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.collections.pieces import PartitionSlice
 from daskprs.inputs.collections.staged_reader import StagedReader, Uncomputed
 from daskprs.inputs.collections.staging import (
     StagedPartition,
@@ -38,6 +37,7 @@ from daskprs.inputs.collections.staging import (
     staged,
 )
 from daskprs.inputs.source.batch_format import BatchForm, rows_in
+from daskprs.inputs.source.pieces import PartitionSlice
 from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.frames_of_all_kinds import frames
 

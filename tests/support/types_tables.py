@@ -23,7 +23,6 @@ from dask.dataframe.utils import UNKNOWN_CATEGORIES
 
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import InputError, LoadError, class_name
-from daskprs.inputs.collections.pieces import PartitionSlice
 from daskprs.inputs.collections.staged_reader import StagedReader
 from daskprs.inputs.collections.staging import (
     StagedPartition,
@@ -35,6 +34,7 @@ from daskprs.inputs.collections.staging import (
 )
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.batch_format import BatchForm, batch_form
+from daskprs.inputs.source.pieces import PartitionSlice
 from daskprs.inputs.source.read_options import BatchFormat, ReadOptions
 from tests.support.reference_page import filled
 

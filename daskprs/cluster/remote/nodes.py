@@ -30,6 +30,7 @@ from daskprs.errors import DaskprsError, Option, OutputError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
 from daskprs.inputs.source.input_file import is_url
+from daskprs.inputs.source.pieces import Uncomputed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -210,6 +211,8 @@ class FarNodes:
         work = []
         size = 0
         for assigned in lease.work:
+            if isinstance(assigned.mini_batch.piece, Uncomputed):
+                return lease  # it has no rows
             mini_batch = carried(assigned.mini_batch, self._reader)
             work.append(assigned._replace(mini_batch=mini_batch))
             size += len(mini_batch.piece.body)

@@ -12,9 +12,9 @@ from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError
 from daskprs.folders.row_labels import LabelWriter, prepared_labels
 from daskprs.inputs.collections.partition_table import PartitionCut, PartitionTable
-from daskprs.inputs.collections.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.inputs.collections.staged_reader import StagedReader
 from daskprs.inputs.collections.staging import WHOLE, staged
+from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:

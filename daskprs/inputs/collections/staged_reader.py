@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from daskprs.errors import LoadError
-from daskprs.inputs.collections.pieces import Uncomputed
 from daskprs.inputs.frames.caller_frame import FrameReader
 from daskprs.inputs.source.pickled_rows import PickledReader
+from daskprs.inputs.source.pieces import Uncomputed
 
 if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
@@ -35,9 +34,7 @@ class StagedReader:
         """Return the rows or items of a mini-batch, for `run`."""
         piece = mini_batch.piece
         if isinstance(piece, Uncomputed):
-            error = LoadError(piece.message)
-            error.origin = (piece.kind, piece.message, piece.traceback)
-            raise error
+            raise piece.error()
         if piece.path != self._path or self._slices is None:
             self.close()
             self._slices = _slices_of(piece.path)

@@ -23,7 +23,6 @@ from daskprs.errors import InputError, LoadError, OptionError, class_name
 from daskprs.folders.row_labels import row_bounds
 from daskprs.inputs.collections.node_file import NodeFile, new_name
 from daskprs.inputs.collections.partition_table import PartitionCut
-from daskprs.inputs.collections.pieces import PartitionSlice, StagedPiece
 from daskprs.inputs.collections.staged_reader import (
     ArraySlices,
     ArrowSlices,
@@ -45,6 +44,7 @@ from daskprs.inputs.source.batch_format import check_columns_fit, check_polars_h
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.given_types import converted, given_type
 from daskprs.inputs.source.pickled_rows import pickled
+from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece
 from daskprs.inputs.source.read_options import check_options
 from daskprs.inputs.source.sizes import count_per_mini_batch, parse_bytes
 from daskprs.system.atomic_file import whole_file

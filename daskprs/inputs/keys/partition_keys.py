@@ -9,6 +9,7 @@ from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.inputs.keys.rows import joined
 from daskprs.inputs.keys.shuffle import file_of, shuffle
 from daskprs.inputs.source.pickled_rows import PickledReader
+from daskprs.inputs.source.pieces import Uncomputed
 from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
@@ -190,6 +191,12 @@ class KeyPiece(NamedTuple):
 
 class KeyReader(PickledReader):
     """Loads the rows of keys that a driver or its workers have brought together."""
+
+    def load(self, mini_batch: MiniBatch) -> Any:
+        """Return the rows of a key; those of a part that is lost for good are a `LoadError`."""
+        if isinstance(mini_batch.piece, Uncomputed):
+            raise mini_batch.piece.error()
+        return super().load(mini_batch)
 
     def pack(self, piece: KeyPiece) -> bytes:  # type: ignore[override]
         """Return the pickle of the rows of a key."""

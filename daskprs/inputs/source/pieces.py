@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from typing import NamedTuple, Self
 
-from daskprs.errors import DaskprsError
+from daskprs.errors import DaskprsError, LoadError
 
 
 class PartitionSlice(NamedTuple):
@@ -45,3 +45,9 @@ class Uncomputed(NamedTuple):
             )
         text = "".join(traceback.format_exception(error))
         return cls(type(error).__qualname__, message, text)
+
+    def error(self) -> LoadError:
+        """Return the error by which a reader reports it, with the original one."""
+        error = LoadError(self.message)
+        error.origin = (self.kind, self.message, self.traceback)
+        return error

@@ -17,41 +17,59 @@ from benchmarks.session import Session
 
 T = TypeVar("T")
 PAGE = ROOT / "docs" / "explanation" / "performance.md"
-PUBLISHED = ROOT / "benchmarks" / "published.json"
-PUBLISHED_PROFILES = ROOT / "benchmarks" / "published_profiles.json"
-LATEST = HOME / "latest.json"
-LATEST_PROFILES = HOME / "latest_profiles.json"
+FIGURES, CLUSTER_FIGURES, PROFILES = "", "_cluster", "_profiles"
+"""What there is to publish, as it stands in the names of files."""
+
+
+def latest(kind: str) -> Path:
+    """Return the file of the latest results."""
+    return HOME / f"latest{kind}.json"
+
+
+def published(kind: str) -> Path:
+    """Return the file of the results that the page shows."""
+    return ROOT / "benchmarks" / f"published{kind}.json"
+
+
 PROFILED = ("nothing-100k", "parquet-1mb", "csv", "arrays", "keys", "frame")
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A choice of peers, workloads and sizes."""
+    """A choice of peers, workloads and sizes; `kind` is that of the results."""
 
     peers: tuple[str, ...]
     workloads: tuple[str, ...]
     scale: float
     repeats: int
     limit_s: float
+    kind: str = FIGURES
 
 
+ALONE = tuple(one.name for one in workloads.WORKLOADS if not one.on_cluster)
 QUICK = Preset(
     peers=("limit", "daskprs", "multiprocessing", "joblib", "mpire", "dask-futures"),
-    workloads=tuple(
-        name for name in workloads.BY_NAME if name not in {"nothing-1m", "parquet-10mb", "faults"}
-    ),
+    workloads=tuple(name for name in ALONE if name not in {"nothing-1m", "parquet-10mb", "faults"}),
     scale=0.1,
     repeats=3,
     limit_s=60,
 )
 FULL = Preset(
     peers=tuple(peer_list.BY_NAME),
-    workloads=tuple(name for name in workloads.BY_NAME if name != "nothing-1m"),
+    workloads=tuple(name for name in ALONE if name != "nothing-1m"),
     scale=1,
     repeats=3,
     limit_s=300,
 )
-PRESETS = {"quick": QUICK, "full": FULL}
+CLUSTER = Preset(
+    peers=workloads.CLUSTERS,
+    workloads=tuple(one.name for one in workloads.WORKLOADS if one.on_cluster),
+    scale=1,
+    repeats=3,
+    limit_s=300,
+    kind=CLUSTER_FIGURES,
+)
+PRESETS = {"quick": QUICK, "full": FULL, "cluster": CLUSTER}
 
 
 @click.group()
@@ -66,7 +84,8 @@ def main() -> None:
 @click.option("--scale", type=click.FloatRange(0, min_open=True), help="Of the data; 1 is full.")
 @click.option("--repeats", type=click.IntRange(1), help="Runs of each peer on each workload.")
 @click.option("--limit-s", type=float, help="What takes longer is ended, and counts as hanging.")
-@click.option("--output", type=click.Path(path_type=Path), default=LATEST, help="Raw results.")
+@click.option("--processes", type=click.IntRange(1), help="At a time; default: the cores.")
+@click.option("--output", type=click.Path(path_type=Path), help="Raw results.")
 def run(
     preset: str,
     peers: str | None,
@@ -74,7 +93,8 @@ def run(
     scale: float | None,
     repeats: int | None,
     limit_s: float | None,
-    output: Path,
+    processes: int | None,
+    output: Path | None,
 ) -> None:
     """Run whole processes in turns, check their outputs, print medians and ratios."""
     chosen = PRESETS[preset]
@@ -84,14 +104,16 @@ def run(
         scale=scale or chosen.scale,
         repeats=repeats or chosen.repeats,
         limit_s=limit_s or chosen.limit_s,
+        processes=processes,
     )
+    output = output or latest(chosen.kind)
     output.parent.mkdir(parents=True, exist_ok=True)
     click.echo(tables.everything(session.run(output)))
     click.echo(f"\nThe raw results: {output}")
 
 
 @main.command()
-@click.argument("results", type=click.Path(path_type=Path), default=LATEST)
+@click.argument("results", type=click.Path(path_type=Path), default=latest(FIGURES))
 def show(results: Path) -> None:
     """Print the tables of raw results."""
     click.echo(tables.everything(Results.load(results)))
@@ -111,25 +133,26 @@ def profile(works: str | None, scale: float) -> None:
         limit_s=FULL.limit_s,
     )
     found = phases.profiles(session)
-    found.save(LATEST_PROFILES)
+    found.save(latest(PROFILES))
     click.echo(tables.phases(found))
 
 
 @main.command()
 def publish() -> None:
     """Put the latest results and profiles into the documentation, and keep the raw ones."""
-    for latest, published in ((LATEST, PUBLISHED), (LATEST_PROFILES, PUBLISHED_PROFILES)):
-        if latest.exists():
-            shutil.copyfile(latest, published)
+    for kind in (FIGURES, CLUSTER_FIGURES, PROFILES):
+        if latest(kind).exists():
+            shutil.copyfile(latest(kind), published(kind))
+            click.echo(f"{PAGE.relative_to(ROOT)} shows {latest(kind).relative_to(ROOT)}.")
     PAGE.write_text(published_page())
-    click.echo(f"{PAGE.relative_to(ROOT)} shows the results of {Results.load(PUBLISHED).date}.")
 
 
 def published_page() -> str:
     """Return the page of the documentation with the figures of what is published."""
     page = PAGE.read_text()
-    page = tables.page_with(page, "figures", tables.everything(Results.load(PUBLISHED)))
-    return tables.page_with(page, "phases", tables.phases(Profiles.load(PUBLISHED_PROFILES)))
+    for mark, kind in (("figures", FIGURES), ("figures of clusters", CLUSTER_FIGURES)):
+        page = tables.page_with(page, mark, tables.everything(Results.load(published(kind))))
+    return tables.page_with(page, "phases", tables.phases(Profiles.load(published(PROFILES))))
 
 
 def _names(given: str | None, default: tuple[str, ...]) -> list[str]:

@@ -16,6 +16,7 @@ from pyarrow import csv
 
 from benchmarks.faulty import DIES_AT, HANGS_AT, RAISES_AT
 from benchmarks.frames import expected_total
+from benchmarks.lazy_frames import PARTITION_ROWS, LazyFrame, partition
 from benchmarks.work import FEATURES, score
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 EXPECTED_FILE = "expected.json"
 ROW_GROUP_ROWS = 250_000
+PARTITION_S = 0.3
 KEY_CHARACTERS = 32
 ROWS_OF_A_KEY = 2_000
 ARRAY_SIDE = 32
@@ -147,6 +149,24 @@ def no_input(path: Path, rows: int) -> Expected:
     """Make nothing: the frame is made in the process that holds it."""
     path.touch()
     return {"rows": rows, "total": expected_total(rows)}
+
+
+def busy_partitions(path: Path, count: int) -> Expected:
+    """Describe a lazy frame whose partitions take processor time."""
+    return lazy_frame(path, LazyFrame(count, busy_s=PARTITION_S))
+
+
+def waiting_partitions(path: Path, count: int) -> Expected:
+    """Describe a lazy frame whose partitions take time without the processor."""
+    return lazy_frame(path, LazyFrame(count, waiting_s=PARTITION_S))
+
+
+def lazy_frame(path: Path, frame: LazyFrame) -> Expected:
+    """Describe a lazy frame."""
+    frame.save(path)
+    parts = (partition(number, 0, 0) for number in range(frame.count))
+    total = sum(float(part["x0"].sum()) for part in parts)
+    return {"rows": frame.count * PARTITION_ROWS, "total": total}
 
 
 def _features(first: int, rows: int) -> pd.DataFrame:

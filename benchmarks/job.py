@@ -7,16 +7,19 @@ import json
 import shutil
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
 
-LIKE = {"faults": "files", "pipeline": "table"}
+LIKE = {"faults": "files", "pipeline": "table", "cluster_keys": "keys"}
 """Kinds that are done like another one, unless a peer knows better."""
+ON_CLUSTER = ("cluster_frame", "cluster_keys")
+"""Kinds whose clock begins when the cluster has started."""
 SECONDS_FILE = "seconds.txt"
 
 
@@ -27,12 +30,13 @@ class Job:
     Parameters
     ----------
     kind
-        ``"files"``, ``"table"``, ``"keys"``, ``"frame"``, ``"faults"`` or ``"pipeline"``: which
-        function of the peer does it.
+        ``"files"``, ``"table"``, ``"keys"``, ``"frame"``, ``"faults"``, ``"pipeline"``, or one of
+        `ON_CLUSTER`: which function of the peer does it.
     run
         Module and function, with a colon between them: the same code for all peers.
     input
-        A folder of files, or a Parquet file; for ``"frame"`` the number of rows.
+        A folder of files, or a Parquet file; for ``"frame"`` the number of rows, and for
+        ``"cluster_frame"`` what `benchmarks.lazy_frames` has written.
     output
         The one file to write.
     size
@@ -66,6 +70,10 @@ class Job:
         yield
         seconds = time.perf_counter() - begin
         Path(self.output).with_name(SECONDS_FILE).write_text(repr(seconds))
+
+    def timed_on_cluster(self) -> AbstractContextManager[None]:
+        """Write down how long work on a cluster took, without the start of the cluster."""
+        return self.timed() if self.kind in ON_CLUSTER else nullcontext()
 
 
 def play(**kinds: Callable[[Job], None]) -> None:

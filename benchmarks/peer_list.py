@@ -9,12 +9,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.job import ON_CLUSTER
+
 ROOT = Path(__file__).parents[1]
 HOME = ROOT / ".bench"
 ENVIRONMENTS = HOME / "environments"
 ALL_KINDS = ("files", "table", "keys", "frame", "faults")
+WITH_CLUSTER = (*ALL_KINDS, *ON_CLUSTER)
 WITH_PIPELINE = (*ALL_KINDS, "pipeline")
 TABLES = ("numpy", "pandas", "pyarrow")
+DASK = ("dask[dataframe]", "distributed", *TABLES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +97,25 @@ class Peer:
 PEERS = (
     Peer("limit", "limit", kinds=WITH_PIPELINE),
     Peer("daskprs", "daskprs", kinds=WITH_PIPELINE, ordered=True),
-    Peer("daskprs-cluster", "daskprs_cluster", kinds=("files", "table"), ordered=True),
+    Peer(
+        "daskprs-cluster",
+        "daskprs_cluster",
+        kinds=("files", "table", "keys", *ON_CLUSTER),
+        ordered=True,
+    ),
     Peer("multiprocessing", "multiprocessing", kinds=WITH_PIPELINE, ordered=True),
     Peer("joblib", "joblib", "joblib", ("joblib", *TABLES), ordered=True),
     Peer("mpire", "mpire", "mpire", ("mpire", *TABLES), ordered=True),
-    Peer("dask", "dask_collections", "dask", ("dask[dataframe]", "distributed", *TABLES)),
+    Peer("dask", "dask_collections", "dask", DASK, WITH_CLUSTER),
     Peer(
         "dask-futures",
         "dask_futures",
         "dask",
-        ("dask[dataframe]", "distributed", *TABLES),
+        DASK,
         ("files", "table", "frame", "faults"),
     ),
-    Peer("ray", "ray", "ray", ("ray[data]", *TABLES)),
-    Peer("pyspark", "pyspark", "pyspark", ("pyspark", *TABLES), program="java"),
-    Peer("daft", "daft", "daft", ("daft", *TABLES)),
+    Peer("ray", "ray", "ray", ("ray[data]", *TABLES), WITH_CLUSTER),
+    Peer("pyspark", "pyspark", "pyspark", ("pyspark", *TABLES), WITH_CLUSTER, program="java"),
+    Peer("daft", "daft", "daft", ("daft", *TABLES), WITH_CLUSTER),
 )
 BY_NAME = {peer.name: peer for peer in PEERS}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from statistics import median
@@ -65,6 +64,8 @@ class Results:
         Asked for.
     titles
         Of the workloads, by name.
+    references
+        The peers that ratios are to, by workload; `LIMIT` for those that are not named.
     versions
         Of the packages that each peer ran with.
     unavailable
@@ -81,6 +82,7 @@ class Results:
     titles: dict[str, str]
     versions: dict[str, dict[str, str]]
     unavailable: dict[str, str]
+    references: dict[str, str] = field(default_factory=dict)
     machine: dict[str, str] = field(default_factory=machine_facts)
     date: str = field(default_factory=lambda: f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC")
     commit: str = field(default_factory=checked_out)
@@ -111,15 +113,19 @@ class Results:
         """Return who ran, in the order of their first run."""
         return list(dict.fromkeys(run.peer for run in self.runs))
 
-    def ratio(self, workload: str, peer: str) -> float:
-        """Return the median over repeats of the ratio to the hand-written loop, NaN if none."""
-        limit = {run.repeat: run.seconds for run in self.good(workload, LIMIT)}
-        ratios = [
-            run.seconds / limit[run.repeat]
+    def reference(self, workload: str) -> str:
+        """Return the peer that ratios are to."""
+        return self.references.get(workload, LIMIT)
+
+    def ratios(self, workload: str, peer: str) -> Spread | None:
+        """Return the ratios to the reference, of runs of the same turn; None if there are none."""
+        reference = self.good(workload, self.reference(workload))
+        seconds = {run.repeat: run.seconds for run in reference}
+        return Spread.of(
+            run.seconds / seconds[run.repeat]
             for run in self.good(workload, peer)
-            if run.repeat in limit
-        ]
-        return median(ratios) if ratios else math.nan
+            if run.repeat in seconds
+        )
 
 
 @dataclass(frozen=True, slots=True)

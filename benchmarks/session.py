@@ -45,6 +45,8 @@ class Session:
         Runs of each peer on each workload.
     limit_s
         What takes longer is ended and counts as hanging.
+    processes
+        How many may work at a time. Default: one for each core.
     home
         The folder of data and runs.
 
@@ -55,6 +57,7 @@ class Session:
     scale: float
     repeats: int
     limit_s: float
+    processes: int | None = None
     home: Path = HOME
 
     def run(self, saved: Path) -> Results:
@@ -65,6 +68,7 @@ class Session:
             scale=self.scale,
             repeats=self.repeats,
             titles={one.name: self.title(one) for one in self.workloads},
+            references={one.name: one.reference for one in self.workloads},
             versions={peer.name: peer.versions() for peer in there},
             unavailable=missing,
         )
@@ -101,7 +105,7 @@ class Session:
             input=str(int(expected["rows"])) if workload.kind == "frame" else str(source),
             output=str(folder / "output.csv"),
             size=workload.size,
-            processes=workload.processes or len(os.sched_getaffinity(0)),
+            processes=self.processes_of(workload),
         )
         return [str(peer.python), "-m", f"benchmarks.peers.{peer.module}", job.to_argument()]
 
@@ -123,7 +127,12 @@ class Session:
 
     def title(self, workload: Workload) -> str:
         """Return the title of a workload with the number of what it works on."""
-        return workload.title.format(count=f"{workload.data.count_at(self.scale):,}")
+        count = f"{workload.data.count_at(self.scale):,}"
+        return workload.title.format(count=count, processes=self.processes_of(workload))
+
+    def processes_of(self, workload: Workload) -> int:
+        """Return how many processes a workload has."""
+        return workload.processes or self.processes or len(os.sched_getaffinity(0))
 
     @staticmethod
     def _turn(peers: Sequence[Peer], workload: Workload, repeat: int) -> list[Peer]:

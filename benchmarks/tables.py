@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 from benchmarks.machine import GB
 from benchmarks.phases import ORDER
-from benchmarks.results import LIMIT, Results, Spread
+from benchmarks.results import Results, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -71,26 +70,32 @@ def circumstances(results: Results) -> str:
 
 
 def seconds(results: Results) -> str:
-    """Return medians in seconds, with the median ratio to the hand-written loop."""
+    """Return medians in seconds, with the median ratio to the reference."""
 
     def cell(workload: str, peer: str) -> str:
         spread = Spread.of(run.seconds for run in results.good(workload, peer))
         if spread is None:
             return "✗" if results.all(workload, peer) else "–"
-        ratio = results.ratio(workload, peer)
-        if peer == LIMIT or math.isnan(ratio) or ratio >= NO_RATIO:
+        ratios = results.ratios(workload, peer)
+        if peer == results.reference(workload) or ratios is None or ratios.median >= NO_RATIO:
             return _seconds(spread.median)
-        return f"{_seconds(spread.median)} ({ratio:.2g})"
+        return f"{_seconds(spread.median)} ({ratios.median:.2g})"
 
     return _by_workload(results, results.peers(), cell)
 
 
 def spreads(results: Results) -> str:
-    """Return the least and the most of the two that goals are about."""
+    """Return the least and the most of the seconds, and of the ratios of one turn."""
 
     def cell(workload: str, peer: str) -> str:
         spread = Spread.of(run.seconds for run in results.good(workload, peer))
-        return f"{_seconds(spread.least)} to {_seconds(spread.most)}" if spread else "–"
+        if spread is None:
+            return "–"
+        seconds = f"{_seconds(spread.least)} to {_seconds(spread.most)}"
+        ratios = results.ratios(workload, peer)
+        if peer == results.reference(workload) or ratios is None or ratios.most >= NO_RATIO:
+            return seconds
+        return f"{seconds} ({ratios.least:.2g} to {ratios.most:.2g})"
 
     return _by_workload(results, results.peers(), cell)
 

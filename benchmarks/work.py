@@ -5,10 +5,14 @@ Heavy modules are imported where they are used: what does nothing pays for none 
 
 from __future__ import annotations
 
+import hashlib
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import pandas as pd
 
 FEATURES = tuple(f"x{number}" for number in range(7))
@@ -18,6 +22,8 @@ FIT_COLUMNS = ("key", "rows", "a", "b", "c")
 GLANCE_COLUMNS = ("first", "rows", "total")
 INFERENCE_COLUMNS = ("first", "rows", "begin", "end")
 INFERENCE_S = 0.02
+BLOCK = bytes(1 << 18)
+"""Hashing this many bytes releases the GIL, as numerical libraries do."""
 
 
 def nothing(paths: list[str]) -> list[str]:
@@ -61,6 +67,41 @@ def glance(rows: pd.DataFrame) -> pd.DataFrame:
 
     values = (int(rows["id"].iloc[0]), len(rows), float(rows["x0"].sum()))
     return pd.DataFrame([values], columns=list(GLANCE_COLUMNS))
+
+
+def glance_100ms(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a glance that takes 0.1 s of processor time."""
+    with busy(0.1):
+        return glance(rows)
+
+
+def glance_300ms(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a glance that takes 0.3 s of processor time."""
+    with busy(0.3):
+        return glance(rows)
+
+
+def wait_300ms(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return a glance that takes 0.3 s, in which the processor is idle, as for a service."""
+    with waiting(0.3):
+        return glance(rows)
+
+
+@contextmanager
+def busy(seconds: float) -> Iterator[None]:
+    """Make a block take an amount of processor time in this thread."""
+    end = time.thread_time() + seconds
+    yield
+    while time.thread_time() < end:
+        hashlib.sha256(BLOCK)
+
+
+@contextmanager
+def waiting(seconds: float) -> Iterator[None]:
+    """Make a block take an amount of time, in which the processor may be idle."""
+    end = time.monotonic() + seconds
+    yield
+    time.sleep(max(0.0, end - time.monotonic()))
 
 
 def infer(rows: pd.DataFrame) -> pd.DataFrame:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from benchmarks import checks, data
 from benchmarks.data import DataSet
 from benchmarks.frames import ROW_BYTES
+from benchmarks.job import ON_CLUSTER
+from benchmarks.results import LIMIT
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.data import Expected
 
 MB = 1 << 20
+CLUSTERS = ("daskprs-cluster", "dask", "daft", "ray", "pyspark")
 POOLS = ("multiprocessing", "joblib", "mpire", "dask-futures")
 ROWS_OF_CSV = 13_000_000
 """About 1 GB of text."""
@@ -37,7 +40,8 @@ class Workload:
     name
         In commands and results.
     title
-        In the table; ``{count}`` is the number of rows, files or keys.
+        In the table; ``{count}`` is the number of rows, files, keys or partitions, and
+        ``{processes}`` that of the processes.
     kind, run, size
         As in `benchmarks.job.Job`.
     data
@@ -51,6 +55,8 @@ class Workload:
         what they cost.
     limit_s
         What takes longer hangs. Default: the session's.
+    reference
+        The peer that ratios are to.
 
     """
 
@@ -64,6 +70,12 @@ class Workload:
     processes: int | None = None
     peers: tuple[str, ...] | None = None
     limit_s: float | None = None
+    reference: str = LIMIT
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether the clock begins when the cluster has started."""
+        return self.kind in ON_CLUSTER
 
 
 def _nothing(name: str, count: int, *peers: str) -> Workload:
@@ -81,6 +93,23 @@ def _nothing(name: str, count: int, *peers: str) -> Workload:
     )
 
 
+def _lazy(name: str, words: str, run: str, partitions: DataSet) -> Workload:
+    return Workload(
+        f"lazy-{name}",
+        f"{{count}} partitions of a lazy frame, {words}; {{processes}} processes",
+        "cluster_frame",
+        f"benchmarks.work:{run}",
+        0,
+        partitions,
+        checks.check_glances,
+        peers=CLUSTERS,
+        reference="dask",
+    )
+
+
+BUSY = DataSet("busy", data.busy_partitions, 48)
+WAITING = DataSet("waiting", data.waiting_partitions, 48)
+KEYS = DataSet("keys", data.unsorted_keys, 5_000, file="input.parquet")
 PARQUET = DataSet("parquet", data.scored_parquet, 20_000_000, file="input.parquet")
 CSV = DataSet("csv", data.scored_csv, ROWS_OF_CSV)
 WORKLOADS = (
@@ -130,7 +159,7 @@ WORKLOADS = (
         "keys",
         "benchmarks.work:fit",
         0,
-        DataSet("keys", data.unsorted_keys, 5_000, file="input.parquet"),
+        KEYS,
         checks.check_fits,
     ),
     Workload(
@@ -161,6 +190,21 @@ WORKLOADS = (
         DataSet("faults", data.faulty_files, 10_000),
         checks.check_faults,
         limit_s=60,
+    ),
+    _lazy("300ms", "0.3 s each, 0.3 s in `run`", "glance_300ms", BUSY),
+    _lazy("100ms", "0.3 s each, 0.1 s in `run`", "glance_100ms", BUSY),
+    _lazy("cheap", "0.3 s each, a glance in `run`", "glance", BUSY),
+    _lazy("waits", "0.3 s each, 0.3 s in `run`, all of it waiting", "wait_300ms", WAITING),
+    Workload(
+        "keys-cluster",
+        "a fit for each of {count} keys, unsorted; {processes} processes",
+        "cluster_keys",
+        "benchmarks.work:fit",
+        0,
+        KEYS,
+        checks.check_fits,
+        peers=CLUSTERS,
+        reference="dask",
     ),
 )
 BY_NAME = {workload.name: workload for workload in WORKLOADS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +10,15 @@ import daft
 import pandas as pd
 import pyarrow as pa
 from daft import DataType
+from daft.io._generator import read_generator
+from daft.recordbatch import RecordBatch
 
 from benchmarks.job import Job, gather, play, write_all
 from benchmarks.slices import csv_text, lines_text, paths
 from benchmarks.work import FEATURES, FIT_COLUMNS, GLANCE_COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROW_BYTES_ON_DISK = 100
 
@@ -76,14 +79,17 @@ def keys(job: Job) -> None:
         fits = [run(_group(key, names, lists)) for key, *lists in groups]
         return _structs(pd.concat(fits))
 
-    lists = (
-        daft.read_parquet(job.input)
-        .groupby("key")
-        .agg(*(daft.col(name).list_agg() for name in names))
-    )
-    called: Any = daft.func.batch(return_dtype=DataType.struct(made), unnest=True, use_process=True)
-    fits = lists.select(called(work)(daft.col("key"), *map(daft.col, names)))
-    write_all(job, [csv_text(fits.to_pandas())])
+    with job.timed_on_cluster():
+        lists = (
+            daft.read_parquet(job.input)
+            .groupby("key")
+            .agg(*(daft.col(name).list_agg() for name in names))
+        )
+        called: Any = daft.func.batch(
+            return_dtype=DataType.struct(made), unnest=True, use_process=True
+        )
+        fits = lists.select(called(work)(daft.col("key"), *map(daft.col, names)))
+        write_all(job, [csv_text(fits.to_pandas())])
 
 
 def frame(job: Job) -> None:
@@ -97,6 +103,24 @@ def frame(job: Job) -> None:
         write_all(job, [csv_text(daft.from_pandas(whole).select(work).to_pandas().dropna())])
 
 
+def lazy_frame(job: Job) -> None:
+    """Map the batches of a source that computes each partition when it reads it."""
+    from benchmarks.lazy_frames import PARTITION_ROWS, LazyFrame, empty_partition, partition
+
+    given = LazyFrame.of(job)
+
+    def computed(number: int) -> Iterator[Any]:
+        rows = partition(number, given.busy_s, given.waiting_s)
+        yield RecordBatch.from_pandas(rows)
+
+    made = dict(zip(GLANCE_COLUMNS, 2 * [DataType.int64()] + [DataType.float64()], strict=True))
+    with job.timed():
+        parts = (partial(computed, number) for number in range(given.count))
+        lazy = read_generator(parts, daft.from_pandas(empty_partition()).schema())
+        work = batch(job.function(), ("id", *FEATURES), made, PARTITION_ROWS)
+        write_all(job, [csv_text(lazy.select(work).to_pandas().dropna())])
+
+
 def _group(key: int, names: tuple[str, ...], lists: list[Any]) -> pd.DataFrame:
     columns = {name: one.values.to_numpy() for name, one in zip(names, lists, strict=True)}
     return pd.DataFrame({"key": key, **columns})
@@ -108,4 +132,4 @@ def _structs(frame: pd.DataFrame) -> pa.Array:
 
 
 if __name__ == "__main__":
-    play(files=files, table=table, keys=keys, frame=frame)
+    play(files=files, table=table, keys=keys, frame=frame, cluster_frame=lazy_frame)

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import dask
 import dask.dataframe as dd
 import pandas as pd
-from distributed import Client
 
+from benchmarks import dask_cluster
+from benchmarks.dask_cluster import cluster
 from benchmarks.job import Job, play, write_all
+from benchmarks.lazy_frames import empty_result
 from benchmarks.slices import csv_text, lines_text, paths, row_ranges
 from benchmarks.work import FIT_COLUMNS
 
@@ -19,11 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROW_BYTES_ON_DISK = 100
-
-
-def client(job: Job) -> Client:
-    """Return a cluster of processes of one thread."""
-    return Client(n_workers=job.processes, threads_per_worker=1, dashboard_address=None)
 
 
 def by_mini_batch(
@@ -38,7 +35,7 @@ def by_mini_batch(
 def files(job: Job) -> None:
     """Work on lists of paths, a delayed call for each."""
     run = job.function()
-    with client(job):
+    with cluster(job):
         calls = [dask.delayed(run)(some) for some in paths(job.input, job.size)]
         write_all(job, (lines_text(lines) for lines in dask.compute(*calls)))
 
@@ -47,7 +44,7 @@ def table(job: Job) -> None:
     """Work on partitions: row groups of Parquet, ranges of CSV files."""
     run = job.function()
     rows = max(1, job.size // ROW_BYTES_ON_DISK)
-    with client(job):
+    with cluster(job):
         if Path(job.input).is_file():
             source = dd.read_parquet(job.input, split_row_groups=True)
         else:
@@ -64,10 +61,10 @@ def keys(job: Job) -> None:
     """Group by key, and apply."""
     run = job.function()
     meta = {"key": int, "rows": int, **dict.fromkeys(FIT_COLUMNS[2:], float)}
-    with client(job):
+    with cluster(job), job.timed_on_cluster():
         groups = dd.read_parquet(job.input, split_row_groups=True).groupby("key")
         fits = groups[["key", "x0", "x1", "x2", "y"]].apply(run, meta=meta).compute()
-    write_all(job, [csv_text(fits)])
+        write_all(job, [csv_text(fits)])
 
 
 def frame(job: Job) -> None:
@@ -77,10 +74,17 @@ def frame(job: Job) -> None:
     run = job.function()
     whole = make_frame(int(job.input))
     count = len(row_ranges(len(whole), ROW_BYTES, job.size))
-    with job.timed(), client(job):
+    with job.timed(), cluster(job):
         partitions = dd.from_pandas(whole, npartitions=count, sort=False)
         made = partitions.map_partitions(run, meta=_meta(run)).compute()
         write_all(job, [csv_text(made)])
+
+
+def lazy_frame(job: Job) -> None:
+    """Map the partitions of a lazy frame."""
+    with cluster(job), job.timed():
+        made = dask_cluster.lazy_frame(job).map_partitions(job.function(), meta=empty_result())
+        write_all(job, [csv_text(made.compute())])
 
 
 def _meta(run: Callable[[Any], pd.DataFrame]) -> pd.DataFrame:
@@ -90,4 +94,4 @@ def _meta(run: Callable[[Any], pd.DataFrame]) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    play(files=files, table=table, keys=keys, frame=frame)
+    play(files=files, table=table, keys=keys, frame=frame, cluster_frame=lazy_frame)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from distributed import Client
-
+from benchmarks.dask_cluster import cluster, lazy_frame
 from benchmarks.job import play
 from benchmarks.peers.daskprs import run_job
 
@@ -15,10 +14,21 @@ if TYPE_CHECKING:
 
 def sized(job: Job) -> None:
     """Work on files or a table, in as many workers as there are processes."""
-    settings: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None}
-    with Client(n_workers=job.processes, **settings) as client:
+    with cluster(job) as client:
         run_job(job, job.input, job.function(), mini_batch_size=job.size, client=client)
 
 
+def keys(job: Job) -> None:
+    """Work on the rows of each key."""
+    with cluster(job) as client, job.timed_on_cluster():
+        run_job(job, job.input, job.function(), partition_keys="key", client=client)
+
+
+def frame(job: Job) -> None:
+    """Work on the partitions of a lazy frame."""
+    with cluster(job) as client, job.timed():
+        run_job(job, lazy_frame(job), job.function(), client=client)
+
+
 if __name__ == "__main__":
-    play(files=sized, table=sized)
+    play(files=sized, table=sized, keys=keys, cluster_frame=frame)

@@ -75,8 +75,10 @@ def table(job: Job) -> None:
 def keys(job: Job) -> None:
     """Group by key, and apply."""
     run = job.function()
-    groups = start(job).read.parquet(job.input).groupBy("key")
-    write_all(job, [csv_text(groups.applyInPandas(run, FITS).toPandas())])
+    session = start(job)
+    with job.timed_on_cluster():
+        groups = session.read.parquet(job.input).groupBy("key")
+        write_all(job, [csv_text(groups.applyInPandas(run, FITS).toPandas())])
 
 
 def frame(job: Job) -> None:
@@ -91,5 +93,24 @@ def frame(job: Job) -> None:
         write_all(job, [csv_text(made)])
 
 
+def lazy_frame(job: Job) -> None:
+    """Map the frames that a first map has computed."""
+    from benchmarks.lazy_frames import PARTITION_ROWS, LazyFrame, partition
+
+    run = job.function()
+    given = LazyFrame.of(job)
+
+    def made(frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for numbers in frames:
+            for number in numbers["id"]:
+                yield partition(number, given.busy_s, given.waiting_s)
+
+    session = start(job, PARTITION_ROWS)
+    with job.timed():
+        numbers = session.range(given.count, numPartitions=given.count)
+        lazy = numbers.mapInPandas(made, f"id long, {FEATURES}")
+        write_all(job, [csv_text(lazy.mapInPandas(each(run), GLANCES).toPandas())])
+
+
 if __name__ == "__main__":
-    play(files=files, table=table, keys=keys, frame=frame)
+    play(files=files, table=table, keys=keys, frame=frame, cluster_frame=lazy_frame)

@@ -55,8 +55,9 @@ def keys(job: Job) -> None:
     """Group by key, and map the groups."""
     run = job.function()
     start(job)
-    groups = ray.data.read_parquet(job.input).groupby("key")
-    write_all(job, _texts(groups.map_groups(run, batch_format="pandas")))
+    with job.timed_on_cluster():
+        groups = ray.data.read_parquet(job.input).groupby("key")
+        write_all(job, _texts(groups.map_groups(run, batch_format="pandas")))
 
 
 def frame(job: Job) -> None:
@@ -71,7 +72,24 @@ def frame(job: Job) -> None:
         write_all(job, _texts(made))
 
 
-def _map(source: Any, run: Callable[[pd.DataFrame], pd.DataFrame], rows: int) -> Any:
+def lazy_frame(job: Job) -> None:
+    """Map the blocks that a first map has computed."""
+    from benchmarks.lazy_frames import LazyFrame, partition
+
+    run = job.function()
+    given = LazyFrame.of(job)
+
+    def block(numbers: dict[str, Any]) -> pd.DataFrame:
+        return partition(int(numbers["id"][0]), given.busy_s, given.waiting_s)
+
+    start(job)
+    with job.timed():
+        numbers = ray.data.range(given.count, override_num_blocks=given.count)
+        blocks = numbers.map_batches(block, batch_size=1)
+        write_all(job, _texts(_map(blocks, run, None)))
+
+
+def _map(source: Any, run: Callable[[pd.DataFrame], pd.DataFrame], rows: int | None) -> Any:
     return source.map_batches(run, batch_size=rows, batch_format="pandas")
 
 
@@ -86,4 +104,4 @@ def _no_header() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    play(files=files, table=table, keys=keys, frame=frame)
+    play(files=files, table=table, keys=keys, frame=frame, cluster_frame=lazy_frame)

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks import peer_list, workloads
+from benchmarks.data import DataSet, lazy_frame
+from benchmarks.lazy_frames import LazyFrame
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from benchmarks.data import Expected
     from benchmarks.session import Session
 
 RUNS = [
@@ -17,6 +22,13 @@ RUNS = [
     for peer in ("limit", "multiprocessing")
     for workload in ("nothing-10k", "parquet-1mb", "csv", "arrays", "keys", "frame", "pipeline")
 ] + [("daskprs", workload) for workload in ("nothing-10k", "parquet-1mb", "csv", "keys", "frame")]
+
+DASK = replace(peer_list.BY_NAME["dask"], environment=None)  # ours has the same package
+ON_CLUSTER = [
+    (DASK, "lazy-cheap"),
+    (peer_list.BY_NAME["daskprs-cluster"], "lazy-cheap"),
+    (peer_list.BY_NAME["daskprs-cluster"], "keys-cluster"),
+]
 
 
 @pytest.mark.parametrize(("peer", "workload"), RUNS)
@@ -27,6 +39,24 @@ def test_the_output_of_a_peer_passes_the_check(peer: str, workload: str, session
     assert 0 < run.seconds <= run.wall_s
     assert run.cpu_s > 0
     assert run.peak_pss_bytes > 0
+
+
+def quick_partitions(path: Path, count: int) -> Expected:
+    """Describe a lazy frame that takes next to no time."""
+    return lazy_frame(path, LazyFrame(count))
+
+
+@pytest.mark.parametrize(("peer", "workload"), ON_CLUSTER)
+def test_starting_a_cluster_does_not_count(
+    peer: peer_list.Peer, workload: str, session: Session
+) -> None:
+    """A user of a cluster has it before he has the work."""
+    work = workloads.BY_NAME[workload]
+    if work.kind == "cluster_frame":
+        work = replace(work, data=DataSet("quick", quick_partitions, 4, scaled=False))
+    run = replace(session, processes=2).run_one(peer, work)
+    assert run.problem is None
+    assert 0 < run.seconds < run.wall_s
 
 
 def test_a_pipeline_says_how_busy_the_device_was(session: Session) -> None:

@@ -29,7 +29,9 @@ def test_ratios_are_of_runs_of_the_same_turn(tmp_path: Path) -> None:
     results.save(tmp_path / "results.json")
     loaded = Results.load(tmp_path / "results.json")
     assert loaded == results
-    assert loaded.ratio("w", "daskprs") == 1.5
+    ratios = loaded.ratios("w", "daskprs")
+    assert ratios is not None
+    assert (ratios.least, ratios.most) == (1.5, 1.5)
     assert "| work | 2.0 | 3.0 (1.5) | ✗ |" in tables.seconds(loaded)
     problems = tables.problems(loaded)
     assert "wrong output: 3 rows" in problems

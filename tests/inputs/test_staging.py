@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from daskprs.agent.child.failure import failure_of
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import InputError, LoadError, OptionError
-from daskprs.inputs.collections.staged_reader import StagedReader, Uncomputed
+from daskprs.inputs.collections.staged_reader import StagedReader
 from daskprs.inputs.collections.staging import (
     StagedPartition,
     StagingForm,
@@ -37,7 +37,7 @@ from daskprs.inputs.collections.staging import (
     staged,
 )
 from daskprs.inputs.source.batch_format import BatchForm, rows_in
-from daskprs.inputs.source.pieces import PartitionSlice
+from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.inputs.source.read_options import ReadOptions
 from tests.support.frames_of_all_kinds import frames
 
@@ -84,7 +84,11 @@ def _loaded(
         pairs = zip(bounds[:-1], bounds[1:], description.sizes_bytes.tolist(), strict=True)
         for index, (start, stop, size) in enumerate(pairs):
             piece = pickle.loads(
-                pickle.dumps(partition.placed(PartitionSlice(0, start, stop, ""), folder))
+                pickle.dumps(
+                    partition.placed(
+                        PartitionSlice(0, start, stop, partition.description.digest), folder
+                    )
+                )
             )
             rows = reader.load(MiniBatch(index, piece, "", stop - start, size))
             yield rows if batch_format == "pandas" else form.of(rows)
@@ -517,7 +521,7 @@ def test_a_partition_counts_for_what_it_holds_in_memory(tmp_path: Path) -> None:
     assert sys.getsizeof(partition) < 5_000
     moved = pickle.loads(pickle.dumps(partition))
     assert sys.getsizeof(moved) > 8_000_000
-    moved.placed(PartitionSlice(0, 0, 1, ""), tmp_path)
+    moved.placed(PartitionSlice(0, 0, 1, moved.description.digest), tmp_path)
     assert sys.getsizeof(moved) < 5_000
 
 
@@ -546,3 +550,17 @@ def test_the_original_error_is_what_the_log_shows() -> None:
     assert "in _fail\n    raise ConnectionError(msg)" in failure.traceback
     ours = Uncomputed.of(LoadError("partition 4: it is a list"), 4)
     assert (ours.kind, ours.message) == ("LoadError", "partition 4: it is a list")
+
+
+def test_rows_of_a_partition_that_is_another_now_are_refused(tmp_path: Path) -> None:
+    """Dask computes a lost partition again; one without a seed has other rows then."""
+    form = form_of_frames(pd.DataFrame({"x": [0]}), ReadOptions(mini_batch_size=8))
+    before, now = (
+        staged(pd.DataFrame({"x": [one, one]}), 3, form, tmp_path / str(one)) for one in (1, 2)
+    )
+    meant = before.description.digest
+    assert isinstance(before.placed(PartitionSlice(3, 1, 2, meant), tmp_path), StagedPiece)
+    other = now.placed(PartitionSlice(3, 1, 2, meant), tmp_path)
+    assert isinstance(other, Uncomputed)
+    assert "partition 3 was computed again" in other.message
+    assert isinstance(now.placed(PartitionSlice(3, 0, 2, meant), tmp_path), StagedPiece)

@@ -199,7 +199,9 @@ def _read(partition: StagedPartition, folder: Path) -> list[Any]:
             reader.load(
                 MiniBatch(
                     0,
-                    partition.placed(PartitionSlice(0, start, stop, ""), folder),
+                    partition.placed(
+                        PartitionSlice(0, start, stop, partition.description.digest), folder
+                    ),
                     "",
                     stop - start,
                 )

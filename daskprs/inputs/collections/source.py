@@ -98,6 +98,8 @@ class CollectionSource(TableSource):
         shifts their numbers if it no longer fails.
         """
         known = self.table.cuts
+        if not self.table.header_before:
+            return []  # the earlier run had none yet
         if not self.table.is_same:
             return range(len(self.graph))
         last = max((n for n, cut in known.items() if not cut.failed), default=-1)
@@ -110,6 +112,8 @@ class CollectionSource(TableSource):
         where their number has changed, or may have changed with `extends`.
         """
         before, now = self.table.before, self.table.cuts
+        if not self.table.header_before:
+            return {}
         known = sorted(number for number, cut in before.items() if not cut.failed)
         is_other = extends or self.table.header_before.get("count") != len(self.graph)
         numbers = sorted(now) if is_other else [number for number in known if number in now]

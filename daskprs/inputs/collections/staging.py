@@ -44,7 +44,7 @@ from daskprs.inputs.source.batch_format import check_columns_fit, check_polars_h
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.given_types import converted, given_type
 from daskprs.inputs.source.pickled_rows import pickled
-from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece
+from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.inputs.source.read_options import check_options
 from daskprs.inputs.source.sizes import count_per_mini_batch, parse_bytes
 from daskprs.system.atomic_file import whole_file
@@ -182,13 +182,27 @@ class StagedPartition:
         self._file = file
         self.description = description
 
-    def placed(self, piece: PartitionSlice, folder: Path) -> StagedPiece:
-        """Return what an agent of this node reads; a file that has just arrived is written."""
+    def placed(self, piece: PartitionSlice, folder: Path) -> StagedPiece | Uncomputed:
+        """Return what an agent of this node reads; a file that has just arrived is written.
+
+        A partition that Dask has computed again, with other rows, lacks the rows that were meant.
+        """
+        is_whole = (piece.start, piece.stop) == (0, self.description.rows)
+        if piece.digest != self.description.digest and not is_whole:
+            return Uncomputed.of(LoadError(_other_rows(piece.partition)), piece.partition)
         return StagedPiece(str(self._file.at(folder)), piece.start, piece.stop)
 
     def __sizeof__(self) -> int:
         """Return the bytes in memory, which Dask counts."""
         return sum(map(sys.getsizeof, (self._file, *self.description)))
+
+
+def _other_rows(number: int) -> str:
+    return (
+        f"partition {number} was computed again, since a worker was lost, and has other rows now. "
+        "A function that makes it gives another result each time: give it a seed, or write the "
+        "collection to files first."
+    )
 
 
 def staged(value: Any, number: int, form: StagingForm, folder: Path) -> StagedPartition:

@@ -6,10 +6,12 @@ import os
 import pickle
 import secrets
 import threading
+from collections import Counter
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from distributed import wait
+from distributed.comm import get_address_host
 from distributed.protocol.pickle import dumps
 
 from daskprs.agent.node.site import ProbeFile
@@ -64,8 +66,8 @@ class KeyExchange:
         The cluster's client.
     environment
         The variables that the user sets for the agents.
-    agents
-        The number of agents of a cluster in this process.
+    per_node
+        The number of agents of a node; None: the number of its threads.
 
     """
 
@@ -73,12 +75,12 @@ class KeyExchange:
         self,
         client: Client,
         environment: Mapping[str, str] | None,
-        agents: int,
+        per_node: int | None,
     ) -> None:
         self._client = client
         self._environment = environment or {}
         self._is_here = client.scheduler.address.startswith(IN_PROCESS)
-        self._agents = agents if self._is_here else None
+        self._per_node = per_node
         self._name = f"daskprs-keys-{secrets.token_hex(4)}"
         self._topic = f"{self._name}-news"
         self._dealt: list[Future] = []
@@ -243,13 +245,20 @@ class KeyExchange:
         return not ends or all(self._client.run(_exist, ends).values())
 
     def _open(self, dealing: Dealing) -> None:
-        plugin = ExchangePlugin(dealing, self._environment, self._agents)
+        plugin = ExchangePlugin(dealing, self._environment, self._agents())
         self._client.subscribe_topic(self._topic, _deaf)
         self._closing.callback(forget, self._client, self._topic)
         self._closing.callback(self._end)
         self._client.register_plugin(
             JobPlugin(self._name, (self._topic,), self._client.id, dumps(plugin))
         )
+
+    def _agents(self) -> dict[str, int]:
+        """Return how many agents each host will have."""
+        threads: Counter[str] = Counter()
+        for address, worker in self._client.scheduler_info(n_workers=-1)["workers"].items():
+            threads[get_address_host(address)] += worker["nthreads"]
+        return {host: self._per_node or count for host, count in threads.items()}
 
     def _end(self) -> None:
         with suppress(Exception):  # the cluster has gone

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from distributed import WorkerPlugin, get_worker, rejoin
+from distributed.comm import get_address_host
 from distributed.protocol import to_serialize
 
 from daskprs.agent.node.environment import agent_environment, usable_cores
@@ -138,14 +139,14 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
     environment
         The variables that the user sets for the agents.
     agents
-        The number of agents beside each other; None: the number of the worker's threads.
+        How many agents each host will have, as far as the driver knows.
 
     """
 
     idempotent = True
 
     def __init__(
-        self, dealing: Dealing, environment: Mapping[str, str], agents: int | None
+        self, dealing: Dealing, environment: Mapping[str, str], agents: Mapping[str, int]
     ) -> None:
         self.name = dealing.name
         self._dealing = dealing
@@ -158,7 +159,9 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         self._over = threading.Event()
         self.folder = Path(worker.local_directory, self.name)
         self.folder.mkdir(parents=True, exist_ok=True)
-        threads = max(1, usable_cores() // (self._agents or worker.state.nthreads))
+        # The agents take the helpers' zygote if it has their environment.
+        agents = self._agents.get(get_address_host(worker.address), worker.state.nthreads)
+        threads = usable_cores() // agents
         environment = agent_environment(os.environ, self._user_environment, threads=threads)
         self.helpers = HelperPool(environment)
         worker.handlers[self.name] = self._serve

@@ -138,8 +138,10 @@ class Job:
         self._client = job.enter_context(self._connected())
         from daskprs.cluster.key_exchange import KeyExchange
 
-        variables = self._call.options.environment_variables
-        exchange = KeyExchange(self._client, variables, self._agents)
+        options = self._call.options
+        exchange = KeyExchange(
+            self._client, options.environment_variables, options.process_count_per_node
+        )
         job.callback(exchange.close)
         source.bring_together(self._call.folder.scratch, exchange.run)
         source.workers = exchange.workers

@@ -134,7 +134,7 @@ def test_a_lost_worker_costs_what_it_held(
 
     with Client(cluster.address, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=60)
-        exchange = KeyExchange(client, None, 1)
+        exchange = KeyExchange(client, None, None)
         monkeypatch.setattr(exchange, "_is_seen", lambda _: False)
         scratch = tmp_path / "there"
         scratch.mkdir()
@@ -156,7 +156,7 @@ def test_an_error_of_a_piece_is_that_of_the_exchange(
     """The rest is not waited for, and nothing is left on the cluster."""
     (tmp_path / "table.parquet").write_bytes(b"another")
     with Client(cluster.address, set_as_default=False) as client:
-        exchange = KeyExchange(client, None, 1)
+        exchange = KeyExchange(client, None, None)
         with pytest.raises(LoadError, match=r"table\.parquet"):
             exchange.run(source._source, ("town", "year"), tmp_path, lambda _: None)
         exchange.close()
@@ -179,7 +179,7 @@ def test_rows_travel_between_nodes_that_share_no_disk(
         Client(nodes.address, set_as_default=False) as client,
     ):
         client.wait_for_workers(2, timeout=60)
-        exchange = KeyExchange(client, None, 1)
+        exchange = KeyExchange(client, None, None)
         groups = exchange.run(source._source, ("key",), tmp_path / "here", lambda _: None)
         parts = _parts_of(exchange)
         bodies = client.gather([client.submit(_bytes_of, part) for part in parts])

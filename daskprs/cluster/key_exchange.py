@@ -29,7 +29,7 @@ from daskprs.cluster.partition_feed import PartitionFeed
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.staged_work import HeldPartition, StagedWork
 from daskprs.cluster.topics import forget
-from daskprs.errors import LoadError
+from daskprs.errors import DaskprsError, LoadError, Option
 from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
 from daskprs.inputs.keys.shuffle import Cut, in_order, labelled, shuffle
 from daskprs.inputs.source.input_file import is_url
@@ -53,8 +53,26 @@ SMALL_BYTES = 8 << 20
 AHEAD = 2
 """Tasks for each thread of the cluster that the scheduler has at a time."""
 LOOK_EVERY_S = 0.5
+CONNECTION_LOST = (
+    "the connection to the scheduler was lost, and with it the rows that the workers had brought "
+    "together by key. Start the job again with "
+)
 FIRST = 10
 """Priority of the index of a part over further parts."""
+
+
+class GatheredParts(StagedWork[HeldPartition]):
+    """The parts of an exchange that stay with their workers while the job runs."""
+
+    def __init__(self, exchange: KeyExchange) -> None:
+        super().__init__()
+        self._exchange = exchange
+
+    def turn(self, slots: Mapping[str, int]) -> None:
+        """Raise what makes it impossible to gather a lost part again."""
+        del slots
+        if self.held:
+            self._exchange.check()
 
 
 class KeyExchange:
@@ -81,12 +99,13 @@ class KeyExchange:
         self._environment = environment or {}
         self._is_here = client.scheduler.address.startswith(IN_PROCESS)
         self._per_node = per_node
+        self._connection = client.scheduler_comm
         self._name = f"daskprs-keys-{secrets.token_hex(4)}"
         self._topic = f"{self._name}-news"
         self._dealt: list[Future] = []
         self._parts: list[Future] = []
         """The gathered parts; one that is lost is gathered again by Dask."""
-        self.staged: StagedWork[HeldPartition] = StagedWork()
+        self.staged = GatheredParts(self)
         """The parts that stay with their workers: all, if some do not see the driver's folder."""
         self.workers: dict[int, str] = {}
         """The workers of these parts."""
@@ -226,6 +245,15 @@ class KeyExchange:
                 future.release()
             futures.clear()
         self._closing.close()
+
+    def check(self) -> None:
+        """Raise the error of a piece that was lost and cannot be dealt out again.
+
+        With its connection the client loses all pieces: that is an error, too.
+        """
+        if self._client.scheduler_comm is not self._connection:
+            raise DaskprsError(CONNECTION_LOST, Option("resume", True), ".")
+        self._raise_errors()
 
     # ---- the cluster ----
 

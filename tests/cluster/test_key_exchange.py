@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import threading
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import psutil
 import pytest
 from distributed import Client, Future, get_worker
 
+import daskprs
 from daskprs.cluster import key_exchange
 from daskprs.cluster.key_exchange import KeyExchange
 from daskprs.errors import LoadError
@@ -187,3 +189,59 @@ def test_rows_travel_between_nodes_that_share_no_disk(
         exchange.close()
     assert contents(groups, bodies.__getitem__) == meant
     assert len({worker for workers in places for worker in workers}) == 2
+
+
+SCRIPT = """
+import os
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+
+FOLDER = Path({folder!r})
+
+def run(rows):
+    worker = psutil.Process().parent().ppid()
+    (FOLDER / f"begun.{{worker}}").touch()
+    until = time.monotonic() + 60
+    while not (FOLDER / "go").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    return pd.DataFrame({{"first": [rows["row"].iloc[0]], "rows": len(rows), "x": rows["x"].sum()}})
+"""
+
+
+def test_a_job_goes_on_when_a_worker_takes_gathered_rows_with_it(
+    tmp_path: Path, cluster: ByHand, source: ShuffledKeySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its parts are gathered again, and the mini-batches that it had begun run elsewhere."""
+    del source
+    monkeypatch.setattr(KeyExchange, "_is_seen", lambda *_: False)
+    (tmp_path / "script.py").write_text(SCRIPT.format(folder=str(tmp_path)))
+
+    def strike() -> None:
+        assert poll_for(lambda: any(tmp_path.glob("begun.*")), 60)
+        begun = next(tmp_path.glob("begun.*"))
+        os.kill(int(begun.suffix[1:]), signal.SIGKILL)
+        (tmp_path / "go").touch()
+
+    thread = threading.Thread(target=strike)
+    with Client(cluster.address, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        thread.start()
+        result = daskprs.parallel_run(
+            tmp_path / "table.parquet",
+            str(tmp_path / "script.py"),
+            partition_keys=["town", "year"],
+            client=client,
+            job_dir=tmp_path / "job",
+            progress=False,
+            keep_rows=True,
+        )
+        thread.join()
+    got = result.to_pandas(ignore_index=True)
+    table = pd.read_parquet(tmp_path / "table.parquet")
+    meant = table.groupby(["town", "year"], sort=False, dropna=False).agg(
+        first=("row", "first"), rows=("row", "size"), x=("x", "sum")
+    )
+    pd.testing.assert_frame_equal(got, meant.reset_index(drop=True))

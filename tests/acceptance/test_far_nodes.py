@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
@@ -17,7 +19,6 @@ from tests.support.separate_nodes import SeparateNodes, separate_nodes, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 SCRIPT = """
 import logging
@@ -34,13 +35,18 @@ def run(mini_batch):
 FRAME = pd.DataFrame({"number": range(1000), "half": [n / 2 for n in range(1000)]})
 
 
+SCRATCH = Path(tempfile.gettempdir(), "dask-scratch-space")
+"""Where Dask workers keep files: workers of other tests leave some when they are killed."""
+
+
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeparateNodes]:
     """Yield two nodes."""
     if reason := why_not():
         pytest.skip(reason)
     log = tmp_path_factory.mktemp("nodes") / "log"
-    with separate_nodes(log, [log.parents[1]], count=2, threads=2) as two:
+    SCRATCH.mkdir(exist_ok=True)
+    with separate_nodes(log, [log.parents[1], SCRATCH], count=2, threads=2) as two:
         with Client(two.address, set_as_default=False) as one:
             one.wait_for_workers(2, timeout=60)
         yield two
@@ -63,7 +69,7 @@ def written(folder: Path, factor: int = 3) -> Path:
 
 def left_on(nodes: SeparateNodes) -> list[str]:
     """Return what is left of jobs on the nodes."""
-    find = ["find", "/tmp/dask-scratch-space", "-path", "*daskprs-*/*"]  # noqa: S108
+    find = ["find", str(SCRATCH), "-path", "*daskprs-*/*"]
     return [line for node in nodes.nodes for line in node.call(*find).splitlines()]
 
 
@@ -214,6 +220,8 @@ def test_logs_of_a_resumed_job_do_not_touch_those_before(tmp_path: Path, client:
 
 READS = """
 import os
+import tempfile
+from pathlib import Path
 import sys
 from pathlib import Path
 from daskprs import EntryScript

@@ -23,9 +23,10 @@ from daskprs.cluster.worker_events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine
+    from collections.abc import Collection, Coroutine, Iterable
 
     from distributed import Scheduler
+    from distributed.scheduler import TaskState
 
 REMOVE_WITHIN_S = 10.0
 """Seconds that the end of a job waits for workers to confirm the end of their agents."""
@@ -96,7 +97,11 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
             self._tell(WorkerLost(worker, expected))
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
-        """Cancel the leases of a removed worker: Dask would run them again by itself."""
+        """Cancel the leases of a removed worker: Dask would run them again by itself.
+
+        Tasks that rather ran there may run anywhere: where no other worker can run a task at
+        present, Dask would wait for that worker.
+        """
         keys = self._lost.pop(worker, [])
         wanted = [key for key in keys if key in scheduler.tasks and scheduler.tasks[key].who_wants]
         scheduler.stimulus_cancel(
@@ -106,6 +111,9 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
             reason="lost-worker",
             msg=f"The worker {worker} has gone.",
         )
+        for task in _needed(scheduler.clients[self._client].wants_what):
+            if task.loose_restrictions and task.worker_restrictions == {worker}:
+                task.worker_restrictions = None
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """Take the job off the cluster when its driver has vanished."""
@@ -129,6 +137,16 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
 
     def _tell(self, news: WorkersFound | WorkerLost | WorkerRefused) -> None:
         self._scheduler.log_event(self._topic, packed(news))
+
+
+def _needed(wanted: Iterable[TaskState]) -> set[TaskState]:
+    """Return tasks, and those that they depend on."""
+    needed: set[TaskState] = set()
+    found = set(wanted)
+    while found:
+        needed |= found
+        found = {one for task in found for one in task.dependencies} - needed
+    return needed
 
 
 async def end_job(

@@ -51,6 +51,11 @@ def stage(value: Any, number: int, form: StagingForm) -> StagedPartition:
     return staged(value, number, form, folder)
 
 
+def itself(value: Any) -> Any:
+    """Return a value that other tasks depend on (a Dask task)."""
+    return value
+
+
 def describe(partition: StagedPartition) -> tuple[PartitionDescription, str]:
     """Return what the driver needs to know of a staged partition, and its worker (a Dask task)."""
     return partition.description, get_worker().address
@@ -78,7 +83,8 @@ class Answer(NamedTuple):
 class PartitionFeed(StagedWork[SubmittedPartition]):
     """Submits the partitions of a collection, and turns those that are staged into mini-batches.
 
-    A worker has at most one partition for each of its slots, and `AHEAD` more.
+    A worker has at most one partition for each of its slots, and `AHEAD` more. The workers get the
+    form of the partitions once, from each other: it has the names of all columns.
 
     Parameters
     ----------
@@ -90,6 +96,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         Returns whether an earlier run has settled a mini-batch.
 
     """
+
+    is_known = False
 
     def __init__(
         self,
@@ -105,7 +113,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._wake: Callable[[], None] = lambda: None
         self._graph = source.graph
         self._kept: dict[Any, Future] = {}
-        """Futures of tasks that later partitions need, by key."""
+        """Futures of tasks that later partitions need, by key; that of their form is one."""
         self._ends: dict[int, tuple[Any, ...]] = {}
         """The kept keys that no partition needs after this one, for each that is being computed."""
         self._todo: deque[int] = deque()
@@ -200,7 +208,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         """Plan to submit these partitions; those that exist already go to their workers."""
         self._connection = self._client.scheduler_comm
         self._graph = self._source.graph.of(numbers)
-        self._kept.clear()
+        form = self._client.submit(itself, self._source.form, key=f"{self._name}-form")
+        self._kept = {form.key: form}
         self._ends.clear()
         self._todo, self._located = deque(), {}
         needed = {number: _futures_of(self._graph, number) for number in numbers}
@@ -251,7 +260,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         pinned = worker if group.is_free or is_here else ""
         key, told = (self._name, number), (f"{self._name}-told", number)
         tail = {
-            key: Task(key, stage, TaskRef(group.output), number, self._source.form),
+            key: Task(key, stage, TaskRef(group.output), number, TaskRef(f"{self._name}-form")),
             told: Task(told, describe, TaskRef(key)),
         }
         wanted = [key, told, *group.keeps]

@@ -131,7 +131,13 @@ class Dispatcher:
         self._shutdown_timeout_s = job.limits.shutdown_timeout_s
         self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
         self._slot_manager = SlotManager(
-            client, job, nodes, listeners, tell=self._tell_ledger, wake=self._inbox.put
+            client,
+            job,
+            nodes,
+            listeners,
+            tell=self._tell_ledger,
+            wake=self._inbox.put,
+            prepares=not self._staged.is_known,
         )
         self._ending: Ending | None = None
         self._lease_failures: set[tuple[str, str]] = set()

@@ -65,6 +65,8 @@ class SlotManager:
         Called with events of slots, threads and withdrawn leases.
     wake
         Called by Dask's threads with an ended lease, or with None for other news.
+    prepares
+        Let workers prepare the start of agents while there is no work yet.
 
     """
 
@@ -76,12 +78,15 @@ class SlotManager:
         listeners: Listeners,
         tell: Callable[[LedgerEvent], None],
         wake: Callable[[tuple[int, Future] | None], None],
+        *,
+        prepares: bool = False,
     ) -> None:
         self._client = client
         self._job = job
         self._listeners = listeners
         self._tell = tell
         self._wake = wake
+        self._prepares = prepares
         self._news: SimpleQueue[WorkerEvent] = SimpleQueue()
         self._worker_registry = WorkerRegistry(nodes, Watchdog(deadlines_s(job.limits)))
         self._slots: dict[SlotId, None] = {}
@@ -340,6 +345,9 @@ class SlotManager:
         for slot in new:
             self._slots[slot] = None
             self._tell(SlotAdded(slot, offered[slot]))
+        threads = {slot.worker: offered[slot].threads for slot in new if self._prepares}
+        for worker, count in threads.items():
+            self._calls.ask([worker], "prepare", count)
         if gone or new:
             self._listeners.tell(SlotsChanged(len(set(self.workers.values())), len(self._slots)))
         if self._worker_registry.is_complete and offered != self._remarked:

@@ -37,6 +37,9 @@ class StagedWork(Generic[P]):
     A partition is let go when its last mini-batch is settled.
     """
 
+    is_known = True
+    """Whether there are mini-batches as soon as there are slots."""
+
     def __init__(self) -> None:
         self.held: dict[int, P] = {}
         """The partitions with mini-batches that are not settled."""

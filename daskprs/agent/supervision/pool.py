@@ -6,6 +6,7 @@ import os
 import secrets
 import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from daskprs.agent.node.environment import OUTPUT_PATH, agent_environment
@@ -61,6 +62,11 @@ class AgentPool:
             self._begun[lease.slot] = max(lease.id, self._begun.get(lease.slot, 0))
             slot = self._slots.setdefault(lease.slot, Slot(self._employ))
         return slot.run(lease)
+
+    def prepare(self, threads: int) -> None:
+        """Start the zygote before the first lease; that lease reports why this failed."""
+        with suppress(AgentError):
+            self._living_zygote(threads)
 
     def withdraw(self, slot: int, lease_id: int) -> bool:
         """Withdraw a lease unless it has begun; return whether it was withdrawn."""

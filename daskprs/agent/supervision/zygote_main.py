@@ -217,7 +217,7 @@ def main(control_fd: int, start_method: str) -> int:
     zygote = os.getpid()
     inherited = Nursery(socket.socket(fileno=control_fd)).serve()
     if inherited is None:
-        return 0
+        os._exit(0)  # unloading pandas would hold up the end of the job
     spec, keep = inherited
     _become_agent(spec, zygote, keep)
     if start_method == "fork":

@@ -69,6 +69,10 @@ class NodeService:
             "sees_output": output is None or output.is_seen(),
         }
 
+    def _prepare(self, threads: int) -> None:
+        """Start what agents are forked from."""
+        self._pool.prepare(threads)
+
     def _withdraw(self, slot: int, lease_id: int) -> bool:
         """Withdraw a lease unless it has begun."""
         return self._pool.withdraw(slot, lease_id)

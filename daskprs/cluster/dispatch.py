@@ -23,6 +23,7 @@ from daskprs.core.actions import (
     FailAttempt,
     Finish,
     LeaseFailed,
+    LeaseWithdrawn,
     Remark,
     Submit,
     Ticked,
@@ -180,7 +181,8 @@ class Dispatcher:
         except Empty:
             pass
         self._slot_manager.turn(self._ledger.work_s)
-        self._staged.turn(self._slot_manager.slot_counts)
+        slots = self._slot_manager
+        self._staged.turn(slots.slot_counts, are_all=slots.are_complete)
         self._tell_ledger(Ticked())
         self._store.sync_if_due(time.monotonic())
         self._tell_standing()
@@ -217,8 +219,9 @@ class Dispatcher:
             self._tell_ledger(returned, place)
         elif isinstance(future, Brought):
             self._slot_manager.not_brought(slot)
+        elif self._staged.has_lost():
+            self._tell_ledger(LeaseWithdrawn(lease_id))
         elif future.status == "error":
-            self._staged.give_up_lost()
             failure = failure_of_lease(future, slot.worker)
             self._tell_once(slot.worker, failure)
             self._tell_ledger(LeaseFailed(lease_id, failure))

@@ -68,9 +68,9 @@ class GatheredParts(StagedWork[HeldPartition]):
         super().__init__()
         self._exchange = exchange
 
-    def turn(self, slots: Mapping[str, int]) -> None:
+    def turn(self, slots: Mapping[str, int], *, are_all: bool) -> None:
         """Raise what makes it impossible to gather a lost part again."""
-        del slots
+        del slots, are_all
         if self.held:
             self._exchange.check()
 

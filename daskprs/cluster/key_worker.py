@@ -88,6 +88,11 @@ class GatheredPart:
         """Return what an agent of this node reads; a file that has just arrived is written."""
         return piece if self.file is None else piece._replace(path=str(self.file.at(folder)))
 
+    def remove(self) -> None:
+        """Remove the file: the job is over."""
+        if self.file is not None:
+            self.file.remove()
+
 
 def deal_piece(name: str, piece: int, mini_batches: list[MiniBatch]) -> NodeFile:
     """Deal the rows of a piece out (a Dask task)."""

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask._task_spec import Task, TaskRef
-from distributed import get_worker
+from distributed import KilledWorker, get_worker
 
 from daskprs.cluster.partition_tasks import submit_group
 from daskprs.cluster.staged_in_use import PARTITIONS
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 AHEAD = 2
 """Partitions that a worker may compute or hold beyond one for each of its slots."""
+BLAMED_AT_MOST = 3
+"""How often a partition is submitted again that Dask has blamed for the death of workers."""
 LOOK_EVERY_S = 0.25
 FETCHERS = 2
 """Threads that fetch descriptions, each of which costs a message to a worker and back."""
@@ -122,6 +124,11 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         """Partitions that were computed before the job, by the address of their worker."""
         self._places: set[int] = set()
         """All partitions that were in `_located`."""
+        self._suspects: deque[int] = deque()
+        """Partitions that were being computed on workers that died."""
+        self._tried_alone: set[int] = set()
+        self._blamed: Counter[int] = Counter()
+        """How often staged partitions were lost, and blamed for the death of a worker since."""
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._threads = ThreadPoolExecutor(FETCHERS, "daskprs-partitions")
         self._arrived: dict[int, tuple[PartitionCut, str, Uncomputed | None]] = {}
@@ -137,6 +144,29 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         while self._left or self._ready:
             yield self._ready.popleft() if self._ready else None
 
+    def has_lost(self) -> bool:
+        """Return whether a staged partition was lost, though not with the connection.
+
+        One that was computed again beside a partition that kills workers is blamed, too: it is
+        submitted once more.
+        """
+        if self._client.scheduler_comm is not self._connection:
+            return False
+        blamed = [number for number, one in self.held.items() if self._is_blamed(number, one)]
+        for number in blamed:
+            self._blamed[number] += 1
+            self._submit_anew(number, self._source.graph.of([number]))
+        return super().has_lost() or bool(blamed)
+
+    def _is_blamed(self, number: int, partition: SubmittedPartition) -> bool:
+        return (
+            partition.is_numbered
+            and partition.failure is None
+            and partition.staged.status == "error"
+            and self._blamed[number] < BLAMED_AT_MOST
+            and isinstance(partition.staged.exception(), KilledWorker)
+        )
+
     def open(self, client: Client, wake: Callable[[], None] = lambda: None) -> None:
         """Begin on a cluster; `wake` is called by a thread when a partition was staged."""
         self._client = client
@@ -145,22 +175,32 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._plan_work(self._undone())
         self._number()
 
-    def turn(self, slots: Mapping[str, int]) -> None:
+    def turn(self, slots: Mapping[str, int], *, are_all: bool = True) -> None:
         """Make mini-batches of partitions that are staged, and submit others.
 
         Parameters
         ----------
         slots
             Number of slots of each worker.
+        are_all
+            Whether no worker without slots is expected to offer some soon.
 
         """
+        self._hear()
+        self._number()
+        if slots and are_all:
+            self._give_up_places(slots)
+        self._submit_more(slots)
+
+    def _hear(self, timeout_s: float = 0.0) -> None:
+        """Take the answers that are there; wait for the first one."""
         if self._client.scheduler_comm is not self._connection:
             self._submit_again()
         with suppress(Empty):
+            if timeout_s:
+                self._take(self._answers.get(timeout=timeout_s))
             while True:
                 self._take(self._answers.get_nowait())
-        self._number()
-        self._submit_more(slots)
 
     def describe(self, client: Client, numbers: Sequence[int]) -> None:
         """Compute partitions only to know their cuts, before a resume compares its plan."""
@@ -171,10 +211,11 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             source.how_far = f"partitions are computed to compare them, {done} of {len(numbers)}"
             while not self._arrived:
                 self._submit_more(_threads(client))
-                with suppress(Empty):
-                    self._take(self._answers.get(timeout=LOOK_EVERY_S))
-            number, (cut, *_) = self._arrived.popitem()
+                self._hear(LOOK_EVERY_S)
+            number, (cut, _, failure) = self._arrived.popitem()
             source.table.cuts[number] = cut
+            if failure is not None:
+                source.failures[number] = failure
             self.release(number)
 
     def close(self) -> None:
@@ -197,8 +238,9 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
                 undone.append(number)
                 continue
             mini_batches = list(source.cut(number, cut, index, first))
-            if all(map(self._is_settled, mini_batches)):
-                self._arrived[number] = cut, "", None
+            failure = source.failures.get(number)
+            if failure is not None or all(map(self._is_settled, mini_batches)):
+                self._arrived[number] = cut, "", failure
             else:
                 undone.append(number)
             index, first = index + len(mini_batches), first + cut.rows
@@ -213,7 +255,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._ends.clear()
         self._todo, self._located = deque(), {}
         needed = {number: _futures_of(self._graph, number) for number in numbers}
-        futures = [future for of_one in needed.values() for future in of_one]
+        futures = [one for of_one in needed.values() for one in of_one if one.status == "finished"]
         places = self._client.who_has(futures) if futures else {}
         for number in numbers:
             workers = [place for one in needed[number] for place in places.get(one.key, ())]
@@ -221,10 +263,15 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             queue.append(number)
         self._places = {number for queue in self._located.values() for number in queue}
 
+    def _give_up_places(self, slots: Mapping[str, int]) -> None:
+        """Let any worker have the partitions of workers without slots."""
+        for worker in self._located.keys() - slots.keys():
+            self._todo = deque(sorted([*self._todo, *self._located.pop(worker)]))
+
     def _submit_more(self, slots: Mapping[str, int]) -> None:
-        for worker in [*self._located]:
-            if worker not in slots:
-                self._todo = deque(sorted([*self._todo, *self._located.pop(worker)]))
+        if self._suspects:
+            self._submit_suspect()
+            return
         load = Counter(one.worker for one in self.held.values())
         left = sum(slots.values()) + AHEAD * len(slots) - load.total()
         while left > 0 and (self._todo or any(self._located.values())):
@@ -244,19 +291,43 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         if load >= slots + AHEAD:
             return None
         own = self._located.get(worker)
-        if own:
+        # Where partitions are cut, none is numbered before those that come first.
+        if own and not (self._source.is_cut and self._todo and self._todo[0] < own[0]):
             return own.popleft()
         if self._todo:
             return self._todo.popleft()
         longest = max(self._located.values(), key=len, default=None)
         return longest.popleft() if longest and load < slots else None
 
-    def _submit(self, number: int, worker: str, *, is_here: bool = False) -> str:
+    def _submit_suspect(self) -> None:
+        """Submit a suspect once nothing else is computed, so that it is charged for itself alone.
+
+        Dask blames all tasks that are on a worker when it dies.
+        """
+        if {n for n, one in self.held.items() if not one.is_numbered} - self._arrived.keys():
+            return
+        self._plan_work(self._unsubmitted())
+        number = self._suspects.popleft()
+        self._tried_alone.add(number)
+        self._submit(number, "", graph=self._source.graph.of([number]))
+
+    def _unsubmitted(self) -> list[int]:
+        located = [number for queue in self._located.values() for number in queue]
+        return sorted([*self._todo, *located])
+
+    def _submit(
+        self,
+        number: int,
+        worker: str,
+        *,
+        is_here: bool = False,
+        graph: PartitionGraph | None = None,
+    ) -> str:
         """Submit a partition for a worker, if that holds it or any may compute it.
 
         Return the worker, or nothing where Dask chooses one.
         """
-        group = self._graph.group(number)
+        group = (graph or self._graph).group(number)
         pinned = worker if group.is_free or is_here else ""
         key, told = (self._name, number), (f"{self._name}-told", number)
         tail = {
@@ -275,12 +346,18 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
 
     def _submit_again(self) -> None:
         """Submit all once more after the connection was lost, and all futures with it."""
-        again = sorted({*self.held, *self._todo, *(n for q in self._located.values() for n in q)})
-        self._plan_work(again)
-        for number, partition in self.held.items():
-            self._submit(number, "")
-            self.held[number].left = partition.left
-            self.held[number].is_numbered = partition.is_numbered
+        left = self._unsubmitted()
+        self._plan_work([*self.held, *left])
+        self._todo, self._located = deque(left), {}
+        for number in sorted(self.held):
+            self._submit_anew(number)
+
+    def _submit_anew(self, number: int, graph: PartitionGraph | None = None) -> None:
+        before = self.held[number]
+        self._submit(number, "", graph=graph)
+        self.held[number].left = before.left
+        self.held[number].is_numbered = before.is_numbered
+        self.held[number].failure = before.failure
 
     # ---- what comes back ----
 
@@ -310,7 +387,10 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
                 and self._client.scheduler_comm is not self._connection
             ):
                 return  # with the connection
-            if not partition.is_numbered:
+            if isinstance(found, KilledWorker) and number not in self._tried_alone:
+                self.release(number)
+                self._suspects.append(number)
+            elif not partition.is_numbered:
                 self._arrived[number] = NOT_COMPUTED, "", Uncomputed.of(found, number)
             return
         description, partition.worker = found

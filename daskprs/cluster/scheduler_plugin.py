@@ -96,6 +96,15 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
             self._leaving.discard(worker)
             self._tell(WorkerLost(worker, expected))
 
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
+        """Let the new worker have tasks that prefer workers which have gone.
+
+        Where no worker is left for a moment, Dask would keep these tasks for ever.
+        """
+        for task in scheduler.unrunnable:
+            if task.loose_restrictions and not scheduler.valid_workers(task):
+                task.worker_restrictions = None
+
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:
         """Cancel the leases of a removed worker: Dask would run them again by itself.
 

@@ -125,6 +125,11 @@ class SlotManager:
         """The number of slots of each worker, by address."""
         return Counter(slot.worker for slot in self._slots)
 
+    @property
+    def are_complete(self) -> bool:
+        """Whether all workers that were there before the job offer their slots."""
+        return self._worker_registry.is_complete
+
     def states(self) -> tuple[SlotState, ...]:
         """Return the states of all slots."""
         return self._worker_registry.states()
@@ -139,6 +144,8 @@ class SlotManager:
         """Leave the cluster as it was."""
         # Each step fails if the start was interrupted before it, or if the cluster is gone. Such
         # an error must not hide the first one.
+        for _, future in self._leases.values():
+            future.release()  # an error of the job may hold them, and with them what they need
         with suppress(Exception):
             self._far.close()
         with suppress(Exception):

@@ -24,6 +24,10 @@ class OnNode(Protocol):
         """Return what an agent of this node reads; a file that has just arrived is written."""
         ...
 
+    def remove(self) -> None:
+        """Remove the file: the job is over."""
+        ...
+
 
 class StagedInUse:
     """Holds staged partitions for the slots of a worker.
@@ -62,3 +66,10 @@ class StagedInUse:
         """Drop what the agent of a slot needs no more."""
         held = self._held.pop(lease.slot, {})
         self._held[lease.slot] = {one: held[one] for one in returned.running if one in held}
+
+    def close(self) -> None:
+        """Remove the files of what is held: the job is over, or this worker is."""
+        for held in [*self._held.values()]:
+            for partition in [*held.values()]:
+                partition.remove()
+        self._held.clear()

@@ -47,8 +47,12 @@ class StagedWork(Generic[P]):
     def open(self, client: Client, wake: Callable[[], None]) -> None:
         """Begin on a cluster; any thread may call `wake` when `turn` has something to do."""
 
-    def turn(self, slots: Mapping[str, int]) -> None:
-        """Do what is due; `slots` has the number of slots of each worker."""
+    def turn(self, slots: Mapping[str, int], *, are_all: bool) -> None:
+        """Do what is due.
+
+        `slots` has the number of slots of each worker, and `are_all` says whether no other worker
+        is expected to offer some soon.
+        """
 
     def close(self) -> None:
         """Let all partitions go."""
@@ -75,11 +79,18 @@ class StagedWork(Generic[P]):
             work.append(assigned._replace(mini_batch=mini_batch))
         return replace(lease, work=ColumnBatch(work)), futures
 
-    def give_up_lost(self) -> None:
-        """Note the partitions that Dask could not compute again after it had lost them."""
+    def has_lost(self) -> bool:
+        """Return whether a partition that was staged is lost, and cannot be computed again.
+
+        A lease that needs it has ended without having begun.
+        """
         for number, partition in self.held.items():
-            if partition.failure is None and partition.staged.status == "error":
-                partition.failure = Uncomputed.of(partition.staged.exception(), number)
+            if partition.failure is None and partition.staged.status in ("error", "cancelled"):
+                try:
+                    partition.staged.result()
+                except Exception as error:  # noqa: BLE001 - whatever the user's tasks raise
+                    partition.failure = Uncomputed.of(error, number)
+        return any(partition.failure is not None for partition in self.held.values())
 
     def settle(self, mini_batches: Iterable[MiniBatch]) -> None:
         """Let partitions go whose mini-batches are all settled."""

@@ -87,6 +87,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             worker.log_event(self._topic, packed(WorkerLeaving(worker.address)))
         self._telling.stop()
         await asyncio.to_thread(self.pool.close)
+        self.partitions.close()
         service = plugin_name(self._job.job_id)
         if worker.handlers.get(service) is self._serve:
             del worker.handlers[service]

@@ -236,13 +236,19 @@ class Job:
         options = call.options
         if not options.resume:
             return None
-        return Resumption(
+        resumption = Resumption(
             call.source.mini_batches,
             RUNS[options.resume],
             options.accept_changes,
             call.script.is_input,
             RunOptions().of_results(),
             self._known_before,
+        )
+        source = self._collection
+        return (
+            resumption
+            if source is None
+            else resumption._replace(failed_before=source.failed_before)
         )
 
     def _spec(self, epoch: int) -> JobSpec:

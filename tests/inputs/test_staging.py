@@ -564,3 +564,17 @@ def test_rows_of_a_partition_that_is_another_now_are_refused(tmp_path: Path) -> 
     assert isinstance(other, Uncomputed)
     assert "partition 3 was computed again" in other.message
     assert isinstance(now.placed(PartitionSlice(3, 0, 2, meant), tmp_path), StagedPiece)
+
+
+@pytest.mark.parametrize("batch_format", ["pandas", "pyarrow"])
+def test_rows_have_one_digest_wherever_they_lie_in_memory(
+    tmp_path: Path, batch_format: BatchFormat
+) -> None:
+    """Some of them, or a copy of those: a resume and another worker may have either."""
+    whole = pd.DataFrame({"x": range(30), "name": [f"row {n}" for n in range(30)]})
+    whole["flag"] = pd.array([True, None, False] * 10, "boolean")
+    form = form_of_frames(whole[:0], ReadOptions(batch_format=batch_format))
+    some = whole[7:12]
+    copied = pickle.loads(pickle.dumps(some))
+    digests = {staged(one, 0, form, tmp_path).description.digest for one in (some, copied)}
+    assert len(digests) == 1

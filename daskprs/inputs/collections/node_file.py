@@ -41,6 +41,12 @@ class NodeFile:
                 self._own(path)
             return self._path
 
+    def remove(self) -> None:
+        """Remove the file, though there may be references: an error in a circle holds some."""
+        with self._lock:
+            if self._content is None:
+                self._path.unlink(missing_ok=True)
+
     def _own(self, path: Path) -> None:
         self._path = path
         weakref.finalize(self, path.unlink, missing_ok=True)

@@ -57,6 +57,8 @@ class CollectionSource(TableSource):
         self.unit = unit
         self.table: PartitionTable
         """The partitions that are known (after `open_table`)."""
+        self.failures: dict[int, Uncomputed] = {}
+        """The partitions that a resume could not compute when it compared them."""
         self._collection = collection
         self._partitions: list[str] = []
         self._staged: list[StagedPartition] = []
@@ -120,17 +122,31 @@ class CollectionSource(TableSource):
         self._partitions = [now[number].digest for number in numbers]
         return {"partitions": [before[number].digest for number in known]}
 
+    def failed_before(self, mini_batch: MiniBatch) -> bool:
+        """Return whether an earlier run could not compute the partition of a mini-batch."""
+        piece = mini_batch.piece
+        before = self.table.before
+        return (
+            isinstance(piece, PartitionSlice)
+            and piece.partition in before
+            and before[piece.partition].failed
+        )
+
     # ---- the plan, as far as it is known ----
 
     def mini_batches(self) -> Iterator[MiniBatch]:
-        """Yield the mini-batches of the known partitions, as far as their numbers are known."""
+        """Yield the mini-batches of the known partitions, as far as their numbers are known.
+
+        One stands for a partition that is not known, and for all that follow where numbers end.
+        """
         index = first = 0
         for number in range(len(self.graph)):
             cut = self.table.cuts.get(number)
             if cut is None:
+                place = index if self.is_cut else number
+                yield MiniBatch(place, None, f"not computed yet: {number}")
                 if self.is_cut:
                     return
-                yield MiniBatch(number, None, f"not computed yet: {number}")
                 continue
             for mini_batch in self.cut(number, cut, index, first):
                 yield self._placed(mini_batch) if self._staged else mini_batch

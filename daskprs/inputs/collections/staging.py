@@ -192,6 +192,10 @@ class StagedPartition:
             return Uncomputed.of(LoadError(_other_rows(piece.partition)), piece.partition)
         return StagedPiece(str(self._file.at(folder)), piece.start, piece.stop)
 
+    def remove(self) -> None:
+        """Remove the file: the job is over."""
+        self._file.remove()
+
     def __sizeof__(self) -> int:
         """Return the bytes in memory, which Dask counts."""
         return sum(map(sys.getsizeof, (self._file, *self.description)))

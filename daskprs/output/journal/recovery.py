@@ -51,6 +51,8 @@ class Resumption(NamedTuple):
     """Values of the options that an older version did not have."""
     known_before: Mapping[str, Any] = {}
     """What the earlier run has learnt of the input after its fingerprint was written."""
+    failed_before: Callable[[MiniBatch], bool] = lambda _: False
+    """Whether a mini-batch is part of what failed, though it was not known as a mini-batch then."""
 
     @property
     def extends(self) -> bool:
@@ -75,8 +77,10 @@ class Resumption(NamedTuple):
         if not commits and not given_up and self.runs != "what failed":
             return None  # a new job
         numbers = self._numbers(commits, given_up)
-        if self.runs == "what failed" and numbers.left:
-            raise JobFolderError(_unfinished(folder, numbers))
+        if self.runs == "what failed":
+            left = numbers.left - sum(map(self.failed_before, self.plan()))
+            if left:
+                raise JobFolderError(_unfinished(folder, numbers.of_plan, left))
         if not numbers.changes(len(commits) + len(given_up)):
             return None
         there, now = numbers.of(commits.column("index"))
@@ -192,9 +196,9 @@ def recover(
     )
 
 
-def _unfinished(folder: JobFolder, numbers: IndexMapping) -> str:
+def _unfinished(folder: JobFolder, count: int, left: int) -> str:
     return (
-        f"of {numbers.of_plan} mini-batches of the job in {folder}, {numbers.left} have neither "
+        f"of {count} mini-batches of the job in {folder}, {left} have neither "
         "rows nor failed in the end: it has not come to its end, or its output was moved or "
         f"changed. Do all of that by {Option('resume', value=True)}."
     )

@@ -387,10 +387,12 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
                 and self._client.scheduler_comm is not self._connection
             ):
                 return  # with the connection
+            if partition.is_numbered:
+                return  # its leases find out
             if isinstance(found, KilledWorker) and number not in self._tried_alone:
                 self.release(number)
                 self._suspects.append(number)
-            elif not partition.is_numbered:
+            else:
                 self._arrived[number] = NOT_COMPUTED, "", Uncomputed.of(found, number)
             return
         description, partition.worker = found

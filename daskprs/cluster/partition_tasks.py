@@ -81,6 +81,8 @@ def _annotations(
         unbound = [
             key for key in group.tasks if OWN_PLACE.isdisjoint(group.annotations.get(key, ()))
         ]
+        if len(unbound) == len(group.tasks):
+            unbound += tail  # a partition that stands in the graph itself has no other task
         found["workers"] |= dict.fromkeys(unbound, tuple(workers))
         found["allow_other_workers"] |= dict.fromkeys(unbound, True)
     first = max([priority, *found["priority"].values()]) + 1

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +21,8 @@ from daskprs.output.journal.history import History
 from tests.acceptance.test_collections import COUNT, FRAME, ROWS, TEXT, Made, options_in, text_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
 HALF = {"frame": 80, "delayed": 3}

@@ -66,7 +66,7 @@ class SlotManager:
     wake
         Called by Dask's threads with an ended lease, or with None for other news.
     prepares
-        Let workers prepare the start of agents while there is no work yet.
+        Let workers prepare the start of agents before the first lease.
 
     """
 

@@ -60,6 +60,7 @@ def parallel_run(
     partition_format: str | None = None,
     columns: Sequence[str] | None = None,
     dtypes: Mapping[str, Any] | None = None,
+    meta: Mapping[str, Any] | Any | None = None,
     delimiter: str | None = None,
     header: Header | None = None,
     encoding: str = "utf-8",
@@ -109,11 +110,12 @@ def parallel_run(
     ----------
     data
         What to work on. *Tables*: a DataFrame or Series of pandas or polars, a LazyFrame, a pyarrow
-        Table, any other Arrow stream (``__arrow_c_stream__``), a dask DataFrame, or paths of
-        Parquet, delimited text (CSV, TSV) or JSON lines, plain or compressed (``.gz``, ``.zst``).
-        *Files*: any other paths, or a dask Bag of paths. A path may be a file, a
-        folder (searched recursively), a glob, or an fsspec URL; several make a list. A folder with
-        a file ``MLTable`` is read as that file says.
+        Table, any other Arrow stream (``__arrow_c_stream__``), a dask DataFrame or Series, or paths
+        of Parquet, delimited text (CSV, TSV) or JSON lines, plain or compressed (``.gz``,
+        ``.zst``). *Files*: any other paths, or a dask Bag of paths. *Objects*: any other Bag, a
+        dask Array, and a list of Delayed objects or futures. A path may be a file, a folder
+        (searched recursively), a glob, or an fsspec URL; several make a list. A folder with a file
+        ``MLTable`` is read as that file says.
     script
         The entry script: a path (``"score.py"``), a dotted module (``"src.score"``), a callable,
         which is then `run`, or an object or class with ``run`` and, if it likes, ``init`` and
@@ -164,6 +166,9 @@ def parallel_run(
     dtypes
         Types of columns, by name. Tables other than text have types of their own. Default: types
         of text are fixed by samples before the start.
+    meta
+        The columns of frames that a list of Delayed objects or futures gives: a frame without rows,
+        or types by column name. Default: `run` gets what each of them gives, as it is.
     delimiter
         The character between the fields of delimited text. Default: a tab for ``.tsv``, else a
         comma.

@@ -49,6 +49,11 @@ if TYPE_CHECKING:
     from daskprs.inputs.keys.partition_keys import ShuffledKeySource
     from daskprs.job.request import CheckedCall
 
+TOKENLESS = (
+    "the collection has no deterministic token, so a resume computes all of it to compare it. "
+    "Futures have none, and a Delayed has one if it is pure: delayed(function, pure=True)."
+)
+
 
 class Job:
     """A checked call of `parallel_run`.
@@ -115,7 +120,7 @@ class Job:
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
             report = report_preparation(listeners, lambda: call.source.how_far)
             with report, self._control.prepares():
-                self._prepare(stack)
+                self._prepare(stack, listeners)
             self._store = store = self._open_store(epoch)
             stack.callback(store.close)
             keep_call(call.folder, call.kept)
@@ -123,11 +128,11 @@ class Job:
 
     # ---- before ----
 
-    def _prepare(self, job: ExitStack) -> None:
+    def _prepare(self, job: ExitStack, listeners: Listeners) -> None:
         """Prepare the source; the job's cluster does what belongs where the data is."""
         source: Any = self._call.source
         if self._collection is not None:
-            self._look_at_partitions(self._collection)
+            self._look_at_partitions(self._collection, listeners)
         elif hasattr(source, "bring_together"):
             self._bring_together(source, job)
         else:
@@ -147,12 +152,20 @@ class Job:
         source.workers = exchange.workers
         self._staged = exchange.staged
 
-    def _look_at_partitions(self, source: CollectionSource) -> None:
+    def _look_at_partitions(self, source: CollectionSource, listeners: Listeners) -> None:
         """Compute partitions without which a resume cannot compare a collection."""
         source.open_table(self._call.folder.scratch)
+        if not source.has_token:
+            listeners.tell(MessageLogged("info", TOKENLESS))
         if not self._call.options.resume:
             return
         if unknown := list(source.unknown()):
+            if not source.table.is_same:
+                what = (
+                    f"{len(unknown)} partitions are computed to compare them with those of before"
+                )
+                why = "other tasks than before make them" if source.has_token else TOKENLESS
+                listeners.tell(MessageLogged("warning", f"{what}: {why}"))
             with self._connected() as client:
                 from daskprs.cluster.partition_feed import PartitionFeed
 

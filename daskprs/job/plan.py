@@ -184,6 +184,7 @@ def plan(
     partition_format: str | None = None,
     columns: Sequence[str] | None = None,
     dtypes: Mapping[str, Any] | None = None,
+    meta: Mapping[str, Any] | Any | None = None,
     delimiter: str | None = None,
     header: Header | None = None,
     encoding: str = "utf-8",

@@ -236,6 +236,16 @@ def types_of_columns(name: str, value: Any) -> dict[str, Any] | None:
     return _checked_mapping(name, value, rule, lambda *_: True) or None
 
 
+def announced_columns(name: str, value: Any) -> dict[str, Any] | None:
+    """Return types by column name, in the order of a frame or a mapping; None for no columns."""
+    rule = "a frame without rows, or a mapping of column names to types"
+    if hasattr(value, "dtypes"):
+        if len(value):
+            raise refused(name, value, rule)
+        value = dict(value.dtypes)
+    return _checked_mapping(name, value, rule, lambda *_: True) or None
+
+
 def variables(name: str, value: Any) -> dict[str, str] | None:
     """Return environment variables as a dict of text; None instead of an empty mapping."""
 

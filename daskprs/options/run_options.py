@@ -15,6 +15,7 @@ from daskprs.inputs.source.read_options import BatchFormat, Header, InputType, R
 from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import (
     LEVELS,
+    announced_columns,
     check_encoding,
     check_file_name,
     check_gpus,
@@ -177,6 +178,9 @@ class RunOptions:
     partition_format: str | None = option(None, INPUT, check_text)
     columns: Sequence[str] | None = option(None, INPUT, names)
     dtypes: Mapping[str, Any] | None = option(None, INPUT, types_of_columns, flag="dtype")
+    meta: Mapping[str, Any] | Any | None = option(
+        None, INPUT, announced_columns, is_generated=False
+    )
     delimiter: str | None = option(None, INPUT, check_separator)
     header: Header | None = option(None, INPUT)
     encoding: str = option("utf-8", INPUT, check_encoding)

@@ -35,6 +35,7 @@ OPTIONS = {field.name: field for field in fields(RunOptions)}
 OTHERWISE_ON_THE_COMMAND_LINE = {
     "arguments": None,  # what follows --
     "progress": "quiet",
+    "meta": None,  # it takes no Delayed objects
 }
 
 REFUSED: list[tuple[str, Any]] = [
@@ -74,6 +75,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("columns", ["a", None]),
     ("dtypes", ["int"]),
     ("dtypes", {1: "int"}),
+    ("meta", ["a"]),
+    ("meta", pd.DataFrame({"a": [1]})),
     ("delimiter", ""),
     ("delimiter", ",,"),
     ("delimiter", "\n"),
@@ -157,6 +160,7 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("side_inputs", {}, None),
     ("side_inputs", {"model": Path("/models/a")}, {"model": "/models/a"}),
     ("dtypes", {"a": float}, {"a": float}),
+    ("meta", pd.DataFrame({"a": ["b"]})[:0], {"a": pd.StringDtype(na_value=np.nan)}),
     ("progress", False, False),
 ]
 

@@ -6,7 +6,9 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import InputError
+import pandas as pd
+
+from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.collections.collection_graph import collection_graph
 from daskprs.inputs.collections.source import CollectionSource
 from daskprs.inputs.collections.staging import (
@@ -19,6 +21,7 @@ from daskprs.inputs.files.discover import discover
 from daskprs.inputs.files.file_list import FileList
 from daskprs.inputs.files.source import FilesSource
 from daskprs.inputs.source.columns import check_columns
+from daskprs.inputs.source.given_types import pandas_type
 from daskprs.inputs.source.read_options import check_options
 from daskprs.inputs.source.sizes import files_per_mini_batch
 
@@ -36,6 +39,9 @@ def open_collection(data: Any, reading: ReadOptions) -> Source:
         check_options(reading, "bag")
         return _open_paths(data, reading)
     collection = collection_graph(data, reading.columns)
+    if collection.kind == "delayed" and reading.meta is not None:
+        collection = collection._replace(kind="frame", meta=_announced(reading))
+        reading = replace(reading, meta=None)
     match collection.kind:
         case "frame":
             form = form_of_frames(collection.meta, reading)
@@ -48,6 +54,15 @@ def open_collection(data: Any, reading: ReadOptions) -> Source:
         case kind:
             form = form_of_objects(reading, is_bag=kind == "bag")
             return CollectionSource(collection, form, "item")
+
+
+def _announced(reading: ReadOptions) -> pd.DataFrame:
+    """Return a frame without rows, with the columns of `meta`."""
+    if reading.columns is not None:
+        given = Option("columns", reading.columns)
+        raise OptionError(given, ": not for Delayed objects and futures. Select them in the tasks.")
+    types = {name: pandas_type(name, kind, "meta") for name, kind in (reading.meta or {}).items()}
+    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in types.items()})
 
 
 def _holds_paths(bag: Any) -> bool:

@@ -70,6 +70,11 @@ class CollectionSource(TableSource):
         """Whether partitions are cut."""
         return self.form.size != WHOLE
 
+    @property
+    def has_token(self) -> bool:
+        """Whether a token tells that the collection is the same; else its content does."""
+        return self._collection.token is not None
+
     def prepare(self, scratch: Path) -> None:
         """Compute all partitions, one after the other, in this process (a plan without a job)."""
         self.open_table(scratch)

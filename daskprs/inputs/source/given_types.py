@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def pandas_type(name: str, dtype: Any) -> Any:
-    """Return the type of pandas that the option `dtypes` gives for a column."""
+def pandas_type(name: str, dtype: Any, option: str = "dtypes") -> Any:
+    """Return the type of pandas that an option gives for a column."""
     try:
         return pd.api.types.pandas_dtype(dtype)
     except (TypeError, ValueError) as error:
         msg = f": {dtype!r}, given for the column {name!r}, is not a type of pandas: {error}."
-        raise OptionError(Option("dtypes"), msg) from error
+        raise OptionError(Option(option), msg) from error
 
 
 def given_type(name: str, dtype: Any, *, has_nulls: bool = False) -> Any:

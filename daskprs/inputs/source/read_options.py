@@ -55,6 +55,8 @@ class ReadOptions:
     partition_format: str | None = None
     columns: tuple[str, ...] | None = None
     dtypes: Mapping[str, Any] = field(default_factory=dict)
+    meta: Mapping[str, Any] | None = None
+    """Types by column of the frames that Delayed objects and futures give."""
     include_path_column: bool = False
     delimiter: str | None = None
     """None: a comma, or a tab for ``.tsv``."""
@@ -92,18 +94,18 @@ _DELIMITED = ("delimiter", "header", "support_multi_line")
 _TEXT = (*_DELIMITED, "dtypes", "encoding")
 _WRITTEN = (*_DELIMITED, "encoding")
 """Options that only text has."""
-_TABLE = ("columns", "include_path_column")
+_TABLE = ("columns", "include_path_column", "meta")
 _OBJECTS = (*_TEXT, *_TABLE, "partition_format", "partition_keys", "batch_format")
 UNFIT: Mapping[str, tuple[str, ...]] = {
-    "frame": (*_WRITTEN, "partition_format", "include_path_column"),
+    "frame": (*_WRITTEN, "partition_format", "include_path_column", "meta"),
     "bag": (*_TEXT, *_TABLE, "batch_format"),
     "array": _OBJECTS,
     "objects": _OBJECTS,
     "files": (*_TEXT, *_TABLE, "batch_format"),
-    "parquet": _WRITTEN,
-    "json_lines": _DELIMITED,
-    "delimited": (),
-    "mltable": (*_TEXT, "partition_format", "include_path_column"),
+    "parquet": (*_WRITTEN, "meta"),
+    "json_lines": (*_DELIMITED, "meta"),
+    "delimited": ("meta",),
+    "mltable": (*_TEXT, "partition_format", "include_path_column", "meta"),
     "mltable_files": (*_TEXT, *_TABLE, "partition_format", "batch_format"),
 }
 _CALLED = {
@@ -114,6 +116,7 @@ _CALLED = {
     "files": "lists of files",
     "parquet": "Parquet, which has types of its own",
     "json_lines": "JSON lines",
+    "delimited": "delimited text, whose columns `dtypes` gives types",
     "mltable": "an MLTable, which says it itself",
     "mltable_files": "an MLTable that is a list of files",
 }

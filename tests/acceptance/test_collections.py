@@ -126,7 +126,7 @@ def text_of(result: daskprs.ParallelRunResult) -> str:
 PANDAS_OF: dict[str, Callable[[Any], pd.DataFrame]] = {
     "pandas": lambda rows: rows,
     "pyarrow": pa.Table.to_pandas,
-    "polars": lambda rows: pl.DataFrame.to_pandas(rows),  # noqa: PLW0108 - one argument
+    "polars": pl.DataFrame.to_pandas,
     "numpy": pd.DataFrame,
 }
 
@@ -141,7 +141,7 @@ def test_a_dask_frame_gives_the_bytes_and_labels_of_its_rows(
     """Each partition is computed once, by a worker."""
     made, script = Made(tmp_path), PANDAS_OF[batch_format]
     options = {"batch_format": batch_format, "mini_batch_size": size, "client": client}
-    result = job(made.frame(), lambda rows: script(rows), tmp_path, **options)  # noqa: PLW0108 - one argument
+    result = job(made.frame(), script, tmp_path, **options)
     assert text_of(result) == TEXT
     pd.testing.assert_frame_equal(result.to_pandas(), FRAME)
     assert made.times() == [*range(COUNT)]
@@ -173,6 +173,22 @@ def test_every_kind_of_collection(tmp_path: Path, client: Client) -> None:
         result = job(data, lines, tmp_path / str(place), client=client, mini_batch_size=size)
         assert text_of(result).splitlines() == expected, place
         assert result.mini_batches == (count, count, 0), place
+
+
+def test_delayed_frames_with_a_meta_are_a_table(tmp_path: Path) -> None:
+    """Their columns and types are announced, as by a dask DataFrame; the others are objects."""
+    parts = [delayed(FRAME[start : start + 15]) for start in (0, 15)]
+    result = job(parts, lambda rows: rows, tmp_path / "frame", meta=META, mini_batch_size=80)
+    assert text_of(result) == TEXT
+    pd.testing.assert_frame_equal(result.to_pandas(), FRAME)
+    assert result.mini_batches.total > 2
+    wrong = {"number": "int64", "half": "float64", "other": "str"}
+    with pytest.raises(daskprs.ParallelRunFailed, match=r"\['number', 'half', 'other'\] were ann"):
+        job(parts, lambda rows: rows, tmp_path / "wrong", meta=wrong)
+    with pytest.raises(daskprs.OptionError, match=r"columns=.*Select them in the tasks"):
+        job(parts, lambda rows: rows, tmp_path / "columns", meta=META, columns=["half"])
+    with pytest.raises(daskprs.OptionError, match=r"meta=.*not for a frame"):
+        job(FRAME, lambda rows: rows, tmp_path / "meta", meta=META)
 
 
 def test_a_series_in_this_process_without_a_cluster(tmp_path: Path) -> None:

@@ -165,6 +165,10 @@ def test_other_content(tmp_path: Path, size: int | None) -> None:
     parts[1] = delayed(FRAME[20:25])
     with pytest.raises(JobChanged, match="partition 1 of the input has changed"):
         run(parts, tmp_path, resume=True, mini_batch_size=size)
+    log = (tmp_path / "job/logs/sys/master_role.txt").read_text().splitlines()
+    told = [line for line in log if "no deterministic token" in line]
+    assert ["INFO" in line for line in told] == [True, True, False]
+    assert "3 partitions are computed to compare them" in told[2]
     result = run(parts, tmp_path, resume=True, mini_batch_size=size, accept_changes="input")
     rows = [*range(5), *range(20, 25), *range(10, 15)]
     assert text_of(result) == FRAME.iloc[rows].to_csv(sep=" ", header=False, index=False)

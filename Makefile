@@ -20,7 +20,7 @@ EXTRA_TESTS := tests/inputs/test_mltable_delta.py tests/azure/test_mlflow_model.
 	tests/serve/test_openapi.py tests/serve/test_sdk_client.py
 # Arguments for pytest:   make suite ARGS="-k lock"
 ARGS ?=
-# Arguments for chaos:    make chaos CHAOS="--cell 'agent killed | run | append_row | 1' 1 1"
+# Arguments for chaos:    make chaos CHAOS="--cell 'agent killed | run | append_row | frame | 1' 1 1"
 CHAOS ?=
 # For the benchmarks:     make bench PEERS=joblib BENCH="--peers joblib,daskprs --workloads csv"
 PEERS ?=

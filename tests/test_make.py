@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 ENVIRONMENT = Path(sys.prefix)
 MAKE = shutil.which("make") or ""
 ONE_TEST = "ARGS=tests/test_layers.py -k noun"
-CELL = "--cell 'agent killed | run | append_row | 1' 0"
+CELL = "--cell 'agent killed | run | append_row | frame | 1' 0"
 BENCH = "BENCH=--peers daskprs --workloads nothing-1 --scale 0.01 --repeats 1"
 TARGETS = {
     "help": [],

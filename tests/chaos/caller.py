@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import dask
+import dask.dataframe as dd
 import moments
 import pandas as pd
 
@@ -18,6 +21,8 @@ SCRIPT = Path(__file__).with_name("struck_script.py")
 AFTER_COMMITS = 2
 """Where the driver is struck in or about a commit, it is not the first one."""
 COMPLETED, FAILED = 0, 42
+FRAME, COLLECTION = "frame", "collection"
+PARTITION_S = 0.02
 
 
 def frame_of(spec: dict[str, Any]) -> pd.DataFrame:
@@ -34,6 +39,18 @@ def frame_of(spec: dict[str, Any]) -> pd.DataFrame:
             "run": place["run"],
         }
     )
+
+
+def collection_of(frame: pd.DataFrame) -> Any:
+    """Return a dask DataFrame of the same rows, of which each is a partition that takes a while."""
+    with dask.config.set({"dataframe.convert-string": False}):
+        collection = dd.from_pandas(frame, npartitions=len(frame))
+        return collection.map_partitions(_slowly, meta=frame[:0])
+
+
+def _slowly(rows: pd.DataFrame) -> pd.DataFrame:
+    time.sleep(PARTITION_S)
+    return rows
 
 
 def serial_lines(spec: dict[str, Any]) -> list[str]:
@@ -80,14 +97,16 @@ def main(spec: dict[str, Any]) -> int:
     wait_in_the_driver(folder, spec["moment"])
     own_files = spec["action"] == "summary_only"
     agents = {moments.FOLDER: str(folder), "PYTHONPATH": str(SCRIPT.parent)}
+    data = frame_of(spec)
+    is_collection = spec["data"] == COLLECTION
     try:
         daskprs.parallel_run(
-            frame_of(spec),
+            collection_of(data) if is_collection else data,
             SCRIPT,
             client=spec["address"],
             job_dir=spec["job_dir"],
             output_dir=folder / "out",
-            mini_batch_size=1,
+            mini_batch_size=None if is_collection else 1,
             output_action=spec["action"],
             keep_rows=not own_files,
             environment_variables=agents | {"DASKPRS_CHAOS_ACTION": spec["action"]},

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import moments
 import psutil
-from caller import COMPLETED, serial_lines
+from caller import COLLECTION, COMPLETED, FRAME, serial_lines
 from strikes import ACTIONS, BALLAST, MOMENTS, STRIKES, Scene
 
 from daskprs.folders.job_folder import JobFolder
@@ -49,24 +49,26 @@ class Cell(NamedTuple):
     moment: str
     action: str
     seed: int
+    data: str = FRAME
 
     def __str__(self) -> str:
-        return f"{self.strike} | {self.moment} | {self.action} | {self.seed}"
+        return f"{self.strike} | {self.moment} | {self.action} | {self.data} | {self.seed}"
 
     @classmethod
     def of(cls, told: str) -> Cell:
         """Return the cell that a log tells of."""
-        strike, moment, action, seed = told.split(" | ")
-        return cls(strike, moment, action, int(seed))
+        strike, moment, action, data, seed = told.split(" | ")
+        return cls(strike, moment, action, int(seed), data)
 
 
 def table(strike: str, seed: int) -> Iterator[Cell]:
     """Yield the cells of one row: what does not come about is left out."""
+    kinds = [*((action, FRAME) for action in ACTIONS), ("append_row", COLLECTION)]
     for moment in MOMENTS:
-        for action in ACTIONS:
+        for action, data in kinds:
             if moment == "publish" and (action == "summary_only" or strike.startswith("agent")):
                 continue  # there is nothing to publish, or no agent any more
-            yield Cell(strike, moment, action, seed)
+            yield Cell(strike, moment, action, seed, data)
 
 
 class Wrong(Exception):  # noqa: N818 - it is what is found
@@ -96,6 +98,7 @@ def play(cell: Cell, cluster: HandCluster | CutCluster, base: Path, disk: Path) 
         "rows": ROWS,
         "seconds": SECONDS,
         "action": cell.action,
+        "data": cell.data,
         "options": strike.options,
     }
     with Caller(spec, cluster.address) as caller:

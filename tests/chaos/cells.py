@@ -1,6 +1,6 @@
 """Play cells of the table, one after the other: ``cells.py FOLDER CELL …``.
 
-A cell is told as ``agent killed | run | append_row | 1``; ``agent killed`` alone is its whole row.
+A cell is ``agent killed | run | append_row | frame | 1``; ``agent killed`` alone is its whole row.
 Prints a line for each, and exits with 1 when one is wrong.
 """
 

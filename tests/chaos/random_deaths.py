@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from caller import COMPLETED, FAILED
+from caller import COLLECTION, COMPLETED, FAILED, FRAME
 from cell import CALLER_S, Caller, Cell, Wrong, check, nobody_left
 from strikes import STRIKES, Scene, Strike
 
@@ -50,12 +50,16 @@ def main(base: Path, jobs: int, deaths: int, seed: int) -> int:
             number += 1
             folder = base / str(number)
             action = ("append_row", "summary_only")[number % 2]
+            data = (FRAME, COLLECTION)[number // 2 % 2]
             try:
                 chance = random.Random(seed + number)  # noqa: S311 - no secret
-                struck = strike_one_job(cluster, folder, action, chance)
+                struck = strike_one_job(cluster, folder, action, data, chance)
             except Wrong as error:
                 wrong += 1
-                print(f"WRONG  job {number}, seed {seed + number}, {action}:\n{error}", flush=True)
+                print(
+                    f"WRONG  job {number}, seed {seed + number}, {action}, {data}:\n{error}",
+                    flush=True,
+                )
                 continue
             died.update(name for name in struck if name.endswith("killed"))
             print(f"right  job {number}, seed {seed + number}: {', '.join(struck)}", flush=True)
@@ -66,7 +70,7 @@ def main(base: Path, jobs: int, deaths: int, seed: int) -> int:
 
 
 def strike_one_job(
-    cluster: HandCluster, base: Path, action: str, chance: random.Random
+    cluster: HandCluster, base: Path, action: str, data: str, chance: random.Random
 ) -> list[str]:
     """Run one job to its end through all that happens to it, and return what did."""
     folder = base / "cell"
@@ -79,6 +83,7 @@ def strike_one_job(
         "rows": ROWS,
         "seconds": SECONDS,
         "action": action,
+        "data": data,
         "options": OPTIONS,
     }
     struck: list[str] = []

@@ -258,11 +258,15 @@ class KeyExchange:
     # ---- the cluster ----
 
     def _is_seen(self, folder: Path) -> bool:
-        """Return whether all workers see the folder of the driver's data."""
+        """Return whether all workers see the folder of the driver's data.
+
+        A cluster without workers may get some that do not.
+        """
         probe = ProbeFile(str(folder / ".seen"), secrets.token_hex(16))
         (folder / ".seen").write_text(probe.token)
         try:
-            return all(self._client.run(probe.is_seen).values())
+            sees = self._client.run(probe.is_seen)
+            return bool(sees) and all(sees.values())
         finally:
             (folder / ".seen").unlink()
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from daskprs.inputs.keys.gathering import Group
     from daskprs.inputs.source.input_file import InputFile
+    from daskprs.inputs.source.pickled_rows import Place
     from daskprs.inputs.source.source import TableReader
 
 
@@ -196,9 +197,12 @@ class KeyReader(PickledReader):
         """Return the rows of a key; those of a part that is lost for good are a `LoadError`."""
         if isinstance(mini_batch.piece, Uncomputed):
             raise mini_batch.piece.error()
-        return super().load(mini_batch)
+        return super().load(mini_batch._replace(piece=_place(mini_batch.piece)))
 
     def pack(self, piece: KeyPiece) -> bytes:  # type: ignore[override]
         """Return the pickle of the rows of a key."""
-        name = piece.path or file_of(piece.part)
-        return super().pack((name, piece.offset, piece.length))
+        return super().pack(_place(piece))
+
+
+def _place(piece: KeyPiece) -> Place:
+    return piece.path or file_of(piece.part), piece.offset, piece.length

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.errors import LoadError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from daskprs.core.mini_batch import MiniBatch
@@ -36,8 +37,11 @@ class PickledReader:
         self._folder = folder
 
     def load(self, mini_batch: MiniBatch) -> Any:
-        """Return the rows of a mini-batch."""
-        return self.unpack(mini_batch.piece, self.pack(mini_batch.piece))
+        """Return the rows of a mini-batch, without a copy of their pickle in memory."""
+        name, offset, _ = mini_batch.piece
+        with (self._folder / name).open("rb") as file:
+            file.seek(offset)
+            return _unpickled(pickle.load, file)
 
     def pack(self, piece: Place) -> bytes:
         """Return the pickle of a mini-batch."""
@@ -49,14 +53,18 @@ class PickledReader:
     def unpack(self, piece: Place, body: bytes) -> Any:
         """Return the rows that were pickled."""
         del piece
-        try:
-            return pickle.loads(body)
-        except (AttributeError, ImportError) as error:
-            msg = (
-                f"an object of the input cannot be loaded in an agent: {error}. Its class has to "
-                "be importable there: put its module into source_directory, or install it."
-            )
-            raise LoadError(msg) from error
+        return _unpickled(pickle.loads, body)
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
+
+
+def _unpickled(load: Callable[[Any], Any], pickled: Any) -> Any:
+    try:
+        return load(pickled)
+    except (AttributeError, ImportError) as error:
+        msg = (
+            f"an object of the input cannot be loaded in an agent: {error}. Its class has to "
+            "be importable there: put its module into source_directory, or install it."
+        )
+        raise LoadError(msg) from error

@@ -213,10 +213,9 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         what = f"put together part {part} ({size:,} bytes) by key"
         path = self._new_file()
         try:
-            arguments = dealing.keys, part, pieces, path, self._memory_bytes()
+            limit = self._memory_bytes()
+            arguments = dealing.keys, part, pieces, path, limit, dealing.labelled
             index: Gathered = self._called(what, gather, *arguments)
-            if not dealing.labelled:
-                index = index._replace(numbers=index.numbers[:0])
             if dealing.shared is None:
                 return GatheredPart(index, NodeFile(path))
             target = Path(dealing.shared, file_of(part))

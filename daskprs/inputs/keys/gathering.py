@@ -58,6 +58,7 @@ def gather(
     pieces: Sequence[DealtPart],
     path: Path,
     memory_bytes: int | None = None,
+    labelled: bool = True,  # noqa: FBT001, FBT002 - passed on by position
 ) -> Gathered:
     """Write the rows of each key of a part one after the other, and return their index.
 
@@ -73,6 +74,8 @@ def gather(
         The file to write.
     memory_bytes
         What this process may use; a key whose rows need more is a `LoadError`.
+    labelled
+        Whether the input has row labels: the rows' numbers are returned for them alone.
 
     """
     dealt = _Dealt(pieces)
@@ -105,7 +108,8 @@ def gather(
                 groups.append(Group(first, values[group], len(some), part, *place, done))
                 done += len(some)
             del rows, some
-    return Gathered(groups, numbers[np.argsort(group_of, kind="stable")])
+    in_groups = np.argsort(group_of, kind="stable") if labelled else slice(0)
+    return Gathered(groups, numbers[in_groups])
 
 
 class _Dealt:

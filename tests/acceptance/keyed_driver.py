@@ -1,0 +1,84 @@
+"""A program that runs a keyed job, and prints how many bytes its own threads have read.
+
+``keyed_driver.py CLUSTER KIND``, in a folder with `script/sums.py`, `warm.parquet` and `table.parquet`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+from distributed import LocalCluster
+
+import daskprs
+
+LOAD: dict[str, Any] = {"path": str, "dask DataFrame": dd.read_parquet}
+LOOK_EVERY_S = 0.02
+
+
+class Reads(threading.Thread):
+    """Notes what each thread has read: the count of the process has that of its children, too."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._over = threading.Event()
+        self._of_threads: dict[int, int] = {}
+
+    def look(self) -> int:
+        """Return the bytes that all threads have read, but this one."""
+        for folder in Path("/proc/self/task").iterdir():
+            if int(folder.name) != self.native_id:
+                with contextlib.suppress(OSError):  # it has just ended
+                    told = (folder / "io").read_text()
+                    self._of_threads[int(folder.name)] = int(told.split()[1])
+        return sum(self._of_threads.values())
+
+    def run(self) -> None:
+        """Look now and then, since threads end."""
+        while not self._over.wait(LOOK_EVERY_S):
+            self.look()
+
+    def end(self) -> int:
+        """Return what `look` does for the last time."""
+        self._over.set()
+        self.join()
+        return self.look()
+
+
+def call(data: Any, job_dir: str, cluster: LocalCluster | None) -> None:
+    """Run a job."""
+    daskprs.parallel_run(
+        data,
+        "script/sums.py",
+        partition_keys="key",
+        client=None if cluster is None else cluster.scheduler_address,
+        process_count_per_node=2,
+        job_dir=job_dir,
+        output_dir=f"{job_dir}-out",
+        progress=False,
+    )
+
+
+def main(where: str, kind: str) -> None:
+    """Run a small job, so that all is imported, and look what another one reads."""
+    with contextlib.ExitStack() as stack:
+        cluster = None
+        if where == "LocalCluster":
+            workers = LocalCluster(
+                n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory="scratch"
+            )
+            cluster = stack.enter_context(workers)
+        call(LOAD[kind]("warm.parquet"), "warm", cluster)
+        reads = Reads()
+        reads.start()
+        before = reads.look()
+        call(LOAD[kind]("table.parquet"), "job", cluster)
+        print(reads.end() - before)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,6 +1,7 @@
 """A program that runs a keyed job, and prints how many bytes its own threads have read.
 
-``keyed_driver.py CLUSTER KIND``, in a folder with `script/sums.py`, `warm.parquet` and `table.parquet`.
+``keyed_driver.py CLUSTER KIND``, in a folder with `script/sums.py`. Unless the table is made on
+the nodes, `warm.parquet` and `table.parquet` lie there, too.
 """
 
 from __future__ import annotations
@@ -12,12 +13,35 @@ from pathlib import Path
 from typing import Any
 
 import dask.dataframe as dd
+import numpy as np
+import pandas as pd
 from distributed import LocalCluster
 
 import daskprs
 
-LOAD: dict[str, Any] = {"path": str, "dask DataFrame": dd.read_parquet}
 LOOK_EVERY_S = 0.02
+KEYS, ROWS, PARTITIONS, WIDTH = 50, 100_000, 60, 12
+"""Of a table that the nodes make: 670 MB."""
+
+
+def made(partition: int, rows: int) -> pd.DataFrame:
+    """Return a partition of that table."""
+    row = np.arange(partition * rows, (partition + 1) * rows)
+    numbers = {f"x{column}": row * 0.5 for column in range(WIDTH)}
+    return pd.DataFrame({"key": row * 7 % KEYS, "row": row, **numbers})
+
+
+def made_by_nodes(name: str) -> Any:
+    """Return a table that nobody has computed yet."""
+    partitions, rows = (PARTITIONS, ROWS) if name == "table.parquet" else (2, 100)
+    return dd.from_map(made, range(partitions), rows=rows, meta=made(0, 1))
+
+
+LOAD: dict[str, Any] = {
+    "path": str,
+    "dask": dd.read_parquet,
+    "made by nodes": made_by_nodes,
+}
 
 
 class Reads(threading.Thread):
@@ -49,14 +73,14 @@ class Reads(threading.Thread):
         return self.look()
 
 
-def call(data: Any, job_dir: str, cluster: LocalCluster | None) -> None:
+def call(data: Any, job_dir: str, client: str | None) -> None:
     """Run a job."""
     daskprs.parallel_run(
         data,
         "script/sums.py",
         partition_keys="key",
-        client=None if cluster is None else cluster.scheduler_address,
-        process_count_per_node=2,
+        client=client,
+        process_count_per_node=2 if client is None else None,
         job_dir=job_dir,
         output_dir=f"{job_dir}-out",
         progress=False,
@@ -66,17 +90,17 @@ def call(data: Any, job_dir: str, cluster: LocalCluster | None) -> None:
 def main(where: str, kind: str) -> None:
     """Run a small job, so that all is imported, and look what another one reads."""
     with contextlib.ExitStack() as stack:
-        cluster = None
+        client = None if where == "here" else where
         if where == "LocalCluster":
             workers = LocalCluster(
                 n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory="scratch"
             )
-            cluster = stack.enter_context(workers)
-        call(LOAD[kind]("warm.parquet"), "warm", cluster)
+            client = stack.enter_context(workers).scheduler_address
+        call(LOAD[kind]("warm.parquet"), "warm", client)
         reads = Reads()
         reads.start()
         before = reads.look()
-        call(LOAD[kind]("table.parquet"), "job", cluster)
+        call(LOAD[kind]("table.parquet"), "job", client)
         print(reads.end() - before)
 
 

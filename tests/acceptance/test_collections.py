@@ -139,7 +139,11 @@ def test_a_dask_frame_gives_the_bytes_and_labels_of_its_rows(
     tmp_path: Path, client: Client, batch_format: str, size: int | None
 ) -> None:
     """Each partition is computed once, by a worker."""
-    made, script = Made(tmp_path), PANDAS_OF[batch_format]
+    made, to_pandas = Made(tmp_path), PANDAS_OF[batch_format]
+
+    def script(rows: Any) -> pd.DataFrame:
+        return to_pandas(rows)
+
     options = {"batch_format": batch_format, "mini_batch_size": size, "client": client}
     result = job(made.frame(), script, tmp_path, **options)
     assert text_of(result) == TEXT

@@ -145,7 +145,7 @@ def test_partitions_that_failed_before(
 
 
 def test_a_collection_that_has_grown(tmp_path: Path) -> None:
-    """Only what is new runs, and where that is told by numbers, only that is computed."""
+    """Only new partitions run; all are computed, since content decides what is new."""
     made = Made(tmp_path)
     run(made.frame(4), tmp_path)
     made.times()

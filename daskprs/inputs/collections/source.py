@@ -72,7 +72,7 @@ class CollectionSource(TableSource):
 
     @property
     def has_token(self) -> bool:
-        """Whether a token tells that the collection is the same; else its content does."""
+        """Whether a token shows that the collection is the same; else its content does."""
         return self._collection.token is not None
 
     def prepare(self, scratch: Path) -> None:

@@ -69,7 +69,8 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._site = WorkerSite(self._job, self._origin, Path(worker.local_directory).parent)
         self.pool = AgentPool(self._site.job)
         self.partitions = StagedInUse(Path(worker.local_directory, PARTITIONS))
-        self._serve = NodeService(self._site, self.pool, self._stopped).serve
+        self._service = NodeService(self._site, self.pool, self._stopped)
+        self._serve = self._service.handler()
         worker.handlers[plugin_name(self._job.job_id)] = self._serve
         self._life = secrets.token_hex(8)
         self._queued_s: dict[tuple[str, int, int], float] = {}

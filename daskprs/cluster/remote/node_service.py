@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from distributed.protocol import to_serialize
@@ -16,7 +17,7 @@ from distributed.protocol import to_serialize
 from daskprs.cluster.topics import plugin_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Coroutine
 
     from distributed import Client
 
@@ -52,6 +53,19 @@ class NodeService:
         self._site = site
         self._pool = pool
         self._stopped = stopped
+
+    def handler(self) -> Callable[[str, bytes], Coroutine[Any, Any, dict[str, Any]]]:
+        """Return what serves as long as this object is there.
+
+        Dask keeps the handlers that it has called in a cache, and with them what they hold.
+        """
+        service = weakref.ref(self)
+
+        async def serve(what: str, given: bytes) -> dict[str, Any]:
+            there = service()
+            return {} if there is None else await there.serve(what, given)
+
+        return serve
 
     async def serve(self, what: str, given: bytes) -> dict[str, Any]:
         """Call the named method, and return its result."""

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     )
 
 AHEAD = 2
-"""Partitions that a worker may compute or hold beyond one for each of its slots."""
+"""Partitions for each worker beyond one for each slot."""
 BLAMED_AT_MOST = 3
 """How often a partition is submitted again that Dask has blamed for the death of workers."""
 LOOK_EVERY_S = 0.25
@@ -85,8 +85,9 @@ class Answer(NamedTuple):
 class PartitionFeed(StagedWork[SubmittedPartition]):
     """Submits the partitions of a collection, and turns those that are staged into mini-batches.
 
-    A worker has at most one partition for each of its slots, and `AHEAD` more. The workers get the
-    form of the partitions once, from each other: it has the names of all columns.
+    There is at most one partition for each slot, and `AHEAD` more for each worker; Dask may move
+    the task of one. The workers get the form of the partitions once, from each other: it has the
+    names of all columns.
 
     Parameters
     ----------

@@ -129,7 +129,26 @@ class KeyExchange:
         report
             Called with the progress in a few words.
 
+        Raises
+        ------
+        DaskprsError
+            When the scheduler is lost.
+
         """
+        try:
+            return self._run(source, keys, scratch, report)
+        except Exception as error:
+            if isinstance(error, DaskprsError) or self._is_connected:
+                raise
+            raise self._connection_lost() from error
+
+    def _run(
+        self,
+        source: TableSource,
+        keys: Sequence[str],
+        scratch: Path,
+        report: Callable[[str], None],
+    ) -> list[Group]:
         seen = self._is_here or self._is_seen(scratch)
         reader = source.reader() if _is_collection(source) else _prepared(source, scratch)
         if isinstance(reader, PickledReader) or not (self._is_here or self._reads(source)):
@@ -251,8 +270,8 @@ class KeyExchange:
 
         With its connection the client loses all pieces: that is an error, too.
         """
-        if self._client.scheduler_comm is not self._connection:
-            raise DaskprsError(CONNECTION_LOST, Option("resume", True), ".")
+        if not self._is_connected:
+            raise self._connection_lost()
         self._raise_errors()
 
     # ---- the cluster ----
@@ -292,7 +311,18 @@ class KeyExchange:
             threads[get_address_host(address)] += worker["nthreads"]
         return {host: self._per_node or count for host, count in threads.items()}
 
+    def _connection_lost(self) -> DaskprsError:
+        return DaskprsError(CONNECTION_LOST, Option("resume", True), ".")
+
+    @property
+    def _is_connected(self) -> bool:
+        """Return whether the scheduler is the one that knows the exchange."""
+        connected: bool = self._client.scheduler_comm is self._connection
+        return connected
+
     def _end(self) -> None:
+        if not self._is_connected:  # to ask takes as long as Dask tries to connect
+            return
         with suppress(Exception):  # the cluster has gone
             self._client.run_on_scheduler(end_job, self._name, (self._topic,))
 

@@ -220,8 +220,12 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
                 return GatheredPart(index, NodeFile(path))
             target = Path(dealing.shared, file_of(part))
             here = target.with_name(f"{target.name}.{path.name}")
-            shutil.move(path, here)
-            here.replace(target)
+            try:
+                shutil.move(path, here)
+                here.replace(target)
+            except BaseException:  # half a file would keep a full disk full
+                here.unlink(missing_ok=True)
+                raise
         except BaseException:
             path.unlink(missing_ok=True)
             raise

@@ -20,22 +20,28 @@ from daskprs.output.store import ResultStore
 SCRIPT = Path(__file__).with_name("struck_script.py")
 AFTER_COMMITS = 2
 """Where the driver is struck in or about a commit, it is not the first one."""
-COMPLETED, FAILED = 0, 42
-FRAME, COLLECTION = "frame", "collection"
+COMPLETED, FAILED, CANCELED = 0, 42, 43
+FRAME, COLLECTION, KEYED = "frame", "collection", "keyed"
+"""Inputs: a frame, a dask DataFrame, and one whose rows are brought together by key."""
+LOADS = {"load": 1, "deal": 1, "gather": 2}
+"""Moments that come when a cell is unpickled, and how often it was."""
 PARTITION_S = 0.02
 
 
 def frame_of(spec: dict[str, Any]) -> pd.DataFrame:
     """Return the input: the same in each call, since a resume compares it."""
     count, at = spec["rows"], spec["at"]
-    place = {moment: [""] * count for moment in ("load", "run")}
+    place = {moment: [""] * count for moment in (*LOADS, "run")}
     if spec["moment"] in place:
         place[spec["moment"]][at] = spec["moment"]
     return pd.DataFrame(
         {
             "number": range(count),
             "seconds": spec["seconds"],
-            "load": [moments.Watched(moment) for moment in place["load"]],
+            **{
+                name: [moments.Watched(moment, loads) for moment in place[name]]
+                for name, loads in LOADS.items()
+            },
             "run": place["run"],
         }
     )
@@ -98,7 +104,7 @@ def main(spec: dict[str, Any]) -> int:
     own_files = spec["action"] == "summary_only"
     agents = {moments.FOLDER: str(folder), "PYTHONPATH": str(SCRIPT.parent)}
     data = frame_of(spec)
-    is_collection = spec["data"] == COLLECTION
+    is_collection = spec["data"] != FRAME
     try:
         daskprs.parallel_run(
             collection_of(data) if is_collection else data,
@@ -107,6 +113,7 @@ def main(spec: dict[str, Any]) -> int:
             job_dir=spec["job_dir"],
             output_dir=folder / "out",
             mini_batch_size=None if is_collection else 1,
+            partition_keys="number" if spec["data"] == KEYED else None,
             output_action=spec["action"],
             keep_rows=not own_files,
             environment_variables=agents | {"DASKPRS_CHAOS_ACTION": spec["action"]},
@@ -114,7 +121,9 @@ def main(spec: dict[str, Any]) -> int:
             resume=spec["resume"],
             **spec["options"],
         )
-    except daskprs.ParallelRunFailed as error:
+    except daskprs.ParallelRunCanceled:
+        return CANCELED
+    except (daskprs.DaskprsError, OSError) as error:  # a full disk, before the job has begun
         print(error)
         return FAILED
     return COMPLETED

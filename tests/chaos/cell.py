@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import moments
 import psutil
-from caller import COLLECTION, COMPLETED, FRAME, serial_lines
-from strikes import ACTIONS, BALLAST, MOMENTS, STRIKES, Scene
+from caller import COLLECTION, COMPLETED, FRAME, KEYED, serial_lines
+from strikes import ACTIONS, BALLAST, MOMENTS, MOMENTS_OF_KEYS, STRIKES, Scene
 
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.history import History
@@ -64,6 +64,8 @@ class Cell(NamedTuple):
 def table(strike: str, seed: int) -> Iterator[Cell]:
     """Yield the cells of one row: what does not come about is left out."""
     kinds = [*((action, FRAME) for action in ACTIONS), ("append_row", COLLECTION)]
+    for moment in MOMENTS_OF_KEYS:
+        yield Cell(strike, moment, "append_row", seed, KEYED)
     for moment in MOMENTS:
         for action, data in kinds:
             if moment == "publish" and (action == "summary_only" or strike.startswith("agent")):

@@ -63,13 +63,28 @@ def _parent(pid: int) -> int:
 
 
 class Watched:
-    """A cell whose unpickling in an agent may be the moment: the load of a mini-batch."""
+    """A cell whose unpickling in an agent, or a helper, may be the moment.
 
-    def __init__(self, moment: str) -> None:
+    Parameters
+    ----------
+    moment
+        Its name.
+    loads
+        The number of the load that is meant: the rows of a key are dealt out, gathered, and run.
+
+    """
+
+    def __init__(self, moment: str, loads: int = 1) -> None:
         self.moment = moment
+        self.loads = loads
 
-    def __setstate__(self, state: dict[str, str]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         """Wait for the blow here."""
-        self.moment = state["moment"]
+        self.moment, self.loads = state["moment"], state["loads"]
         if self.moment and FOLDER in os.environ:
-            reach(Path(os.environ[FOLDER]), self.moment)
+            self.loads -= 1
+            if not self.loads:
+                folder = Path(os.environ[FOLDER])
+                if not (folder / AGENTS / str(os.getpid())).exists():
+                    enter_agent(folder)  # a helper does not begin with `init`
+                reach(folder, self.moment)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from caller import COLLECTION, COMPLETED, FAILED, FRAME
+from caller import COLLECTION, COMPLETED, FAILED, FRAME, KEYED
 from cell import CALLER_S, Caller, Cell, Wrong, check, nobody_left
 from strikes import STRIKES, Scene, Strike
 
@@ -50,7 +50,7 @@ def main(base: Path, jobs: int, deaths: int, seed: int) -> int:
             number += 1
             folder = base / str(number)
             action = ("append_row", "summary_only")[number % 2]
-            data = (FRAME, COLLECTION)[number // 2 % 2]
+            data = (FRAME, COLLECTION, KEYED)[number // 2 % 3]
             try:
                 chance = random.Random(seed + number)  # noqa: S311 - no secret
                 struck = strike_one_job(cluster, folder, action, data, chance)

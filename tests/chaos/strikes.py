@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import moments
 import psutil
-from caller import FAILED
+from caller import CANCELED, FAILED
 
 from tests.support.cut_cluster import CutCluster
 
@@ -121,6 +121,9 @@ STRIKES = {
     "scheduler killed": Strike(kill(lambda scene: scene.cluster.scheduler), ends=(FAILED,)),
     "scheduler paused": Strike(pause(lambda scene: scene.cluster.scheduler)),
     "caller killed": Strike(kill(lambda scene: scene.caller), ends=(-signal.SIGKILL,)),
+    "caller interrupted": Strike(
+        lambda scene: os.kill(scene.caller, signal.SIGINT), ends=(CANCELED,)
+    ),
     "caller paused": Strike(pause(lambda scene: scene.caller)),
     "node cut off": Strike(cut_off),
     "disk full": Strike(fill_disk, ends=(FAILED,)),
@@ -129,4 +132,6 @@ STRIKES = {
 MOMENTS = ("load", "run", "returned", "commit", "committed", "publish")
 """Before a load; in a run; after it and before its commit; in the commit; after it, before anybody
 is told; and when the output is published."""
+MOMENTS_OF_KEYS = ("deal", "gather")
+"""While rows are dealt out by key, and while those of a key are gathered."""
 ACTIONS = ("append_row", "summary_only")

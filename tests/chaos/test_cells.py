@@ -14,6 +14,7 @@ from tests.support.separate_nodes import why_not
 PROGRAM = Path(__file__).with_name("cells.py")
 CELLS = {
     "agent killed": [
+        "gather | append_row | keyed",
         "load | append_row | frame",
         "run | summary_only | frame",
         "returned | append_row | frame",
@@ -23,6 +24,8 @@ CELLS = {
     ],
     "agent stopped": ["run | append_row | frame"],
     "worker killed": [
+        "deal | append_row | keyed",
+        "gather | append_row | keyed",
         "load | summary_only | frame",
         "run | append_row | frame",
         "commit | append_row | frame",
@@ -36,11 +39,14 @@ CELLS = {
         "commit | append_row | collection",
     ],
     "scheduler killed": [
+        "gather | append_row | keyed",
         "run | append_row | frame",
         "run | append_row | collection",
     ],
     "scheduler paused": ["commit | append_row | frame"],
     "caller killed": [
+        "deal | append_row | keyed",
+        "gather | append_row | keyed",
         "run | append_row | frame",
         "returned | summary_only | frame",
         "commit | append_row | frame",
@@ -48,9 +54,11 @@ CELLS = {
         "publish | append_row | frame",
         "committed | append_row | collection",
     ],
+    "caller interrupted": ["deal | append_row | keyed", "gather | append_row | keyed"],
     "caller paused": ["run | append_row | frame"],
     "node cut off": ["run | append_row | frame"],
     "disk full": [
+        "gather | append_row | keyed",
         "run | append_row | frame",
         "commit | append_row | frame",
         "publish | append_row | frame",

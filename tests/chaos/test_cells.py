@@ -14,17 +14,14 @@ from tests.support.separate_nodes import why_not
 PROGRAM = Path(__file__).with_name("cells.py")
 CELLS = {
     "agent killed": [
-        "gather | append_row | keyed",
         "load | append_row | frame",
         "run | summary_only | frame",
         "returned | append_row | frame",
         "commit | summary_only | frame",
         "committed | append_row | frame",
-        "load | append_row | collection",
     ],
     "agent stopped": ["run | append_row | frame"],
     "worker killed": [
-        "deal | append_row | keyed",
         "gather | append_row | keyed",
         "load | summary_only | frame",
         "run | append_row | frame",
@@ -36,17 +33,14 @@ CELLS = {
     "nanny killed": [
         "run | append_row | frame",
         "committed | summary_only | frame",
-        "commit | append_row | collection",
     ],
     "scheduler killed": [
-        "gather | append_row | keyed",
         "run | append_row | frame",
         "run | append_row | collection",
     ],
     "scheduler paused": ["commit | append_row | frame"],
     "caller killed": [
         "deal | append_row | keyed",
-        "gather | append_row | keyed",
         "run | append_row | frame",
         "returned | summary_only | frame",
         "commit | append_row | frame",
@@ -54,11 +48,10 @@ CELLS = {
         "publish | append_row | frame",
         "committed | append_row | collection",
     ],
-    "caller interrupted": ["deal | append_row | keyed", "gather | append_row | keyed"],
+    "caller interrupted": ["gather | append_row | keyed"],
     "caller paused": ["run | append_row | frame"],
     "node cut off": ["run | append_row | frame"],
     "disk full": [
-        "gather | append_row | keyed",
         "run | append_row | frame",
         "commit | append_row | frame",
         "publish | append_row | frame",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-HALF = {"frame": 80, "delayed": 3}
+HALF = {"frame": 110, "delayed": 3}
 """Bytes of a mini-batch, or items, so that a partition is cut into two."""
 
 

@@ -159,7 +159,7 @@ class SimulatedPool:
         """There is nothing to close."""
 
 
-async def run_lease(job: str, lease: Lease) -> LeaseReturned:
+async def run_lease(job: str, lease: Lease, staged: object = None) -> LeaseReturned:  # noqa: ARG001 - no data lies there
     """Run a lease in the simulated agent of its slot."""
     pool: SimulatedPool = get_worker().plugins[job].pool
     return await pool.run(lease)

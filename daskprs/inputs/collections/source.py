@@ -245,12 +245,14 @@ class CollectionSource(TableSource):
     def finish_labels(self) -> Path:
         """Write the labels of all rows, in the order of the plan, and return their folder."""
         bounds = [0]
+        cuts = [self.table.cuts[number] for number in range(len(self.graph))]
+        there = [number for number, cut in enumerate(cuts) if not cut.failed]
         with LabelWriter(self._scratch) as writer:
-            for number in range(len(self.graph)):
-                cut = self.table.cuts[number]
-                if cut.rows:
-                    with self._labels_of(number, cut).open("rb") as file:
-                        writer.add(pickle.load(file))
+            # The labels of no rows may have another type; of a table without rows they are all.
+            for number in [one for one in there if cuts[one].rows] or there[:1]:
+                with self._labels_of(number, cuts[number]).open("rb") as file:
+                    writer.add(pickle.load(file))
+            for cut in cuts:
                 first = bounds[-1]
                 slices = [(0, 0)] if cut.failed else cut.slices()
                 bounds += [first + stop for _, stop in slices]

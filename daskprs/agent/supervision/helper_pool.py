@@ -79,16 +79,16 @@ class HelperPool:
         """End the helpers that are idle, and keep their zygote for the agents of this process."""
         with self._lock:
             idle, self._idle = self._idle, []
-            zygote = self._zygote
+            zygote = None
             if not self._busy:
-                self._zygote = None
+                zygote, self._zygote = self._zygote, None
         for helper in idle:
             helper.channel.close()  # it reads the end of its input
         for helper in idle:
             if helper.returncode(END_S) is None:
                 helper.kill()
             helper.close()
-        if zygote is not None and self._zygote is None:
+        if zygote is not None:
             self._kept = zygote
             keep_ahead(zygote, self._environment, FORK)
 

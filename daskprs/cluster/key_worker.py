@@ -116,11 +116,11 @@ def index_of(gathered: GatheredPart) -> tuple[Gathered, str]:
     return gathered.index, get_worker().address
 
 
-def rest(name: str, dask_worker: Worker) -> None:
-    """End the idle helpers of an exchange."""
+async def rest(name: str, dask_worker: Worker) -> None:
+    """End the idle helpers of an exchange; meanwhile the worker's loop goes on."""
     plugin = dask_worker.plugins.get(name)
     if plugin is not None:
-        plugin.helpers.rest()
+        await asyncio.to_thread(plugin.helpers.rest)
 
 
 def _plugin(name: str) -> ExchangePlugin:

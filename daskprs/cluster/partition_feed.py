@@ -270,9 +270,15 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             self._todo = deque(sorted([*self._todo, *self._located.pop(worker)]))
 
     def _submit_more(self, slots: Mapping[str, int]) -> None:
-        if self._suspects:
+        computing = {
+            n for n, one in self.held.items() if not one.is_numbered
+        } - self._arrived.keys()
+        if self._suspects and not computing:
             self._submit_suspect()
             return
+        if self._suspects or computing & self._tried_alone:
+            return
+        self._submit_missing()
         load = Counter(one.worker for one in self.held.values())
         left = sum(slots.values()) + AHEAD * len(slots) - load.total()
         while left > 0 and (self._todo or any(self._located.values())):
@@ -300,13 +306,26 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         longest = max(self._located.values(), key=len, default=None)
         return longest.popleft() if longest and load < slots else None
 
+    def _submit_missing(self) -> None:
+        """Submit the partition that all others wait for, though these may take all places.
+
+        Where partitions are cut, none is numbered before it. It may lie with a worker that offers
+        no slots.
+        """
+        if not self._source.is_cut or not self.held or self._next in self.held:
+            return
+        if any(one.is_numbered for one in self.held.values()):
+            return  # a place becomes free
+        for queue in (self._todo, *self._located.values()):
+            if queue and queue[0] == self._next:
+                self._submit(queue.popleft(), "")
+                return
+
     def _submit_suspect(self) -> None:
-        """Submit a suspect once nothing else is computed, so that it is charged for itself alone.
+        """Submit a suspect while nothing else is computed, so that it is charged for itself alone.
 
         Dask blames all tasks that are on a worker when it dies.
         """
-        if {n for n, one in self.held.items() if not one.is_numbered} - self._arrived.keys():
-            return
         self._plan_work(self._unsubmitted())
         number = self._suspects.popleft()
         self._tried_alone.add(number)

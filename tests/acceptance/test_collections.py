@@ -233,6 +233,34 @@ def test_persisted_partitions_are_used_where_they_lie(tmp_path: Path, client: Cl
     assert client.who_has(persisted) == where
 
 
+def test_partitions_of_a_worker_without_slots_are_cut_in_order(
+    tmp_path: Path, client: Client
+) -> None:
+    """The first one lies there, and none is numbered before it; those that are ahead wait."""
+    first, second = client.scheduler_info(n_workers=-1)["workers"]
+    where = [[first, second][number % 2] for number in range(16)]
+    for offset in range(2):  # one worker or the other has the only slot
+        parts = [
+            client.submit(list, (number,), workers=[where[number - offset]], pure=False)
+            for number in range(16)
+        ]
+        assert poll_for(lambda parts=parts: all(part.done() for part in parts))
+        options = options_in(tmp_path / str(offset), process_count_per_node=1, mini_batch_size=1)
+        run = daskprs.start(parts, lambda items: items, client=client, **options)
+        assert text_of(run.result(LONGEST_S)).split() == [*map(str, range(16))]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_the_index_of_a_frame_without_rows_is_kept(tmp_path: Path, partitions: int) -> None:
+    """It has the type and the name of the collection's."""
+    frame = dd.from_pandas(FRAME, npartitions=partitions)
+    result = daskprs.parallel_run(
+        frame[frame["number"] < 0], lambda rows: rows, **options_in(tmp_path)
+    )
+    assert result.to_pandas().index.name == "label"
+    assert len(result.to_pandas()) == 0
+
+
 def count_wanted(dask_scheduler: Any) -> int:
     """Return how many staged partitions the driver wants; those on their way out are others."""
     tasks = [

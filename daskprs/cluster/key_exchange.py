@@ -7,6 +7,7 @@ import pickle
 import secrets
 import threading
 from collections import Counter
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, closing, suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -175,7 +176,9 @@ class KeyExchange:
         gathered: list[tuple[Gathered, str]] = self._client.gather(indexes)
         self._client.run(rest, self._name, on_error="ignore")
         groups = in_order([index for index, _ in gathered], scratch)
-        if not seen:
+        if seen:
+            self._release()
+        else:
             self._keep(groups, [worker for _, worker in gathered])
         return groups
 
@@ -231,13 +234,15 @@ class KeyExchange:
                     continue
                 news.wait(LOOK_EVERY_S)
                 news.clear()
-                self._raise_errors()
+                self.check()
                 done = [deal for deal in begun if deal.done()]
                 feed.settle([begun.pop(deal) for deal in done])
                 feed.turn(self._client.nthreads())
                 dealt = len(self._dealt) - len(begun)
                 report(f"rows are dealt out by key, {dealt} of {len(source.graph)} partitions")
-            self._wait_for(begun)
+            left = set(begun)
+            while left:
+                left, _ = self._some_done(left)
         if source.form.keep_labels:
             source.finish_labels()
         return parts
@@ -252,27 +257,27 @@ class KeyExchange:
         self._dealt.append(deal)
         return deal
 
-    def _wait_for(self, begun: Iterable[Future]) -> None:
-        left = set(begun)
-        while left:
-            left, _ = self._some_done(left)
-
     def close(self) -> None:
         """Let all files go, and take the exchange off the cluster."""
+        self._release()
+        self._closing.close()
+
+    def _release(self) -> None:
         for futures in (self._dealt, self._parts):
             for future in futures:
                 future.release()
             futures.clear()
-        self._closing.close()
 
-    def check(self) -> None:
-        """Raise the error of a piece that was lost and cannot be dealt out again.
+    def check(self, begun: Iterable[Future] = ()) -> None:
+        """Raise the error of a task, or of a piece that was lost and cannot be dealt out again.
 
         With its connection the client loses all pieces: that is an error, too.
         """
         if not self._is_connected:
             raise self._connection_lost()
-        self._raise_errors()
+        for future in [*begun, *self._dealt]:
+            if future.status in ("error", "cancelled"):
+                future.result()
 
     # ---- the cluster ----
 
@@ -366,16 +371,11 @@ class KeyExchange:
 
     def _some_done(self, begun: set[Future]) -> tuple[set[Future], int]:
         """Wait for the first of some tasks, or a moment; raise the error of any task."""
-        with suppress(TimeoutError), self._client.as_current():
+        with suppress(TimeoutError, CancelledError), self._client.as_current():
             wait(list(begun), timeout=LOOK_EVERY_S, return_when="FIRST_COMPLETED")
-        self._raise_errors(begun)
+        self.check(begun)
         over = {future for future in begun if future.status == "finished"}
         return begun - over, len(over)
-
-    def _raise_errors(self, begun: Iterable[Future] = ()) -> None:
-        for future in [*begun, *self._dealt]:
-            if future.status in ("error", "cancelled"):
-                future.result()
 
 
 def _exist(paths: list[str]) -> bool:

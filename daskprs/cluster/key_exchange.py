@@ -204,7 +204,7 @@ class KeyExchange:
         pieces = cut.pieces(source)
         if sends is not None:
             pieces = ([carried(one, sends) for one in piece] for piece in pieces)
-        for done in self._in_turn(self._deals(pieces), self._dealt):
+        for done in self._in_turn(self._deals(enumerate(pieces)), self._dealt):
             report(f"rows are dealt out by key, {done} of about {about} pieces")
         return cut.parts
 
@@ -215,19 +215,26 @@ class KeyExchange:
         scratch: Path,
         report: Callable[[str], None],
     ) -> int:
-        """Deal out a collection, each partition once it is computed."""
+        """Deal out a collection, each partition once it is computed.
+
+        The first one with rows is the measure for the number of parts.
+        """
         source.open_table(scratch)
+        dealing = dealing._replace(labelled=source.form.keep_labels)
         news, parts = threading.Event(), 0
         begun: dict[Future, MiniBatch] = {}
+        empty: list[int] = []
         with closing(PartitionFeed(source, self._name)) as feed:
             feed.open(self._client, news.set)
             for mini_batch in feed.plan():
+                if mini_batch is not None and not mini_batch.items:
+                    empty.append(mini_batch.index)
+                    feed.settle([mini_batch])
+                    continue
                 if mini_batch is not None:
                     if not parts:
-                        cut = Cut.of_size((mini_batch.size_bytes or 0) * len(source.graph))
-                        parts = cut.parts
-                        keep_labels = source.form.keep_labels
-                        self._open(dealing._replace(parts=parts, labelled=keep_labels))
+                        parts = Cut.of_size((mini_batch.size_bytes or 0) * len(source.graph)).parts
+                        self._open(dealing._replace(parts=parts))
                     deal = self._deal_partition(mini_batch, feed)
                     deal.add_done_callback(lambda _: news.set())
                     begun[deal] = mini_batch
@@ -238,11 +245,16 @@ class KeyExchange:
                 done = [deal for deal in begun if deal.done()]
                 feed.settle([begun.pop(deal) for deal in done])
                 feed.turn(self._client.nthreads())
-                dealt = len(self._dealt) - len(begun)
+                dealt = len(self._dealt) - len(begun) + len(empty)
                 report(f"rows are dealt out by key, {dealt} of {len(source.graph)} partitions")
             left = set(begun)
             while left:
                 left, _ = self._some_done(left)
+        if empty and not parts:
+            parts = dealing.parts
+            self._open(dealing)
+        for _ in self._in_turn(self._deals((number, []) for number in empty), self._dealt):
+            pass
         if source.form.keep_labels:
             source.finish_labels()
         return parts
@@ -333,8 +345,8 @@ class KeyExchange:
 
     # ---- tasks ----
 
-    def _deals(self, pieces: Iterator[list[MiniBatch]]) -> Iterator[Future]:
-        for piece, mini_batches in enumerate(pieces):
+    def _deals(self, pieces: Iterable[tuple[int, list[MiniBatch]]]) -> Iterator[Future]:
+        for piece, mini_batches in pieces:
             key = deal_key(self._name, piece)
             yield self._client.submit(deal_piece, self._name, piece, mini_batches, key=key)
 

@@ -44,8 +44,8 @@ class StagedInUse:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._held: dict[int, dict[int, OnNode]] = {}
-        """By slot and by number of the mini-batch."""
+        self._held: dict[int, dict[int, tuple[int, OnNode]]] = {}
+        """By slot and by number of the mini-batch, with the lease that brought it."""
 
     def placed(self, lease: Lease, staged: Mapping[int, OnNode]) -> Lease:
         """Return a lease whose mini-batches name files of this node."""
@@ -56,20 +56,25 @@ class StagedInUse:
             mini_batch = assigned.mini_batch
             number = getattr(mini_batch.piece, "partition", None)
             if number is not None:
-                held[mini_batch.index] = partition = staged[number]
-                piece = partition.placed(mini_batch.piece, self._folder)
+                held[mini_batch.index] = lease.id, staged[number]
+                piece = staged[number].placed(mini_batch.piece, self._folder)
                 mini_batch = mini_batch._replace(piece=piece)
             work.append(assigned._replace(mini_batch=mini_batch))
         return replace(lease, work=ColumnBatch(work))
 
     def drop(self, lease: Lease, returned: LeaseReturned) -> None:
-        """Drop what the agent of a slot needs no more."""
-        held = self._held.pop(lease.slot, {})
-        self._held[lease.slot] = {one: held[one] for one in returned.running if one in held}
+        """Drop what the agent of a slot needs no more.
+
+        A lease that was cancelled may return after the next one of its slot has begun.
+        """
+        held = self._held.get(lease.slot, {})
+        for index, (lease_id, _) in list(held.items()):
+            if lease_id <= lease.id and index not in returned.running:
+                del held[index]
 
     def close(self) -> None:
         """Remove the files of what is held: the job is over, or this worker is."""
         for held in [*self._held.values()]:
-            for partition in [*held.values()]:
+            for _, partition in [*held.values()]:
                 partition.remove()
         self._held.clear()

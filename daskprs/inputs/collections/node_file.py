@@ -36,7 +36,11 @@ class NodeFile:
             if self._content is not None:
                 folder.mkdir(parents=True, exist_ok=True)
                 path = folder / new_name()
-                path.write_bytes(self._content)
+                try:
+                    path.write_bytes(self._content)
+                except OSError:  # a full disk keeps no part of it
+                    path.unlink(missing_ok=True)
+                    raise
                 self._content = None
                 self._own(path)
             return self._path

@@ -26,7 +26,6 @@ def submit_group(
     tail: Mapping[Key, Any],
     wanted: Sequence[Key],
     workers: Sequence[str] = (),
-    priority: int = 0,
 ) -> dict[Key, Future]:
     """Submit the tasks of a partition, and those that follow it; return the wanted futures.
 
@@ -50,8 +49,6 @@ def submit_group(
         The workers that compute the partition, as long as they exist. Not bound to them are the
         tasks of a group that is not `is_free`, and tasks for which the user gave workers or
         resources.
-    priority
-        The priority of tasks that have none of their own.
 
     Raises
     ------
@@ -62,15 +59,15 @@ def submit_group(
     if missing := group.uses - held.keys():
         msg = f"partition {group.number} needs the futures of {sorted(map(str, missing))}."
         raise ValueError(msg)
-    annotations = _annotations(group, tail, workers, priority)
+    annotations = _annotations(group, tail, workers)
     layer = MaterializedLayer({**group.tasks, **tail}, annotations=annotations)
     graph = HighLevelGraph({"partition": layer}, {"partition": set()})
-    futures = client.get(graph, list(wanted), sync=False, fifo_timeout=0, priority=priority)
+    futures = client.get(graph, list(wanted), sync=False, fifo_timeout=0)
     return dict(zip(wanted, futures, strict=True))
 
 
 def _annotations(
-    group: TaskGroup, tail: Mapping[Key, Any], workers: Sequence[str], priority: int
+    group: TaskGroup, tail: Mapping[Key, Any], workers: Sequence[str]
 ) -> dict[str, Any]:
     """Return each kind of annotation as a function of the key, as a layer has them."""
     found: defaultdict[str, dict[Key, Any]] = defaultdict(dict)
@@ -85,6 +82,6 @@ def _annotations(
             unbound += tail  # a partition that stands in the graph itself has no other task
         found["workers"] |= dict.fromkeys(unbound, tuple(workers))
         found["allow_other_workers"] |= dict.fromkeys(unbound, True)
-    first = max([priority, *found["priority"].values()]) + 1
+    first = max([0, *found["priority"].values()]) + 1
     found["priority"] |= dict.fromkeys(tail, first)
     return {kind: values.get for kind, values in found.items()}

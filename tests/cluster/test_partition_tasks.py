@@ -148,7 +148,7 @@ def test_the_users_own_place_goes_before_that_of_the_caller(client: Client) -> N
         group = graph.group(number)
         tail = {f"t{number}": Task(f"t{number}", str, TaskRef(group.output))}
         wanted = [group.output, f"t{number}"]
-        futures |= submit_group(client, group, {}, tail, wanted, [other], priority=1)
+        futures |= submit_group(client, group, {}, tail, wanted, [other])
     assert [futures[graph.group(n).output].result(timeout=60) for n in (0, 2)] == [one, other]
     first, second, third = (scheduler.tasks[graph.group(n).output] for n in graph.wanted)
     assert first.worker_restrictions == {one}
@@ -158,8 +158,8 @@ def test_the_users_own_place_goes_before_that_of_the_caller(client: Client) -> N
     assert not second.worker_restrictions
     assert third.worker_restrictions == {other}
     assert third.loose_restrictions
-    assert [task.priority[0] for task in (first, second, third)] == [-7, -1, -1]
-    assert [scheduler.tasks[f"t{n}"].priority[0] for n in graph.wanted] == [-8, -2, -2]
+    assert [task.priority[0] for task in (first, second, third)] == [-7, 0, 0]
+    assert [scheduler.tasks[f"t{n}"].priority[0] for n in graph.wanted] == [-8, -1, -1]
 
 
 def test_any_thread_may_submit_and_any_task(client: Client) -> None:

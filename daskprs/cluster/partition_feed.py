@@ -128,6 +128,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._suspects: deque[int] = deque()
         """Partitions that were being computed on workers that died."""
         self._tried_alone: set[int] = set()
+        self._attempts: Counter[int] = Counter()
+        """How often partitions were submitted again: a client keeps the end of a key for ever."""
         self._blamed: Counter[int] = Counter()
         """How often staged partitions were lost, and blamed for the death of a worker since."""
         self._answers: SimpleQueue[Answer] = SimpleQueue()
@@ -349,7 +351,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         """
         group = (graph or self._graph).group(number)
         pinned = worker if group.is_free or is_here else ""
-        key, told = (self._name, number), (f"{self._name}-told", number)
+        attempt = (self._attempts[number],) if number in self._attempts else ()
+        key, told = (self._name, number, *attempt), (f"{self._name}-told", number, *attempt)
         tail = {
             key: Task(key, stage, TaskRef(group.output), number, TaskRef(f"{self._name}-form")),
             told: Task(told, describe, TaskRef(key)),
@@ -374,6 +377,9 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
 
     def _submit_anew(self, number: int, graph: PartitionGraph | None = None) -> None:
         before = self.held[number]
+        before.described.release()
+        before.staged.release()  # Dask forgets an error before it hears of the tasks again
+        self._attempts[number] += 1
         self._submit(number, "", graph=graph)
         self.held[number].left = before.left
         self.held[number].is_numbered = before.is_numbered

@@ -120,7 +120,8 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
             reason="lost-worker",
             msg=f"The worker {worker} has gone.",
         )
-        for task in _needed(scheduler.clients[self._client].wants_what):
+        client = scheduler.clients.get(self._client)
+        for task in _needed(client.wants_what if client is not None else ()):
             if task.loose_restrictions and task.worker_restrictions == {worker}:
                 task.worker_restrictions = None
 

@@ -80,17 +80,21 @@ class StagedWork(Generic[P]):
         return replace(lease, work=ColumnBatch(work)), futures
 
     def has_lost(self) -> bool:
-        """Return whether a partition that was staged is lost, and cannot be computed again.
+        """Return whether staged partitions have been lost since, which cannot be computed again.
 
-        A lease that needs it has ended without having begun.
+        A lease that needs one of them has ended without having begun.
         """
-        for number, partition in self.held.items():
-            if partition.failure is None and partition.staged.status in ("error", "cancelled"):
-                try:
-                    partition.staged.result()
-                except Exception as error:  # noqa: BLE001 - whatever the user's tasks raise
-                    partition.failure = Uncomputed.of(error, number)
-        return any(partition.failure is not None for partition in self.held.values())
+        ended = [
+            (number, partition)
+            for number, partition in self.held.items()
+            if partition.failure is None and partition.staged.status in ("error", "cancelled")
+        ]
+        for number, partition in ended:
+            try:
+                partition.staged.result()
+            except Exception as error:  # noqa: BLE001 - whatever the user's tasks raise
+                partition.failure = Uncomputed.of(error, number)
+        return bool(ended)
 
     def settle(self, mini_batches: Iterable[MiniBatch]) -> None:
         """Let partitions go whose mini-batches are all settled."""

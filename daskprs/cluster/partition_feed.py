@@ -250,7 +250,10 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         return undone
 
     def _plan_work(self, numbers: Sequence[int]) -> None:
-        """Plan to submit these partitions; those that exist already go to their workers."""
+        """Plan to submit these partitions; those that exist already go to their workers.
+
+        Partitions that share tasks are submitted in plan order, wherever they lie.
+        """
         self._connection = self._client.scheduler_comm
         self._graph = self._source.graph.of(numbers)
         form = self._client.submit(itself, self._source.form, key=f"{self._name}-form")
@@ -469,9 +472,12 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
 
 
 def _futures_of(graph: PartitionGraph, number: int) -> list[Future]:
+    """Return the futures that a partition is made of, unless it shares tasks with others."""
     group = graph.group(number)
     if group.future is not None:
         return [group.future]
+    if group.uses or group.keeps:
+        return []
     keys = {key for task in group.tasks.values() for key in task.dependencies}
     return [graph.futures[key] for key in keys & graph.futures.keys()]
 

@@ -261,6 +261,22 @@ def test_the_index_of_a_frame_without_rows_is_kept(tmp_path: Path, partitions: i
     assert len(result.to_pandas()) == 0
 
 
+@pytest.mark.parametrize("at", [0, 1])
+def test_partitions_that_share_a_task_come_in_order(
+    tmp_path: Path, client: Client, at: int
+) -> None:
+    """Though a worker that holds a later one could begin with that."""
+    first, others = [*client.nthreads()][:: 1 - 2 * at]
+    frames = [pd.DataFrame({"x": [float(n), 3.0 * n]}) for n in range(6)]
+    places = [first, *[others] * 5]
+    held = [client.scatter(one, workers=[place]) for one, place in zip(frames, places, strict=True)]
+    with dask.config.set({"dataframe.convert-string": False}):
+        made = dd.from_delayed([delayed(one) for one in held], meta=frames[0][:0])
+    result = job(made - made.mean(), lambda rows: rows, tmp_path, client=client)
+    whole = pd.concat(frames)
+    assert result.to_pandas()["x"].tolist() == (whole["x"] - whole["x"].mean()).tolist()
+
+
 def count_wanted(dask_scheduler: Any) -> int:
     """Return how many staged partitions the driver wants; those on their way out are others."""
     tasks = [

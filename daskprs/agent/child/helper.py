@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import TYPE_CHECKING, Any
 
+from daskprs.errors import LoadError
+
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
@@ -25,4 +27,10 @@ def _answer(function: Any, arguments: Any) -> bytes:
     try:
         return pickle.dumps((True, function(*arguments)), pickle.HIGHEST_PROTOCOL)
     except Exception as error:  # noqa: BLE001 - raised again by the owner
-        return pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)
+        try:
+            body = pickle.dumps((False, error), pickle.HIGHEST_PROTOCOL)
+            pickle.loads(body)
+        except Exception:  # noqa: BLE001 - a class may raise anything
+            plain = LoadError(f"{type(error).__name__}: {error}")
+            body = pickle.dumps((False, plain), pickle.HIGHEST_PROTOCOL)
+        return body

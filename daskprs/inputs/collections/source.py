@@ -16,6 +16,7 @@ from daskprs.inputs.collections.staged_reader import StagedReader
 from daskprs.inputs.collections.staging import WHOLE, staged
 from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.inputs.source.source import TableSource
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -239,7 +240,7 @@ class CollectionSource(TableSource):
 
     def keep_labels(self, number: int, cut: PartitionCut, labels: pd.Index | str) -> None:
         """Keep the labels of a partition's rows, or why there are none, until all are known."""
-        with self._labels_of(number, cut).open("wb") as file:
+        with whole_file(self._labels_of(number, cut)) as file:
             pickle.dump(labels, file)
 
     def finish_labels(self) -> Path:

@@ -8,7 +8,7 @@ import secrets
 import threading
 from collections import Counter
 from concurrent.futures import CancelledError
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from distributed import wait
@@ -136,51 +136,48 @@ class KeyExchange:
             When the scheduler is lost.
 
         """
+        with self._explained():
+            seen = self._is_here or self._is_seen(scratch)
+            reader = source.reader() if _is_collection(source) else _prepared(source, scratch)
+            if isinstance(reader, PickledReader) or not (self._is_here or self._reads(source)):
+                return shuffle(source, keys, scratch, report)
+            dealing = Dealing(
+                self._name,
+                pickle.dumps(reader if seen else FarReader(reader)),
+                tuple(keys),
+                1,
+                str(scratch) if seen else None,
+                labelled(scratch),
+                in_helpers=True,
+            )
+            if _is_collection(source):
+                parts = self._deal_partitions(
+                    cast("CollectionSource", source), dealing, scratch, report
+                )
+            else:
+                pieces = None if seen or not isinstance(reader, CarryingReader) else reader
+                parts = self._deal_pieces(source, dealing, pieces, report)
+            indexes: list[Future] = []
+            for done in self._in_turn(self._gathers(parts), indexes):
+                report(f"rows of each key are put together, {done} of {parts} parts")
+            gathered: list[tuple[Gathered, str]] = self._client.gather(indexes)
+            self._client.run(rest, self._name, on_error="ignore")
+            groups = in_order([index for index, _ in gathered], scratch)
+            if seen:
+                self._release()
+            else:
+                self._keep(groups, [worker for _, worker in gathered])
+            return groups
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Say of an error that it is the loss of the scheduler, where that is its cause."""
         try:
-            return self._run(source, keys, scratch, report)
+            yield
         except Exception as error:
             if isinstance(error, DaskprsError) or self._is_connected:
                 raise
             raise self._connection_lost() from error
-
-    def _run(
-        self,
-        source: TableSource,
-        keys: Sequence[str],
-        scratch: Path,
-        report: Callable[[str], None],
-    ) -> list[Group]:
-        seen = self._is_here or self._is_seen(scratch)
-        reader = source.reader() if _is_collection(source) else _prepared(source, scratch)
-        if isinstance(reader, PickledReader) or not (self._is_here or self._reads(source)):
-            return shuffle(source, keys, scratch, report)
-        dealing = Dealing(
-            self._name,
-            pickle.dumps(reader if seen else FarReader(reader)),
-            tuple(keys),
-            1,
-            str(scratch) if seen else None,
-            labelled(scratch),
-            in_helpers=True,
-        )
-        if _is_collection(source):
-            parts = self._deal_partitions(
-                cast("CollectionSource", source), dealing, scratch, report
-            )
-        else:
-            pieces = None if seen or not isinstance(reader, CarryingReader) else reader
-            parts = self._deal_pieces(source, dealing, pieces, report)
-        indexes: list[Future] = []
-        for done in self._in_turn(self._gathers(parts), indexes):
-            report(f"rows of each key are put together, {done} of {parts} parts")
-        gathered: list[tuple[Gathered, str]] = self._client.gather(indexes)
-        self._client.run(rest, self._name, on_error="ignore")
-        groups = in_order([index for index, _ in gathered], scratch)
-        if seen:
-            self._release()
-        else:
-            self._keep(groups, [worker for _, worker in gathered])
-        return groups
 
     def _keep(self, groups: Sequence[Group], workers: Sequence[str]) -> None:
         """Note which parts stay with their workers until their mini-batches are settled."""
@@ -324,8 +321,8 @@ class KeyExchange:
     def _agents(self) -> dict[str, int]:
         """Return how many agents each host will have."""
         threads: Counter[str] = Counter()
-        for address, worker in self._client.scheduler_info(n_workers=-1)["workers"].items():
-            threads[get_address_host(address)] += worker["nthreads"]
+        for address, count in self._client.nthreads().items():
+            threads[get_address_host(address)] += count
         return {host: self._per_node or count for host, count in threads.items()}
 
     def _connection_lost(self) -> DaskprsError:

@@ -228,13 +228,17 @@ class Job:
 
     def _plan(self, store: ResultStore) -> Iterator[MiniBatch | None]:
         """Return the plan; that of a collection grows while the job runs."""
-        source = self._collection
-        if source is None:
-            return self._call.source.mini_batches()
-        from daskprs.cluster.partition_feed import PartitionFeed
 
         def is_settled(mini_batch: MiniBatch) -> bool:
             return store.recovered(mini_batch) is not None
+
+        source = self._collection
+        if source is None:
+            plan = self._call.source.mini_batches
+            if self._staged is not None:
+                self._staged.settle(filter(is_settled, plan()))
+            return plan()
+        from daskprs.cluster.partition_feed import PartitionFeed
 
         self._staged = feed = PartitionFeed(source, self._call.job_id, is_settled)
         return feed.plan()

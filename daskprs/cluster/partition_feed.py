@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, deque
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -70,6 +70,8 @@ class SubmittedPartition(HeldPartition):
     described: Future
     worker: str
     """The worker that computes or holds it; empty where Dask chooses one."""
+    is_fetched: bool = False
+    """Whether its description is being fetched, or was."""
     is_numbered: bool = False
     """Whether its mini-batches have numbers."""
 
@@ -79,7 +81,8 @@ class Answer(NamedTuple):
 
     number: int
     described: Future
-    found: tuple[PartitionDescription, str] | BaseException
+    found: tuple[PartitionDescription, str] | BaseException | None
+    """None: there was no thread to fetch it."""
 
 
 class PartitionFeed(StagedWork[SubmittedPartition]):
@@ -199,6 +202,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         """Take the answers that are there; wait for the first one."""
         if self._client.scheduler_comm is not self._connection:
             self._submit_again()
+        self._fetch_forgotten()
         with suppress(Empty):
             if timeout_s:
                 self._take(self._answers.get(timeout=timeout_s))
@@ -334,7 +338,16 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._plan_work(self._unsubmitted())
         number = self._suspects.popleft()
         self._tried_alone.add(number)
+        self._attempts[number] += 1
+        self._await_releases()
         self._submit(number, "", graph=self._source.graph.of([number]))
+
+    def _await_releases(self) -> None:
+        """Wait until Dask's thread has sent what was let go.
+
+        A task that failed, and is submitted before that, keeps its error.
+        """
+        self._client.sync(asyncio.sleep, 0)
 
     def _unsubmitted(self) -> list[int]:
         located = [number for queue in self._located.values() for number in queue]
@@ -367,7 +380,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         self._ends[number] = group.ends
         partition = SubmittedPartition(staged=futures[key], described=futures[told], worker=pinned)
         self.held[number] = partition
-        partition.described.add_done_callback(partial(self._fetch_later, number))
+        partition.described.add_done_callback(lambda _: self._fetch_later(number, partition))
         return pinned
 
     def _submit_again(self) -> None:
@@ -381,7 +394,8 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
     def _submit_anew(self, number: int, graph: PartitionGraph | None = None) -> None:
         before = self.held[number]
         before.described.release()
-        before.staged.release()  # Dask forgets an error before it hears of the tasks again
+        before.staged.release()
+        self._await_releases()
         self._attempts[number] += 1
         self._submit(number, "", graph=graph)
         self.held[number].left = before.left
@@ -390,10 +404,20 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
 
     # ---- what comes back ----
 
-    def _fetch_later(self, number: int, future: Future) -> None:
-        """Fetch a description (called by Dask's thread, which is not to wait)."""
-        with suppress(RuntimeError):  # the job is over
-            self._threads.submit(self._fetch, number, future)
+    def _fetch_later(self, number: int, partition: SubmittedPartition) -> None:
+        """Fetch a description, once (called by Dask's thread, which is not to wait)."""
+        if not partition.is_fetched:
+            partition.is_fetched = True
+            try:
+                self._threads.submit(self._fetch, number, partition.described)
+            except RuntimeError:  # no more threads; or the job is over, which needs no answer
+                self._answers.put(Answer(number, partition.described, None))
+
+    def _fetch_forgotten(self) -> None:
+        """Fetch descriptions of which Dask has not called back: it needs a thread for that."""
+        for number, partition in self.held.items():
+            if partition.described.done():
+                self._fetch_later(number, partition)
 
     def _fetch(self, number: int, future: Future) -> None:
         try:
@@ -408,21 +432,14 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         partition = self.held.get(number)
         if partition is None or partition.described is not described:
             return  # it was submitted again since
+        if found is None:
+            self._fetch(number, described)
+            return
         for key in self._ends.pop(number, ()):
             self._kept.pop(key).release()
         if isinstance(found, BaseException):
-            if (
-                isinstance(found, CancelledError)
-                and self._client.scheduler_comm is not self._connection
-            ):
-                return  # with the connection
-            if partition.is_numbered:
-                return  # its leases find out
-            if isinstance(found, KilledWorker) and number not in self._tried_alone:
-                self.release(number)
-                self._suspects.append(number)
-            else:
-                self._arrived[number] = NOT_COMPUTED, "", Uncomputed.of(found, number)
+            if not partition.is_numbered:  # else its leases find out
+                self._take_error(number, found)
             return
         description, partition.worker = found
         if partition.is_numbered:
@@ -434,6 +451,17 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
         if description.labels is not None:
             self._source.keep_labels(number, cut, description.labels)
         self._arrived[number] = cut, partition.worker, None
+
+    def _take_error(self, number: int, error: BaseException) -> None:
+        """Take the error of a partition that has no mini-batches yet."""
+        is_cut_off = self._client.scheduler_comm is not self._connection
+        if isinstance(error, CancelledError) and is_cut_off:
+            return  # with the connection
+        if isinstance(error, KilledWorker) and number not in self._tried_alone:
+            self.release(number)
+            self._suspects.append(number)
+        else:
+            self._arrived[number] = NOT_COMPUTED, "", Uncomputed.of(error, number)
 
     def _number(self) -> None:
         """Give the mini-batches of partitions their numbers, where they are known by now."""

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,12 @@ import psutil
 import pyarrow as pa
 import pytest
 from dask import delayed
-from distributed import Client, futures_of, worker_client
+from distributed import Client, Future, futures_of, worker_client
 
 import daskprs
+from daskprs.cluster import partition_feed
 from daskprs.cluster.staged_in_use import PARTITIONS as STAGED
+from daskprs.core import leasing
 from tests.support.by_hand import ByHand
 from tests.support.polling import poll_for
 
@@ -212,14 +215,21 @@ def its_worker(rows: Any) -> list[str]:
     return [f"{process.ppid()}"] * len(rows)
 
 
-def test_persisted_partitions_are_used_where_they_lie(tmp_path: Path, client: Client) -> None:
+def test_persisted_partitions_are_used_where_they_lie(
+    tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are not computed again, and a lease goes to its data; two jobs at once share them."""
+    monkeypatch.setattr(leasing, "MOVE_AFTER_S", LONGEST_S)  # however slow a worker is
     made = Made(tmp_path)
-    persisted = client.persist(made.frame(4))
-    assert poll_for(lambda: all(future.done() for future in futures_of(persisted)))
     pids = client.run(os.getpid)
-    where = client.who_has(persisted)
-    holders = [pids[where[future.key][0]] for future in futures_of(persisted)]
+    parts = [
+        client.persist(made.frame(4).partitions[number], workers=[list(pids)[number % 2]])
+        for number in range(4)
+    ]
+    persisted, futures = dd.concat(parts), futures_of(parts)
+    assert poll_for(lambda: all(future.done() for future in futures))
+    where = client.who_has(futures)
+    holders = [pids[where[future.key][0]] for part in parts for future in futures_of(part)]
     runs = [
         daskprs.start(
             persisted, its_worker, client=client, **options_in(tmp_path / name, **options)
@@ -230,7 +240,7 @@ def test_persisted_partitions_are_used_where_they_lie(tmp_path: Path, client: Cl
         rows = run.result(LONGEST_S).to_pandas()["result"].tolist()
         assert rows == [str(pid) for pid in holders for _ in range(ROWS)]
     assert made.times() == [*range(4)]
-    assert client.who_has(persisted) == where
+    assert client.who_has(futures) == where
 
 
 def test_partitions_of_a_worker_without_slots_are_cut_in_order(
@@ -259,6 +269,24 @@ def test_the_index_of_a_frame_without_rows_is_kept(tmp_path: Path, partitions: i
     )
     assert result.to_pandas().index.name == "label"
     assert len(result.to_pandas()) == 0
+
+
+class Refusing(ThreadPoolExecutor):
+    """Threads that the system refuses."""
+
+    def submit(self, *_: Any, **__: Any) -> Any:
+        """Refuse."""
+        msg = "can't start new thread"
+        raise RuntimeError(msg)
+
+
+def test_a_job_goes_on_where_threads_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That by which Dask calls back, and those that fetch descriptions."""
+    monkeypatch.setattr(partition_feed, "ThreadPoolExecutor", Refusing)
+    monkeypatch.setattr(Future, "add_done_callback", lambda *_: None)
+    assert text_of(job(Made(tmp_path).frame(), lambda rows: rows, tmp_path)) == TEXT
 
 
 @pytest.mark.parametrize("at", [0, 1])

@@ -31,11 +31,8 @@ if TYPE_CHECKING:
     from daskprs.inputs.collections.partition_graph import PartitionGraph
     from daskprs.inputs.collections.partition_table import PartitionCut
     from daskprs.inputs.collections.source import CollectionSource
-    from daskprs.inputs.collections.staging import (
-        PartitionDescription,
-        StagedPartition,
-        StagingForm,
-    )
+    from daskprs.inputs.collections.staging import PartitionDescription, StagedPartition
+    from daskprs.inputs.collections.staging_form import StagingForm
 
 AHEAD = 2
 """Partitions for each worker beyond one for each slot."""

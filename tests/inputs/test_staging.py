@@ -28,13 +28,12 @@ from daskprs.agent.child.failure import failure_of
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import InputError, LoadError, OptionError
 from daskprs.inputs.collections.staged_reader import StagedReader
-from daskprs.inputs.collections.staging import (
-    StagedPartition,
+from daskprs.inputs.collections.staging import StagedPartition, staged
+from daskprs.inputs.collections.staging_form import (
     StagingForm,
     form_of_arrays,
     form_of_frames,
     form_of_objects,
-    staged,
 )
 from daskprs.inputs.source.batch_format import BatchForm, rows_in
 from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed

@@ -24,13 +24,12 @@ from dask.dataframe.utils import UNKNOWN_CATEGORIES
 from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import InputError, LoadError, class_name
 from daskprs.inputs.collections.staged_reader import StagedReader
-from daskprs.inputs.collections.staging import (
-    StagedPartition,
+from daskprs.inputs.collections.staging import StagedPartition, staged
+from daskprs.inputs.collections.staging_form import (
     StagingForm,
     form_of_arrays,
     form_of_frames,
     form_of_objects,
-    staged,
 )
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.batch_format import BatchForm, batch_form

@@ -11,7 +11,7 @@ import pandas as pd
 from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.collections.collection_graph import collection_graph
 from daskprs.inputs.collections.source import CollectionSource
-from daskprs.inputs.collections.staging import (
+from daskprs.inputs.collections.staging_form import (
     WHOLE,
     form_of_arrays,
     form_of_frames,

@@ -13,7 +13,8 @@ from daskprs.errors import LoadError
 from daskprs.folders.row_labels import LabelWriter, prepared_labels
 from daskprs.inputs.collections.partition_table import PartitionCut, PartitionTable
 from daskprs.inputs.collections.staged_reader import StagedReader
-from daskprs.inputs.collections.staging import WHOLE, staged
+from daskprs.inputs.collections.staging import staged
+from daskprs.inputs.collections.staging_form import WHOLE
 from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.inputs.source.source import TableSource
 from daskprs.system.atomic_file import whole_file
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
     from daskprs.inputs.collections.collection_graph import CollectionGraph
     from daskprs.inputs.collections.partition_graph import PartitionGraph
-    from daskprs.inputs.collections.staging import StagedPartition, StagingForm
+    from daskprs.inputs.collections.staging import StagedPartition
+    from daskprs.inputs.collections.staging_form import StagingForm
     from daskprs.inputs.source.source import Unit
 
 TABLE = "partitions.jsonl"

@@ -91,10 +91,10 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
         elif topic == "all" and isinstance(msg, dict) and msg.get("action") == "remove-worker":
             worker = msg["worker"]
             keys = (*msg["processing-tasks"], *msg["lost-computed-tasks"])
-            self._lost[worker] = [key for key in keys if self._is_ours(key)]
+            lost = self._lost[worker] = [key for key in keys if self._is_ours(key)]
             expected = msg["expected"] or worker in self._leaving
             self._leaving.discard(worker)
-            self._tell(WorkerLost(worker, expected))
+            self._tell(WorkerLost(worker, expected, frozenset(key[1] for key in lost)))
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:  # noqa: ARG002
         """Let the new worker have tasks that prefer workers which have gone.

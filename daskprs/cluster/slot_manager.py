@@ -232,16 +232,23 @@ class SlotManager:
         if slot in self._slots:
             self._drop([slot], expected=expected)
 
-    def _drop(self, slots: Collection[SlotId], *, expected: bool = False) -> None:
-        """Take slots out of use, and cancel their leases."""
+    def _drop(
+        self,
+        slots: Collection[SlotId],
+        *,
+        expected: bool = False,
+        begun: Collection[int] | None = None,
+    ) -> None:
+        """Take slots out of use, and cancel their leases, of which only some may have begun."""
         for slot in slots:
             self._slots.pop(slot, None)
-        for lease_id, (where, future) in list(self._leases.items()):
-            if where in slots:
-                self.take(lease_id)
-                future.cancel()
+        cancelled = {id_: one for id_, (where, one) in self._leases.items() if where in slots}
+        for lease_id, future in cancelled.items():
+            self.take(lease_id)
+            future.cancel()
         if slots:
-            self._tell(SlotsLost(tuple(slots), expected))
+            waited = frozenset() if begun is None else cancelled.keys() - set(begun)
+            self._tell(SlotsLost(tuple(slots), expected, frozenset(waited)))
 
     # ---- what happens on the cluster ----
 
@@ -307,11 +314,11 @@ class SlotManager:
                 return self._worker_registry.hear(news)
             case WorkersFound(workers):
                 self._worker_registry.wait_for(workers)
-            case WorkerLost(worker, expected):
+            case WorkerLost(worker, expected, leases):
                 self._worker_registry.lose(worker)
                 self._refused.pop(worker, None)
                 gone = [slot for slot in self._slots if slot.worker == worker]
-                self._drop(gone, expected=expected)
+                self._drop(gone, expected=expected, begun=leases)
                 return True
             case WorkerRefused(worker, why):
                 self._refused[worker] = why

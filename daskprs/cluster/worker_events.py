@@ -47,6 +47,8 @@ class WorkerLost(NamedTuple):
     worker: str
     expected: bool
     """Whether the worker was asked to close."""
+    leases: frozenset[int]
+    """Ids of the leases that it had: it may have begun with them."""
 
 
 class WorkerLeaving(NamedTuple):

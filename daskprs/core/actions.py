@@ -49,6 +49,8 @@ class SlotsLost(NamedTuple):
     slots: tuple[SlotId, ...]
     expected: bool = False
     """Whether the loss is intended, so that no mini-batch that ran there is to blame."""
+    waited: frozenset[int] = frozenset()
+    """Ids of leases that waited for their data, so that they are not to blame."""
 
 
 class LeaseFailed(NamedTuple):

@@ -31,7 +31,7 @@ from daskprs.core.stall_timer import StallTimer
 from daskprs.core.startup_failures import StartupFailures
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from daskprs.core.actions import Action, LedgerEvent, SlotId
     from daskprs.core.ending import Errors
@@ -123,8 +123,8 @@ class Ledger:
                 self._lease_failed(lease_id, failure)
             case SlotAdded(slot, resources):
                 state.add_slot(slot, resources)
-            case SlotsLost(slots, expected):
-                self._slots_lost(slots, expected=expected)
+            case SlotsLost(slots, expected, waited):
+                self._slots_lost(slots, waited, expected=expected)
             case ThreadsCounted():
                 self._leasing.count_threads(event)
             case LeaseWithdrawn(lease_id):
@@ -198,12 +198,14 @@ class Ledger:
             self._startup.withdraw(flight.slot)
             self._state.backlog.put_back(flight.entries.values(), anywhere=True)
 
-    def _slots_lost(self, slots: Iterable[SlotId], *, expected: bool) -> None:
+    def _slots_lost(
+        self, slots: Iterable[SlotId], waited: Collection[int], *, expected: bool
+    ) -> None:
         """Take back the mini-batches of lost slots; this never counts as a try.
 
         Only a lease of one mini-batch shows which one was running when the worker was lost, so
         only that one is charged with a loss. A larger lease makes suspects. When the loss was
-        expected, the mini-batches go back as if they had never begun.
+        expected, or the lease waited for its data, they go back as if they had never begun.
         """
         state = self._state
         for slot in slots:
@@ -213,7 +215,7 @@ class Ledger:
             if slot.node not in state.node_slots:
                 self._startup.forget_node(slot.node)
             entries = [] if lease_id is None else [*state.leases.pop(lease_id).entries.values()]
-            if expected:
+            if expected or lease_id in waited:
                 state.backlog.put_back(entry.again() for entry in entries)
             elif len(entries) == 1:
                 self._settling.lose(entries[0], slot)

@@ -544,7 +544,7 @@ def test_a_partition_that_kills_its_worker_fails_alone(
         return [number]
 
     parts = [delayed(part)(n) for n in range(8)]
-    options = options_in(tmp_path, allowed_failed_count=1, max_node_losses=9)
+    options = options_in(tmp_path, allowed_failed_count=1)
     run = daskprs.start(parts, lambda items: items, client=their_client, **options)
     while not run.wait(0.1):
         workers.replace_dead()

@@ -95,7 +95,7 @@ def test_tasks_of_others_may_have_any_key() -> None:
         "expected": False,
     }
     plugin.log_event("all", event)
-    assert plugin._scheduler.logged == [("topic", WorkerLost("a", expected=False))]
+    assert plugin._scheduler.logged == [("topic", WorkerLost("a", False, frozenset({1})))]
     assert plugin._lost == {"a": [("job", 1, 0)]}
 
 
@@ -180,7 +180,7 @@ def test_processes_without_a_device_are_counted_when_slots_come_or_go(
     assert counted == []
     session.heard(a_worker(two, host="two"))
     look()
-    session.heard(WorkerLost(one, expected=False))
+    session.heard(WorkerLost(one, expected=False, leases=frozenset()))
     look()
     assert counted == [{one, two}, {two}]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daskprs.core.actions import Abort, SlotAdded, SlotId, Submit
+from daskprs.core.actions import Abort, SlotAdded, SlotId, SlotsLost, Submit
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.outcomes import Failure, Status
 from daskprs.core.placement import ELSEWHERE_S
@@ -297,6 +297,18 @@ def test_what_was_alone_on_too_many_lost_workers_is_given_up(desk: Any) -> None:
     assert it.given_up == [0]
     assert it.failures[-1].outcome.status is Status.NODE_LOST
     assert it.finished
+
+
+def test_a_lease_that_waited_on_lost_workers_is_not_charged(desk: Any) -> None:
+    """Its data was not there yet: another one ends the workers."""
+    it = desk(1, max_node_losses=1)
+    for number in range(1, 4):
+        slot, lease = it.leases.popitem()
+        it.tell(SlotsLost((slot,), waited=frozenset({lease.id})))
+        it.add(number)
+    assert it.failures == []
+    it.do(next(iter(it.leases)))
+    assert it.committed == [0]
 
 
 def test_a_lost_worker_is_lost_once_however_many_slots_it_had(desk: Any) -> None:

@@ -242,22 +242,24 @@ class LedgerMachine(RuleBasedStateMachine):
         self.tell(SlotAdded(slot, SlotResources(DEVICES[node], 1)))
 
     @precondition(lambda self: self.slots)
-    @rule(data=st.data(), expected=st.booleans(), whole=st.booleans())
-    def lose_slots(self, data: Any, *, expected: bool, whole: bool) -> None:
-        """Let a worker go, with whatever it had; or one of its slots."""
+    @rule(data=st.data(), expected=st.booleans(), whole=st.booleans(), waits=st.booleans())
+    def lose_slots(self, data: Any, *, expected: bool, whole: bool, waits: bool) -> None:
+        """Let a worker go, with whatever it had or waited for; or one of its slots."""
         one = data.draw(st.sampled_from(sorted(self.slots)))
         gone = [slot for slot in self.slots if slot == one or (whole and slot.worker == one.worker)]
-        single = 0
+        single, waited = 0, set[int]()
         for slot in gone:
             lease_id = self.slots.pop(slot)
             if lease_id is not None:
                 lost = self.flights.pop(lease_id)
-                single += len(lost) == 1
+                if waits:
+                    waited.add(lease_id)
+                single += len(lost) == 1 and not waits
                 # An answer that was on its way comes too late.
                 outcomes = tuple(self.outcome(index, lost[index], DONE) for index in lost)
                 self.seen.append(returned(lease_id, outcomes))
         losses, single = sum(self.losses.values()), 0 if expected or self.end else single
-        self.tell(SlotsLost(tuple(gone), expected))
+        self.tell(SlotsLost(tuple(gone), expected, frozenset(waited)))
         self.calm &= expected
         more = sum(self.losses.values()) - losses
         assert more <= single if self.end else more == single

@@ -78,8 +78,9 @@ class SlotAllocator:
         for node in sorted(used):
             here = self._with_devices([workers[address] for address in hosts[node]])
             host = here[0].host
-            self._deal(here, [one for one, where in (awaited or {}).items() if where == host])
-            offered |= self._of_node(node, here)
+            coming = [one for one, where in (awaited or {}).items() if where == host]
+            self._deal(here, coming)
+            offered |= self._of_node(node, here, len(coming))
         return offered
 
     def _with_devices(self, workers: list[Heartbeat]) -> list[Heartbeat]:
@@ -143,12 +144,16 @@ class SlotAllocator:
             return None
         return len({worker.devices[0] for worker in workers if worker.devices}) or None
 
-    def _of_node(self, node: int, workers: list[Heartbeat]) -> dict[SlotId, SlotResources]:
+    def _of_node(
+        self, node: int, workers: list[Heartbeat], coming: int
+    ) -> dict[SlotId, SlotResources]:
+        """Return the slots of a node, where more workers will come soon, like those here."""
         slots = [
             (worker, number) for worker in workers for number in range(self._dealt[worker.worker])
         ]
         cores = max(worker.cores for worker in workers)
-        threads = max(1, cores // max(1, len(slots)))
+        expected = len(slots) * (len(workers) + coming) // len(workers)
+        threads = max(1, cores // max(1, expected))
         return {
             SlotId(worker.worker, number, node): SlotResources(worker.devices or (), threads)
             for worker, number in slots

@@ -137,6 +137,19 @@ def test_slots_are_kept_for_a_worker_that_is_about_to_come(
     assert len(SlotAllocator(None, 2).slots({"a": a})) == 2
 
 
+@pytest.mark.parametrize("processes", [None, 4])
+def test_cores_are_kept_for_a_worker_that_is_about_to_come(
+    a_worker: Callable[..., Heartbeat], processes: int | None
+) -> None:
+    """All agents of a host have the same share, whichever worker comes first."""
+    nodes = SlotAllocator(None, processes)
+    a, b = map(a_worker, "ab")
+    first = nodes.slots({"a": a}, {"b": "one", "c": "two"})
+    both = nodes.slots({"a": a, "b": b})
+    assert [has.threads for has in first.values()] == [2, 2]
+    assert [has.threads for has in both.values()] == [2, 2, 2, 2]
+
+
 def test_slots_go_to_the_workers_that_have_devices(a_worker: Callable[..., Heartbeat]) -> None:
     """Before any process is left without one."""
     workers = {"a": a_worker("a", devices=("0", "1")), "b": a_worker("b", devices=())}

@@ -19,7 +19,7 @@ from daskprs.inputs.source.batch_format import (
 )
 from daskprs.inputs.source.columns import check_columns, check_different
 from daskprs.inputs.source.read_options import check_options
-from daskprs.inputs.source.sizes import bytes_per_mini_batch, files_per_mini_batch
+from daskprs.inputs.source.sizes import files_per_mini_batch
 from daskprs.inputs.tables import open_table
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _open_frame(frame: Any, reading: ReadOptions) -> Source:
         check_columns(reading.columns, list(frame.columns), "columns")
         frame = frame[list(reading.columns)]
     frame = with_given_types(frame, reading.dtypes)
-    size = bytes_per_mini_batch(reading.mini_batch_size)
+    size = reading.size_bytes
     source: FrameSource | ObjectFrameSource
     if reading.as_arrow:
         check_columns_fit(reading.batch_format, [str(label) for label in frame.columns])
@@ -121,7 +121,7 @@ def _open_arrow(table: Any, reading: ReadOptions) -> Source:
         check_columns(reading.columns, table.column_names, "columns")
         table = table.select(list(reading.columns))
     check_columns_fit(reading.batch_format, table.column_names)
-    size = bytes_per_mini_batch(reading.mini_batch_size)
+    size = reading.size_bytes
     source = source_of_table(table, size, reading.dtypes, as_arrow=reading.as_arrow)
     _check_polars_holds(source.schema, reading)
     names = source.schema.names if reading.as_arrow else list(source.meta().columns)
@@ -132,7 +132,7 @@ def _open_stream(data: Any, reading: ReadOptions, *, is_lazy: bool = False) -> S
     from daskprs.inputs.frames.arrow_stream import open_lazy, open_stream
 
     check_options(reading, "frame")
-    size = bytes_per_mini_batch(reading.mini_batch_size)
+    size = reading.size_bytes
     source = (open_lazy if is_lazy else open_stream)(data, size, reading)
     check_columns_fit(reading.batch_format, source.schema.names)
     _check_polars_holds(source.schema, reading)

@@ -24,7 +24,6 @@ from daskprs.inputs.source.arrow_pandas import (
 )
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.input_file import files_fingerprint, open_binary
-from daskprs.inputs.source.sizes import bytes_per_mini_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -63,7 +62,7 @@ class RowGroups:
     """
 
     def __init__(self, footers: Iterable[Any], reading: ReadOptions) -> None:
-        self._size = bytes_per_mini_batch(reading.mini_batch_size)
+        self._size = reading.size_bytes
         groups = [one for at, footer in enumerate(footers) for one in _of_footer(at, footer)]
         if reading.partitions is not None:
             reading.partitions.check(len(groups))

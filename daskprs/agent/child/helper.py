@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import pickle
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import LoadError
@@ -10,10 +12,19 @@ from daskprs.errors import LoadError
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
+KEPT_BYTES = 256 << 20
+"""Freed memory that a helper keeps: it needs as much for its next piece, and lives for seconds."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+MMAP_BYTES = 32 << 20
+"""The most that glibc allows."""
+
 
 def main(connection: Connection, page_fd: int) -> int:
     """Answer calls until the owner closes its end, and return the exit code."""
     del page_fd
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
     while True:
         try:
             function, arguments = connection.recv()

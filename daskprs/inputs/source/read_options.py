@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from daskprs.errors import InputError, Option, OptionError
+from daskprs.inputs.source.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,6 +43,10 @@ InputType = Literal["auto", "files", "table"]
 Header = Literal[
     "no_header", "from_first_file", "all_files_different_headers", "all_files_same_headers"
 ]
+
+DEFAULT_BYTES = 1 << 20
+KEYED_BYTES = 16 << 20
+"""Large, since each load has a price; a piece of a table that is dealt out by key is larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,13 @@ class ReadOptions:
     def as_arrow(self) -> bool:
         """Whether rows keep the types of Arrow; else they have those of pandas."""
         return self.batch_format in ("pyarrow", "polars")
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of a table that are loaded at a time: a mini-batch, unless keys make those."""
+        if self.mini_batch_size is None:
+            return KEYED_BYTES if self.partition_keys else DEFAULT_BYTES
+        return parse_bytes(self.mini_batch_size, "mini_batch_size")
 
 
 _DELIMITED = ("delimiter", "header", "support_multi_line")

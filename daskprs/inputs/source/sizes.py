@@ -9,7 +9,6 @@ from typing import Any
 from daskprs.errors import Option, OptionError
 
 UNITS = {"": 1, "b": 1, "kb": 1 << 10, "mb": 1 << 20, "gb": 1 << 30}
-DEFAULT_BYTES = 1 << 20
 DEFAULT_FILES = 10
 _FORM = re.compile(r"(\d+)\s*(b|kb|mb|gb)?", re.IGNORECASE)
 RULE = "a whole number above 0, with or without a unit of 1024: B, KB, MB or GB"
@@ -46,8 +45,3 @@ def count_per_mini_batch(value: int | str, items: str) -> int:
         shown = Option("mini_batch_size", value)
         raise OptionError(shown, f": for {items} it is a count, such as 10.")
     return parse_bytes(value, "mini_batch_size")
-
-
-def bytes_per_mini_batch(value: int | str | None) -> int:
-    """Return how many bytes of a table make a mini-batch (default 1 MB)."""
-    return DEFAULT_BYTES if value is None else parse_bytes(value, "mini_batch_size")

@@ -9,7 +9,6 @@ from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError
 from daskprs.inputs.files.path_columns import FilesTable, PathValues
 from daskprs.inputs.source.input_file import files_fingerprint
-from daskprs.inputs.source.sizes import bytes_per_mini_batch
 from daskprs.inputs.text.file import EndsEarly, TextFile, size_of
 from daskprs.inputs.text.records import CHUNK_BYTES, NewScan, Records, TextRecords
 
@@ -63,7 +62,7 @@ class TextSource(FilesTable):
         begins: list[int],
         new_scan: NewScan,
     ) -> None:
-        self._size = bytes_per_mini_batch(reading.mini_batch_size)
+        self._size = reading.size_bytes
         super().__init__(files, reading)
         self._encoding = reading.encoding
         carried = [self._paths.of_file(file.path) for file in files]

@@ -58,7 +58,7 @@ LAYERS = {
         pipeline
     """,
     "daskprs.cluster": """
-        scaling_demand staged_in_use staged_work thread_pool topics worker_events
+        scaling_demand staged_in_use staged_work thread_pool topics worker_events worker_timer
         connect driver_task lease
         remote
         scheduler_plugin slot_allocator

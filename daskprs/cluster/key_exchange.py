@@ -30,6 +30,7 @@ from daskprs.cluster.partition_feed import PartitionFeed
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.staged_work import HeldPartition, StagedWork
 from daskprs.cluster.topics import forget
+from daskprs.cluster.worker_timer import WorkerTimer
 from daskprs.errors import DaskprsError, LoadError, Option
 from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
 from daskprs.inputs.keys.shuffle import Cut, in_order, labelled, shuffle
@@ -87,6 +88,8 @@ class KeyExchange:
         The variables that the user sets for the agents.
     per_node
         The number of agents of a node; None: the number of its threads.
+    no_workers_timeout_s
+        Seconds to wait for workers; None: for ever.
 
     """
 
@@ -95,8 +98,10 @@ class KeyExchange:
         client: Client,
         environment: Mapping[str, str] | None,
         per_node: int | None,
+        no_workers_timeout_s: float | None = None,
     ) -> None:
         self._client = client
+        self._timer = WorkerTimer(client, no_workers_timeout_s)
         self._environment = environment or {}
         self._is_here = client.scheduler.address.startswith(IN_PROCESS)
         self._per_node = per_node
@@ -280,10 +285,12 @@ class KeyExchange:
     def check(self, begun: Iterable[Future] = ()) -> None:
         """Raise the error of a task, or of a piece that was lost and cannot be dealt out again.
 
-        With its connection the client loses all pieces: that is an error, too.
+        With its connection the client loses all pieces: that is an error, too. So is a cluster
+        without workers, for too long.
         """
         if not self._is_connected:
             raise self._connection_lost()
+        self._timer.check()
         for future in [*begun, *self._dealt]:
             if future.status in ("error", "cancelled"):
                 future.result()

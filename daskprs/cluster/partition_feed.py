@@ -17,6 +17,7 @@ from distributed import KilledWorker, get_worker
 from daskprs.cluster.partition_tasks import submit_group
 from daskprs.cluster.staged_in_use import PARTITIONS
 from daskprs.cluster.staged_work import HeldPartition, StagedWork
+from daskprs.cluster.worker_timer import WorkerTimer
 from daskprs.errors import InputChanged
 from daskprs.inputs.collections.partition_table import NOT_COMPUTED
 from daskprs.inputs.collections.staging import staged
@@ -206,14 +207,21 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             while True:
                 self._take(self._answers.get_nowait())
 
-    def describe(self, client: Client, numbers: Sequence[int]) -> None:
-        """Compute partitions only to know their cuts, before a resume compares its plan."""
+    def describe(
+        self, client: Client, numbers: Sequence[int], no_workers_timeout_s: float | None = None
+    ) -> None:
+        """Compute partitions only to know their cuts, before a resume compares its plan.
+
+        Raise `DaskprsError` when there has been no worker for `no_workers_timeout_s`.
+        """
         self._client = client
+        timer = WorkerTimer(client, no_workers_timeout_s)
         self._plan_work(numbers)
         source = self._source
         for done in range(len(numbers)):
             source.how_far = f"partitions are computed to compare them, {done} of {len(numbers)}"
             while not self._arrived:
+                timer.check()
                 self._submit_more(_threads(client))
                 self._hear(LOOK_EVERY_S)
             number, (cut, _, failure) = self._arrived.popitem()

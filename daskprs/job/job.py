@@ -145,7 +145,10 @@ class Job:
 
         options = self._call.options
         exchange = KeyExchange(
-            self._client, options.environment_variables, options.process_count_per_node
+            self._client,
+            options.environment_variables,
+            options.process_count_per_node,
+            options.no_workers_timeout,
         )
         job.callback(exchange.close)
         source.bring_together(self._call.folder.scratch, exchange.run)
@@ -170,7 +173,7 @@ class Job:
                 from daskprs.cluster.partition_feed import PartitionFeed
 
                 with closing(PartitionFeed(source, self._call.job_id)) as feed:
-                    feed.describe(client, unknown)
+                    feed.describe(client, unknown, self._call.options.no_workers_timeout)
         extends = RUNS[self._call.options.resume] == "what is new"
         self._known_before = source.compare(extends=extends)
 

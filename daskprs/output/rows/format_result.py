@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from daskprs.errors import ReturnTypeError, class_name, how_to_convert
+from daskprs.errors import ReturnTypeError, class_name
+from daskprs.output.rows.blocks import blocks_of, has_index, is_block, not_rows
 from daskprs.output.rows.text_rows import TextRows
 from daskprs.output.rows.typed_rows import TypedRows
 from daskprs.output.spool import Sink
@@ -27,16 +27,9 @@ if TYPE_CHECKING:
     from daskprs.output.spec import OutputSpec
     from daskprs.output.spool import AgentSpool
 
-CELLS_AT_ONCE = 100_000
-"""Cells of each piece in which an Arrow table becomes frames, as many as `to_csv` itself uses."""
 NUMBERS_AT_ONCE = 1 << 16
 ELEMENTS_AT_ONCE = 100
 """Elements of a list that become lines at once; few, since each may be long."""
-FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
-ALLOWED = (
-    "a pandas or polars DataFrame or Series, a list, a tuple, a NumPy array, a dict of arrays, an "
-    "Arrow table or stream, or a generator of frames or lines"
-)
 
 
 class FormattedRows(NamedTuple):
@@ -86,8 +79,8 @@ class _Writer:
 
     def take(self, result: Any) -> None:
         match result:
-            case _ if _is_frame(type(result)) and not isinstance(result, Iterator):
-                self._block(result, has_index=_has_index(result))
+            case _ if is_block(type(result)) and not isinstance(result, Iterator):
+                self._block(result, has_index=has_index(result))
             case dict():
                 self._block(_of_arrays(result), has_index=False)
             case np.ndarray():
@@ -95,15 +88,15 @@ class _Writer:
             case list() | tuple():
                 self._elements(result)
             case io.IOBase():
-                raise _refused(result)
+                raise not_rows(result)
             case Iterator():
                 for element in result:
-                    if _is_frame(type(element)):
-                        self._block(element, has_index=_has_index(element))
+                    if is_block(type(element)):
+                        self._block(element, has_index=has_index(element))
                     else:
                         self._element(element)
             case _:
-                raise _refused(result)
+                raise not_rows(result)
 
     def finish(self) -> FormattedRows:
         for form in self._forms:
@@ -125,12 +118,10 @@ class _Writer:
             sink.discard()
 
     def _block(self, block: Any, *, has_index: bool) -> None:
-        for frame in _frames(block):
-            self._succeeded += len(frame)
-            if self._text is not None:
-                self._text.frame(frame)
-            if self._typed is not None:
-                self._typed.frame(frame, has_index=has_index)
+        for one in blocks_of(block):
+            self._succeeded += len(one)
+            for form in self._forms:
+                form.block(one, has_index=has_index)
 
     def _array(self, array: np.ndarray[Any, Any]) -> None:
         match array.ndim:
@@ -160,7 +151,7 @@ class _Writer:
         while some := [*itertools.islice(rest, ELEMENTS_AT_ONCE)]:
             kinds = {*map(type, some)}
             for kind in kinds:
-                if _is_frame(kind):
+                if is_block(kind):
                     msg = (
                         f"run() returned a list with a {class_name(kind)} in it. Put frames "
                         "together with pandas.concat, or yield them one after the other."
@@ -176,47 +167,10 @@ class _Writer:
             form.element(element)
 
 
-def _frames(block: Any) -> Iterator[pd.DataFrame]:
-    match block:
-        case pd.DataFrame():
-            yield block
-        case pd.Series():
-            yield block.to_frame()
-        case pa.Table() | pa.RecordBatch():
-            rows = max(1, CELLS_AT_ONCE // max(1, block.num_columns))
-            for start in range(0, max(1, block.num_rows), rows):
-                # Integers beside nulls stay integers: large ones would change as floats.
-                yield block.slice(start, rows).to_pandas(integer_object_nulls=True)
-        case _ if type(block).__module__.partition(".")[0] == "polars":
-            frame = block.to_frame() if hasattr(block, "to_frame") else block
-            yield from _frames(frame.to_arrow())
-        case _:
-            yield from _frames_of_stream(block)
-
-
-def _frames_of_stream(stream: Any) -> Iterator[pd.DataFrame]:
-    """Yield the batches of an Arrow stream; one without rows still has a header."""
-    try:
-        batches = pa.RecordBatchReader.from_stream(stream)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise _refused(stream) from error
-    has_rows = False
-    for batch in batches:
-        has_rows = True
-        yield from _frames(batch)
-    if not has_rows:
-        yield from _frames(batches.schema.empty_table())
-
-
-def _is_frame(kind: type) -> bool:
-    """Say whether objects of a class are rows with columns, for Arrow if not for pandas."""
-    return issubclass(kind, FRAMES) or hasattr(kind, "__arrow_c_stream__")
-
-
 def _of_arrays(result: dict[Any, Any]) -> pd.DataFrame:
     """Return a dict of arrays, one for each column, as a frame."""
     if not result or not all(isinstance(one, np.ndarray) and one.ndim for one in result.values()):
-        raise _refused(result)
+        raise not_rows(result)
     try:
         columns = {name: one if one.ndim == 1 else list(one) for name, one in result.items()}
         return pd.DataFrame(columns)
@@ -226,25 +180,5 @@ def _of_arrays(result: dict[Any, Any]) -> pd.DataFrame:
         raise ReturnTypeError(msg) from error
 
 
-def _has_index(block: Any) -> bool:
-    """Say whether rows have an index; in an Arrow table it is columns that pandas has written.
-
-    A range index does not count: it is only a note in the metadata, which stays when Arrow filters
-    or sorts rows.
-    """
-    if isinstance(block, (pd.DataFrame, pd.Series)):
-        return True
-    if not isinstance(block, (pa.Table, pa.RecordBatch)):
-        return False
-    noted = (block.schema.pandas_metadata or {}).get("index_columns", [])
-    columns = [one for one in noted if isinstance(one, str)]
-    return bool(columns) and set(columns) <= set(block.schema.names)
-
-
 def _is_plain(array: np.ndarray[Any, Any]) -> bool:
     return type(array) is np.ndarray and array.dtype.kind not in "OV"
-
-
-def _refused(result: Any) -> ReturnTypeError:
-    msg = f"run() returned a {class_name(type(result))}. Return {ALLOWED}."
-    return ReturnTypeError(msg + how_to_convert(result))

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import numpy as np
 
 from daskprs.errors import ReturnTypeError
+from daskprs.output.rows.blocks import frames_of
 from daskprs.output.rows.frame_csv import (
     LINE_BREAK,
     NOT_FOR_ARROW,
@@ -24,6 +25,7 @@ from daskprs.output.rows.frame_csv import (
 if TYPE_CHECKING:
     import pandas as pd
 
+    from daskprs.output.rows.blocks import Block
     from daskprs.output.spec import OutputSpec
     from daskprs.output.spool import Sink
 
@@ -67,8 +69,12 @@ class TextRows:
                 return
         self.elements([*array], {array.dtype.type})
 
-    def frame(self, frame: pd.DataFrame) -> None:
-        """Write a frame; raise `ReturnTypeError` if its header differs from the one before."""
+    def block(self, block: Block, *, has_index: bool) -> None:  # noqa: ARG002 - of other forms
+        """Write rows; raise `ReturnTypeError` if their header differs from the one before."""
+        for frame in frames_of(block):
+            self._frame(frame)
+
+    def _frame(self, frame: pd.DataFrame) -> None:
         if self._wants_header:
             self._check_header(frame)
         try:

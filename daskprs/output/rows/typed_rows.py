@@ -16,10 +16,12 @@ import numpy as np
 import pandas as pd
 
 from daskprs.errors import JournalError, ReturnTypeError, class_name
+from daskprs.output.rows.blocks import frames_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daskprs.output.rows.blocks import Block
     from daskprs.output.spool import Sink
 
 Kind = Literal["frame", "array", "element"]
@@ -49,8 +51,12 @@ class TypedRows:
         self._buffer = io.BufferedWriter(sink, WRITE_BYTES)
         self._pickler = pickle.Pickler(self._buffer, protocol=5)
 
-    def frame(self, frame: pd.DataFrame, *, has_index: bool = True) -> None:
-        """Keep a frame, and its row numbers if its index holds them."""
+    def block(self, block: Block, *, has_index: bool) -> None:
+        """Keep rows, and their numbers if an index holds them."""
+        for frame in frames_of(block):
+            self._frame(frame, has_index=has_index)
+
+    def _frame(self, frame: pd.DataFrame, *, has_index: bool) -> None:
         numbers = row_numbers(frame.index) if has_index else NO_INDEX
         rows = frame.reset_index(drop=True)
         if isinstance(numbers, str) and numbers == UNKNOWN:

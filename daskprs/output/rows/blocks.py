@@ -1,0 +1,91 @@
+"""Blocks: rows with columns as the forms of output take them, a pandas frame or an Arrow table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+
+from daskprs.errors import ReturnTypeError, class_name, how_to_convert
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Block = pd.DataFrame | pa.Table
+CELLS_AT_ONCE = 100_000
+"""Cells of each piece in which an Arrow table becomes frames, as many as `to_csv` itself uses."""
+FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)
+ALLOWED = (
+    "a pandas or polars DataFrame or Series, a list, a tuple, a NumPy array, a dict of arrays, an "
+    "Arrow table or stream, or a generator of frames or lines"
+)
+
+
+def blocks_of(value: Any) -> Iterator[Block]:
+    """Yield what a frame, a series, a table or a stream of any library holds, as blocks.
+
+    A stream yields its batches; one without rows still yields a block with its columns.
+    """
+    match value:
+        case pd.DataFrame() | pa.Table():
+            yield value
+        case pd.Series():
+            yield value.to_frame()
+        case pa.RecordBatch():
+            yield pa.Table.from_batches([value])
+        case _ if type(value).__module__.partition(".")[0] == "polars":
+            frame = value.to_frame() if hasattr(value, "to_frame") else value
+            yield from blocks_of(frame.to_arrow())
+        case _:
+            yield from _blocks_of_stream(value)
+
+
+def _blocks_of_stream(stream: Any) -> Iterator[Block]:
+    try:
+        batches = pa.RecordBatchReader.from_stream(stream)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise not_rows(stream) from error
+    has_rows = False
+    for batch in batches:
+        has_rows = True
+        yield from blocks_of(batch)
+    if not has_rows:
+        yield batches.schema.empty_table()
+
+
+def frames_of(block: Block) -> Iterator[pd.DataFrame]:
+    """Yield a block as pandas frames: an Arrow table in pieces of some thousand rows."""
+    if isinstance(block, pd.DataFrame):
+        yield block
+        return
+    rows = max(1, CELLS_AT_ONCE // max(1, block.num_columns))
+    for start in range(0, max(1, block.num_rows), rows):
+        # Integers beside nulls stay integers: large ones would change as floats.
+        yield block.slice(start, rows).to_pandas(integer_object_nulls=True)
+
+
+def is_block(kind: type) -> bool:
+    """Say whether objects of a class are rows with columns, for Arrow if not for pandas."""
+    return issubclass(kind, FRAMES) or hasattr(kind, "__arrow_c_stream__")
+
+
+def has_index(value: Any) -> bool:
+    """Say whether rows have an index; in an Arrow table it is columns that pandas has written.
+
+    A range index does not count: it is only a note in the metadata, which stays when Arrow filters
+    or sorts rows.
+    """
+    if isinstance(value, (pd.DataFrame, pd.Series)):
+        return True
+    if not isinstance(value, (pa.Table, pa.RecordBatch)):
+        return False
+    noted = (value.schema.pandas_metadata or {}).get("index_columns", [])
+    columns = [one for one in noted if isinstance(one, str)]
+    return bool(columns) and set(columns) <= set(value.schema.names)
+
+
+def not_rows(result: Any) -> ReturnTypeError:
+    """Return the error for a result that cannot be rows."""
+    msg = f"run() returned a {class_name(type(result))}. Return {ALLOWED}."
+    return ReturnTypeError(msg + how_to_convert(result))

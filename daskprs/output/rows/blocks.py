@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
@@ -12,7 +12,7 @@ from daskprs.errors import ReturnTypeError, class_name, how_to_convert
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Block = pd.DataFrame | pa.Table
+Block: TypeAlias = "pd.DataFrame | pa.Table"
 CELLS_AT_ONCE = 100_000
 """Cells of each piece in which an Arrow table becomes frames, as many as `to_csv` itself uses."""
 FRAMES = (pd.DataFrame, pd.Series, pa.Table, pa.RecordBatch)

@@ -16,7 +16,7 @@ LAYERS = {
     "daskprs": """
         errors suggest lazy_exports
         system
-        core yaml_files
+        arrow core yaml_files
         folders
         inputs output
         options

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprs.core.mini_batch import MiniBatch, Where
-from daskprs.errors import InputError, LoadError, Option
-from daskprs.inputs.files.file_versions import opened_unchanged
-from daskprs.inputs.files.path_columns import FilesTable, PathValues
-from daskprs.inputs.source.arrow_pandas import (
+from daskprs.arrow.arrow_pandas import (
     OneType,
     cast,
     noted_by,
     one_type,
-    with_dtypes,
     without_categories,
     without_index,
 )
+from daskprs.core.mini_batch import MiniBatch, Where
+from daskprs.errors import InputError, LoadError, Option
+from daskprs.inputs.files.file_versions import opened_unchanged
+from daskprs.inputs.files.path_columns import FilesTable, PathValues
 from daskprs.inputs.source.columns import check_columns
 from daskprs.inputs.source.input_file import files_fingerprint, open_binary
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-    from daskprs.inputs.source.arrow_pandas import ToPandas
+    from daskprs.arrow.arrow_pandas import ToPandas
     from daskprs.inputs.source.input_file import InputFile
     from daskprs.inputs.source.read_options import ReadOptions
 
@@ -216,7 +215,12 @@ class SchemaOfAll:
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             msg = f"the files disagree on the type of a column: {error}"
             raise InputError(msg) from error
-        schema = with_dtypes(noted_by(self._schemas, schema), self._dtypes, self._with_nulls)
+        schema = noted_by(self._schemas, schema)
+        if self._dtypes:
+            # Its import of pandas takes a third of a second in the driver.
+            from daskprs.inputs.source.given_types import with_dtypes
+
+            schema = with_dtypes(schema, self._dtypes, self._with_nulls)
         if self._as_arrow:
             return OneType(schema, frozenset(), frozenset(self._dtypes))
         return one_type(schema, self._with_nulls, self._dtypes)

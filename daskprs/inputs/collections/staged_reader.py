@@ -16,9 +16,9 @@ from daskprs.inputs.source.pickled_rows import PickledReader
 from daskprs.inputs.source.pieces import Uncomputed
 
 if TYPE_CHECKING:
+    from daskprs.arrow.arrow_pandas import TableForm
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.folders.row_labels import Numbers
-    from daskprs.inputs.source.arrow_pandas import TableForm
 
 LENGTH_BYTES = 8
 

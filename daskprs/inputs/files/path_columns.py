@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from daskprs.arrow.arrow_pandas import OneType, ToPandas
 from daskprs.errors import InputError
 from daskprs.inputs.files.partition_format import PartitionFormat, Values, hive_values
-from daskprs.inputs.source.arrow_pandas import OneType, ToPandas
 from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:

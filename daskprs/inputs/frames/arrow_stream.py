@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from daskprs.errors import InputError, LoadError, class_name
-from daskprs.inputs.frames.caller_frame import FrameReader, SlicedFrame, write_arrow
-from daskprs.inputs.source.arrow_pandas import (
+from daskprs.arrow.arrow_pandas import (
     AsArrow,
     OneType,
     TableForm,
     ToPandas,
     cast,
     one_type,
-    with_dtypes,
     without_index,
 )
+from daskprs.errors import InputError, LoadError, class_name
+from daskprs.inputs.frames.caller_frame import FrameReader, SlicedFrame, write_arrow
 from daskprs.inputs.source.columns import check_columns, check_different
+from daskprs.inputs.source.given_types import with_dtypes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -14,26 +14,26 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from daskprs.core.mini_batch import MiniBatch, Where
-from daskprs.errors import InputError, class_name
-from daskprs.folders.row_labels import LabelWriter, row_bounds
-from daskprs.inputs.source.arrow_pandas import (
+from daskprs.arrow.arrow_pandas import (
     AsArrow,
     OneType,
     TableForm,
     ToPandas,
     cast,
     one_type,
-    with_dtypes,
     without_index,
     without_rows,
 )
+from daskprs.arrow.exact_frames import exact_table, exactly
+from daskprs.core.mini_batch import MiniBatch, Where
+from daskprs.errors import InputError, class_name
+from daskprs.folders.row_labels import LabelWriter, row_bounds
 from daskprs.inputs.source.batch_format import no_arrow
 from daskprs.inputs.source.columns import check_different
+from daskprs.inputs.source.given_types import with_dtypes
 from daskprs.inputs.source.pickled_rows import PickledReader, Place
 from daskprs.inputs.source.source import TableSource
 from daskprs.system.atomic_file import whole_file
@@ -297,39 +297,8 @@ def _digest(buffers: list[Any]) -> bytes:
 
 def source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource | None:
     """Return the source of a frame, if Arrow gives back the very same frame; else None."""
-    if type(frame) is not pd.DataFrame or frame.columns.empty:
-        return None
-    if any(isinstance(dtype, np.dtype) and dtype.kind == "O" for dtype in frame.dtypes):
-        return None
-    try:
-        table = _exactly(frame)
-        to_pandas = ToPandas(without_rows(table), labels=frame.columns)
-        back = to_pandas.frame(table.slice(0, 1))
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        return None
-    same = all(map(_is_same, back.dtypes, frame.dtypes))
-    return FrameSource(table, size_bytes, to_pandas) if same else None
-
-
-def _exactly(frame: pd.DataFrame) -> pa.Table:
-    """Return a frame as Arrow, its columns numbered; a NaN stays a NaN, and is not null."""
-    numbered = frame.copy(deep=False)
-    numbered.columns = pd.Index([str(place) for place in range(frame.shape[1])])
-    numbered.attrs = {}
-    numbers = {
-        name: pa.array(numbered[name].to_numpy(), from_pandas=False)  # without a look for NaN
-        for name, dtype in numbered.dtypes.items()
-        if isinstance(dtype, np.dtype) and dtype.kind in "iufb"
-    }
-    rest = pa.Table.from_pandas(numbered.drop(columns=list(numbers)), preserve_index=False)
-    columns = [numbers[name] if name in numbers else rest.column(name) for name in numbered]
-    return pa.table(columns, names=list(numbered), metadata=rest.schema.metadata)
-
-
-def _is_same(dtype: Any, other: Any) -> bool:
-    if isinstance(dtype, pd.CategoricalDtype) and isinstance(other, pd.CategoricalDtype):
-        return dtype.ordered == other.ordered and dtype.categories.identical(other.categories)
-    return bool(dtype == other)
+    exact = exact_table(frame)
+    return None if exact is None else FrameSource(exact[0], size_bytes, exact[1])
 
 
 def arrow_source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource:
@@ -339,7 +308,7 @@ def arrow_source_of_frame(frame: pd.DataFrame, size_bytes: int) -> FrameSource:
     """
     labels = [str(label) for label in frame.columns]
     try:
-        table = _exactly(frame).rename_columns(labels).unify_dictionaries()
+        table = exactly(frame).rename_columns(labels).unify_dictionaries()
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         for place, label in enumerate(frame.columns):
             try:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow.dataset import get_partition_keys
 
+from daskprs.arrow.arrow_pandas import OneType, ToPandas, cast, one_type
 from daskprs.core.mini_batch import Where
 from daskprs.errors import InputError, LoadError
 from daskprs.inputs.parquet import NamedFile, RowGroupReader, RowGroups, nulls_of
-from daskprs.inputs.source.arrow_pandas import OneType, ToPandas, cast, one_type
 from daskprs.yaml_files.mistakes import refuse
 
 if TYPE_CHECKING:

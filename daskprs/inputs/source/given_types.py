@@ -8,11 +8,12 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprs.arrow.arrow_pandas import pandas_metadata, with_notes
 from daskprs.errors import InputError, Option, OptionError
 from daskprs.inputs.source.columns import check_columns, check_different
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 
 def pandas_type(name: str, dtype: Any, option: str = "dtypes") -> Any:
@@ -51,6 +52,27 @@ def arrow_type_of(known: Any) -> pa.DataType | None:
     plain = getattr(known, "numpy_dtype", known)  # nullable types have one
     is_number = isinstance(plain, np.dtype) and plain.kind in "iufb"
     return pa.from_numpy_dtype(plain) if is_number else None
+
+
+def with_dtypes(
+    schema: pa.Schema, dtypes: Mapping[str, Any], with_nulls: Collection[str]
+) -> pa.Schema:
+    """Return a schema in which columns have the types of the option `dtypes`.
+
+    Each type is noted as pandas notes the types of the columns that it writes: the conversion into
+    a frame reads the note.
+    """
+    if not dtypes:
+        return schema
+    check_columns(list(dtypes), schema.names, "dtypes")
+    pandas = pandas_metadata(schema) or {"index_columns": [], "column_indexes": []}
+    notes = [one for one in pandas.get("columns", ()) if one["field_name"] not in dtypes]
+    for name, dtype in dtypes.items():
+        known = given_type(name, dtype, has_nulls=name in with_nulls)
+        schema = schema.set(schema.names.index(name), pa.field(name, arrow_type_of(known)))
+        note = {"name": name, "field_name": name, "metadata": None}
+        notes.append(note | {"pandas_type": str(known), "numpy_type": str(known)})
+    return with_notes(schema, pandas | {"columns": notes})
 
 
 def with_given_types(frame: pd.DataFrame, dtypes: Mapping[str, Any]) -> pd.DataFrame:

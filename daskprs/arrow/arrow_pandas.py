@@ -15,10 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprs.inputs.source.columns import check_columns
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     import pandas as pd
 
@@ -54,29 +52,6 @@ def one_type(
         elif pa.types.is_boolean(field.type):
             objects.add(field.name)
     return OneType(schema, frozenset(objects), frozenset(given))
-
-
-def with_dtypes(
-    schema: pa.Schema, dtypes: Mapping[str, Any], with_nulls: Collection[str]
-) -> pa.Schema:
-    """Return a schema in which columns have the types of the option `dtypes`.
-
-    Each type is noted as pandas notes the types of the columns that it writes: the conversion into
-    a frame reads the note.
-    """
-    if not dtypes:
-        return schema
-    from daskprs.inputs.source.given_types import arrow_type_of, given_type
-
-    check_columns(list(dtypes), schema.names, "dtypes")
-    pandas = pandas_metadata(schema) or {"index_columns": [], "column_indexes": []}
-    notes = [one for one in pandas.get("columns", ()) if one["field_name"] not in dtypes]
-    for name, dtype in dtypes.items():
-        known = given_type(name, dtype, has_nulls=name in with_nulls)
-        schema = schema.set(schema.names.index(name), pa.field(name, arrow_type_of(known)))
-        note = {"name": name, "field_name": name, "metadata": None}
-        notes.append(note | {"pandas_type": str(known), "numpy_type": str(known)})
-    return _with_pandas(schema, pandas | {"columns": notes})
 
 
 def cast(table: pa.Table, types: OneType, where: str, error_class: type[DaskprsError]) -> pa.Table:
@@ -204,7 +179,7 @@ class ToPandas:
         try:
             noted = empty.to_pandas()
         except ValueError:  # labels that were numbers, and beside them a name
-            empty = empty.cast(_without_labels(empty.schema))
+            empty = empty.cast(without_labels(empty.schema))
             noted = empty.to_pandas()
         plain = empty.replace_schema_metadata(None).to_pandas()
         same_labels = self._labels is not None or noted.columns.identical(plain.columns)
@@ -277,10 +252,10 @@ def without_categories(schema: pa.Schema) -> pa.Schema:
     return _noted(schema, lambda column: column["pandas_type"] != "categorical")
 
 
-def _without_labels(schema: pa.Schema) -> pa.Schema:
+def without_labels(schema: pa.Schema) -> pa.Schema:
     """Return a schema whose names are the labels, whatever type the labels had in pandas."""
     pandas = pandas_metadata(schema) or {"columns": []}
-    return _with_pandas(schema, pandas | {"column_indexes": []})
+    return with_notes(schema, pandas | {"column_indexes": []})
 
 
 def noted_by(schemas: Sequence[pa.Schema], unified: pa.Schema) -> pa.Schema:
@@ -297,10 +272,11 @@ def noted_by(schemas: Sequence[pa.Schema], unified: pa.Schema) -> pa.Schema:
             name = column["field_name"]
             if name in unified.names and schema.field(name).type == unified.field(name).type:
                 notes.setdefault(name, column)
-    return _with_pandas(unified, pandas | {"columns": list(notes.values())})
+    return with_notes(unified, pandas | {"columns": list(notes.values())})
 
 
-def _with_pandas(schema: pa.Schema, pandas: dict[str, Any]) -> pa.Schema:
+def with_notes(schema: pa.Schema, pandas: dict[str, Any]) -> pa.Schema:
+    """Return a schema with these notes of pandas in place of all metadata."""
     return schema.with_metadata({b"pandas": json.dumps(pandas).encode()})
 
 
@@ -311,7 +287,7 @@ def _noted(schema: pa.Schema, keeps: Callable[[dict[str, Any]], bool]) -> pa.Sch
         return schema.remove_metadata()
     there = [column for column in pandas["columns"] if column["field_name"] in schema.names]
     kept = [column for column in there if keeps(column)]
-    return _with_pandas(schema, pandas | {"index_columns": [], "columns": kept})
+    return with_notes(schema, pandas | {"index_columns": [], "columns": kept})
 
 
 def _is_known(dtype: str) -> bool:

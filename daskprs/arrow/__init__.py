@@ -1,0 +1,1 @@
+"""From Arrow to pandas and back, for inputs and for results."""

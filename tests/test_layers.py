@@ -89,7 +89,7 @@ LAYERS = {
         journal
         publish failures
         store read_rows
-        committed_rows
+        committed_rows kept_rows
     """,
 }
 """Each package that has packages in it: what lies in it, a layer a line, from the bottom up.

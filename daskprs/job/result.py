@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
@@ -13,7 +13,14 @@ from daskprs.errors import Option, OptionError, ParallelRunCanceled, ParallelRun
 from daskprs.folders.job_folder import JobFolder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import dask.dataframe as dd
     import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    from daskprs.output.kept_rows import KeptRows
 
 
 __all__ = ["Counts", "ParallelRunResult"]
@@ -156,12 +163,150 @@ class ParallelRunResult:
 
         rows = read_rows(JobFolder(self.job_dir), ignore_index=ignore_index)
         if rows is None:
-            msg = (
-                "to_pandas: this job kept no typed rows. Call parallel_run without output_dir, or "
-                f"with {Option('keep_rows', value=True)}."
-            )
-            raise OptionError(msg)
+            raise _no_rows_kept("to_pandas")
         return rows
+
+    def to_arrow(self) -> pa.Table:
+        """Return what `run` returned as an Arrow table, in input order.
+
+        The first mini-batch with rows fixes the columns and their types. A column of nulls takes
+        the first type that comes. Later rows are cast, if no value is lost. A NaN in a frame of
+        pandas is null, and labels of columns are text. Elements of lists make one column called
+        ``result``. The rows carry no labels of the input.
+
+        Returns
+        -------
+        pyarrow.Table
+            All rows; it has to fit into memory. ``pyarrow.RecordBatchReader.from_stream(result)``
+            reads one mini-batch after the other instead, as every reader of Arrow streams does.
+
+        Raises
+        ------
+        OptionError
+            As by `to_pandas`.
+        ReturnTypeError
+            When Arrow has no type for the values of a column, or when the rows of a mini-batch do
+            not fit to those before. The message names mini-batch and column.
+
+        """
+        return self._kept("to_arrow").reader().read_all()
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        """Return the rows as a stream of Arrow, one mini-batch after the other."""
+        reader = self._kept("__arrow_c_stream__").reader()
+        return reader.__arrow_c_stream__(requested_schema)
+
+    @overload
+    def to_polars(self, *, lazy: Literal[False] = ...) -> pl.DataFrame: ...
+    @overload
+    def to_polars(self, *, lazy: Literal[True]) -> pl.LazyFrame: ...
+    def to_polars(self, *, lazy: bool = False) -> pl.DataFrame | pl.LazyFrame:
+        """Return what `run` returned as a frame of polars, in input order.
+
+        Columns and types are those of `to_arrow`.
+
+        Parameters
+        ----------
+        lazy
+            Return a LazyFrame, which reads one mini-batch after the other when it is collected.
+
+        Returns
+        -------
+        polars.DataFrame or polars.LazyFrame
+            All rows.
+
+        Raises
+        ------
+        OptionError, ReturnTypeError
+            As by `to_arrow`; a LazyFrame raises its own error when it is collected.
+
+        """
+        kept = self._kept("to_polars")
+        if lazy:
+            from daskprs.job.lazy_rows import polars_scan
+
+            return polars_scan(kept)
+        import polars as pl
+
+        return pl.DataFrame(pl.from_arrow(kept.reader().read_all()))
+
+    def to_dask_dataframe(self) -> dd.DataFrame:
+        """Return what `run` returned as a dask DataFrame, in input order.
+
+        Tasks read the partitions from the job folder, which every worker has to see. A partition
+        holds 64 MB of kept rows, or one mini-batch that has more. Where only some columns are
+        used, only those are decoded.
+
+        Columns and types are those of `to_arrow`, and each partition numbers its rows from 0.
+        Integers and booleans that were no columns of a pandas frame are ``Int64`` and
+        ``boolean``, since rows that nobody has read yet may be null.
+
+        Returns
+        -------
+        dask.dataframe.DataFrame
+            The rows. Only the first mini-batch with rows is read now, and further ones while a
+            column holds nothing but nulls.
+
+        Raises
+        ------
+        OptionError, ReturnTypeError
+            As by `to_arrow`; tasks raise the errors of their own partition.
+
+        """
+        from daskprs.job.lazy_rows import dask_frame
+
+        return dask_frame(self._kept("to_dask_dataframe"))
+
+    @overload
+    def iter_batches(self, batch_format: Literal["pandas"] = ...) -> Iterator[pd.DataFrame]: ...
+    @overload
+    def iter_batches(self, batch_format: Literal["pyarrow"]) -> Iterator[pa.Table]: ...
+    @overload
+    def iter_batches(self, batch_format: Literal["polars"]) -> Iterator[pl.DataFrame]: ...
+    def iter_batches(
+        self, batch_format: Literal["pandas", "pyarrow", "polars"] = "pandas"
+    ) -> Iterator[Any]:
+        """Yield the rows of each mini-batch, in input order, one mini-batch at a time.
+
+        A mini-batch without rows yields nothing. `ParallelRun.iter_batches` does the same while
+        the job runs.
+
+        Parameters
+        ----------
+        batch_format
+            ``"pandas"``: frames with the types of `to_pandas`, their rows numbered from 0.
+            ``"pyarrow"`` and ``"polars"``: tables and frames with the types of `to_arrow`.
+
+        Yields
+        ------
+        pandas.DataFrame, pyarrow.Table or polars.DataFrame
+            The rows of a mini-batch.
+
+        Raises
+        ------
+        OptionError, ReturnTypeError
+            As by `to_arrow`.
+
+        """
+        if batch_format not in ("pandas", "pyarrow", "polars"):
+            msg = f": {batch_format!r} is none of 'pandas', 'pyarrow' and 'polars'."
+            raise OptionError(Option("batch_format"), msg)
+        kept = self._kept("iter_batches")
+        if batch_format == "pandas":
+            return kept.frames()
+        if batch_format == "pyarrow":
+            return kept.batches()
+        import polars as pl
+
+        return (pl.DataFrame(pl.from_arrow(table)) for table in kept.batches())
+
+    def _kept(self, method: str) -> KeptRows:
+        from daskprs.output.kept_rows import KeptRows
+
+        kept = KeptRows.of(JobFolder(self.job_dir))
+        if not kept.has_types:
+            raise _no_rows_kept(method)
+        return kept
 
     def __repr__(self) -> str:
         """Return the result as a few lines of text."""
@@ -195,6 +340,14 @@ class ParallelRunResult:
             rows.append(("errors", str(JobFolder(self.job_dir).job_error)))
             rows.append(("failed", str(JobFolder(self.job_dir).failed)))
         return [*rows, ("logs", str(self.logs_dir)), ("job", str(self.job_dir))]
+
+
+def _no_rows_kept(method: str) -> OptionError:
+    msg = (
+        f"{method}: this job kept no typed rows. Call parallel_run without output_dir, or "
+        f"with {Option('keep_rows', value=True)}."
+    )
+    return OptionError(msg)
 
 
 def _place(written: str | None) -> Path | str | None:

@@ -7,8 +7,6 @@ that sees the job folder can read.
 from __future__ import annotations
 
 import zlib
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +14,7 @@ import numpy as np
 from daskprs.errors import JobFolderError, JournalError, Option, OptionError
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
-from daskprs.output.read_rows import one_frame, pieces_of
+from daskprs.output.read_rows import frame_of_each, pieces_of
 from daskprs.output.spool import Region
 from daskprs.system.regular_files import open_regular
 
@@ -107,11 +105,7 @@ class CommittedRows:
         return int(np.searchsorted(numbers, whole))
 
     def _frames(self, rows: Numbers) -> Iterator[pd.DataFrame]:
-        found = pieces_of(self._folder, self._history.commits, rows)
-        for _, pieces in groupby(found, key=itemgetter(0)):
-            frame = one_frame(pieces)
-            if frame is not None and len(frame):
-                yield frame
+        return frame_of_each(pieces_of(self._folder, self._history.commits, rows))
 
     def _texts(self, rows: Numbers) -> Iterator[str]:
         commits = self._history.commits

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pickle
 import warnings
 from contextlib import closing
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,20 +17,18 @@ from daskprs.folders.job_lock import begun_epochs, epochs_of
 from daskprs.folders.row_labels import RowLabels
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
+from daskprs.output.rows.result_tables import column_of
 from daskprs.output.rows.typed_rows import NO_INDEX, decode
 from daskprs.output.spool import OpenFiles, Region, holds
 from daskprs.system.regular_files import read_regular
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
     from pathlib import Path
 
     from daskprs.folders.job_folder import JobFolder
     from daskprs.output.journal.commits import CommitTable, Numbers
     from daskprs.output.rows.typed_rows import RowNumbers, TypedPiece
-
-RESULT = "result"
-"""The name of the column that holds elements of lists."""
 
 
 def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame | None:
@@ -60,13 +60,13 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
     matcher = None if labels is None else RowMatcher(labels.bounds)
     pieces = pieces_of(folder, history.commits, history.standing())
     joined = one_frame(pieces if matcher is None else matcher.passed(pieces))
-    rows = _no_rows(folder) if joined is None else joined
+    rows = no_rows(folder) if joined is None else joined
     if labels is not None and matcher is not None:
         _label(rows, labels, matcher)
     return rows
 
 
-def _no_rows(folder: JobFolder) -> pd.DataFrame:
+def no_rows(folder: JobFolder) -> pd.DataFrame:
     """Return a frame without rows, with the kept columns if the input has no rows either."""
     for epoch in reversed(begun_epochs(folder)):
         columns = folder.columns(epoch)
@@ -115,6 +115,14 @@ def one_frame(pieces: Iterable[tuple[int, TypedPiece]]) -> pd.DataFrame | None:
     return _together(frames) if frames else None
 
 
+def frame_of_each(pieces: Iterable[tuple[int, TypedPiece]]) -> Iterator[pd.DataFrame]:
+    """Yield the rows of each mini-batch that has some as one frame."""
+    for _, of_one in groupby(pieces, key=itemgetter(0)):
+        frame = one_frame(of_one)
+        if frame is not None and len(frame):
+            yield frame
+
+
 def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
     """Concatenate frames.
 
@@ -127,7 +135,7 @@ def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
 
 def pieces_of(
     folder: JobFolder, commits: CommitTable, rows: Numbers
-) -> Iterator[tuple[int, TypedPiece]]:
+) -> Generator[tuple[int, TypedPiece]]:
     """Yield the typed pieces of these commits, each with the number of its mini-batch."""
     rows = rows[commits.column("typed_length")[rows] > 0]
     names = ("index", "spool", *(f"typed_{part}" for part in Region._fields))
@@ -149,23 +157,6 @@ def pieces_of(
             spool.seek(region.offset)
             for piece in decode(spool, region.length):
                 yield index, piece
-
-
-def column_of(values: list[Any]) -> pd.DataFrame:
-    """Return elements as a frame of one column.
-
-    Its type is that of the elements if they have one in common, else ``object``: an int beside a
-    float stays an int.
-    """
-    kinds: set[type[Any]] = {type(value) for value in values}
-    kind = kinds.pop() if len(kinds) == 1 else object
-    if kind in (int, float, bool, str):
-        series = pd.Series(values)
-    elif issubclass(kind, np.generic) and not issubclass(kind, np.void):
-        series = pd.Series(np.array(values))
-    else:
-        series = pd.Series(values, dtype="object")
-    return series.to_frame(RESULT)
 
 
 class RowMatcher:

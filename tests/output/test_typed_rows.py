@@ -15,8 +15,9 @@ from pandas.testing import assert_frame_equal
 
 from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.read_rows import column_of, read_rows
+from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
+from daskprs.output.rows.result_tables import column_of
 from daskprs.output.rows.typed_rows import decode
 from tests.support.frames_of_all_kinds import frames
 from tests.support.store_driver import TYPED, driving

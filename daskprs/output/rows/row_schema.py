@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from daskprs.errors import Option, ReturnTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 is_ = pa.types
 INDEX_TYPE = pa.int32()
@@ -57,6 +57,15 @@ class RowSchema:
             self._fields is not None
             and not any(_has_null_type(field.type) for field in self._fields.values())
         )
+
+    def select(self, names: Sequence[str]) -> RowSchema:
+        """Return the schema of some columns."""
+        some = RowSchema()
+        some._fields = {name: (self._fields or {})[name] for name in names}
+        some._origins = {name: self._origins[name] for name in names}
+        if self._given is not None:
+            some._given = pa.schema(list(some._fields.values()))
+        return some
 
     def add(self, schema: pa.Schema, mini_batch: int) -> None:
         """Take the schema of the next mini-batch in input order.

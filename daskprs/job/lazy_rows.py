@@ -1,0 +1,75 @@
+"""Kept rows for libraries that read lazily: partitions for Dask, batches for polars."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from daskprs.errors import JobFolderError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.output.kept_rows import JournalState, KeptRows, Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pandas as pd
+    import polars as pl
+
+PARTITION_BYTES = 64 << 20
+"""Most bytes of kept rows in a partition, unless one mini-batch has more."""
+
+
+@dataclass(frozen=True)
+class PartReader:
+    """Reads a part of a result, in any process that sees the job folder."""
+
+    job_dir: str
+    plans: int
+    """The number of plans that the parts belong to: a later one numbers mini-batches anew."""
+    state: JournalState
+    """The journals at the time of the call: other rows make other keys of Dask."""
+
+    def __call__(self, part: Part, columns: Sequence[str]) -> pd.DataFrame:
+        """Return columns of the rows of a part."""
+        kept = KeptRows.of(JobFolder(self.job_dir))
+        if kept.plans != self.plans:
+            msg = (
+                f"the job in {self.job_dir} went on with another input, which numbers the "
+                "mini-batches anew. Call to_dask_dataframe() again."
+            )
+            raise JobFolderError(msg)
+        return kept.frame(part, columns)
+
+
+def dask_frame(kept: KeptRows) -> Any:
+    """Return the rows of a job as a dask DataFrame, which tasks read from the job folder."""
+    import dask.dataframe as dd
+    from dask.dataframe.utils import clear_known_categories
+
+    read = PartReader(str(kept.folder), kept.plans, kept.state)
+    parts = kept.parts(PARTITION_BYTES) or [Part(0, 0)]
+    meta = clear_known_categories(kept.frame_form.meta)
+    return dd.from_map(read, parts, meta=meta, label="daskprs-rows")
+
+
+def polars_scan(kept: KeptRows) -> pl.LazyFrame:
+    """Return the rows of a job as a LazyFrame, which reads them when it is collected."""
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+    def batches(
+        columns: list[str] | None,
+        predicate: pl.Expr | None,
+        n_rows: int | None,
+        _batch_size: int | None,
+    ) -> Iterator[pl.DataFrame]:
+        left = n_rows
+        for _, table in kept.tables(columns=columns):
+            if left == 0:
+                return
+            frame = pl.DataFrame(pl.from_arrow(table.slice(0, left)))
+            left = None if left is None else left - frame.height
+            yield frame if predicate is None else frame.filter(predicate)
+
+    empty = pl.DataFrame(pl.from_arrow(kept.schema.empty_table()))
+    return register_io_source(batches, schema=empty.schema, validate_schema=True)

@@ -1,0 +1,266 @@
+"""The typed rows of a job, for every process that sees the job folder: in pieces, in input order.
+
+Nothing here holds the rows of more than the mini-batches that were asked for. A worker that reads
+one part of a result reads the journal once, and its part.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from functools import cached_property, lru_cache
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from daskprs.arrow.arrow_pandas import ToPandas, noted_by, pandas_metadata, with_notes
+from daskprs.errors import JobFolderError, ReturnTypeError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import begun_epochs, epochs_of
+from daskprs.output.journal.history import History
+from daskprs.output.read_rows import frame_of_each, no_rows, pieces_of
+from daskprs.output.rows.result_tables import table_of, tables_of
+from daskprs.output.rows.row_schema import RowSchema
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+JournalState = tuple[tuple[int, int, int], ...]
+"""The number, size and time of each journal."""
+MOST_READ = 8
+"""Most job folders whose journals a process keeps in memory."""
+
+
+class Part(NamedTuple):
+    """The mini-batches from `first` to `stop` of a job, without `stop`."""
+
+    first: int
+    stop: int
+
+
+class KeptRows:
+    """The typed rows of a job as its journals had them when this was made.
+
+    Parameters
+    ----------
+    folder
+        The job folder.
+    state
+        The state of its journals.
+
+    Raises
+    ------
+    JobFolderError
+        When this process does not see the folder.
+
+    """
+
+    def __init__(self, folder: JobFolder, state: JournalState) -> None:
+        history = History(folder)
+        if not history.epoch:
+            raise _unseen(folder)
+        self.folder = folder
+        self.state = state
+        """The journals when they were read: the rows change only with them."""
+        self.has_types = bool(epochs_of(folder, folder.typed_spools))
+        """Whether the job has kept rows with their types."""
+        self._commits = history.commits
+        rows = history.standing()
+        self._rows = rows[self._commits.column("typed_length")[rows] > 0]
+        self._numbers = self._commits.column("index")[self._rows]
+        self.plans = history.plans
+        """How many plans have numbered the mini-batches."""
+
+    @staticmethod
+    def of(folder: JobFolder) -> KeptRows:
+        """Return the rows of a job folder; its journals are read again if they have changed."""
+        stats = [(epoch, folder.journal(epoch).stat()) for epoch in begun_epochs(folder)]
+        state = tuple((epoch, stat.st_size, stat.st_mtime_ns) for epoch, stat in stats)
+        return _kept(str(folder), state)
+
+    def parts(self, most_bytes: int) -> list[Part]:
+        """Return all mini-batches with rows as parts of at most `most_bytes`, one at least each."""
+        lengths = self._commits.column("typed_length")[self._rows].tolist()
+        parts: list[Part] = []
+        size = 0
+        for number, length in zip(self._numbers.tolist(), lengths, strict=True):
+            size += length
+            if not parts or size > most_bytes:
+                parts.append(Part(number, number + 1))
+                size = length
+            else:
+                parts[-1] = Part(parts[-1].first, number + 1)
+        return parts
+
+    def frames(self, part: Part | None = None) -> Iterator[pd.DataFrame]:
+        """Yield the rows of each mini-batch as a frame, as `to_pandas` makes it."""
+        pieces = pieces_of(self.folder, self._commits, self._within(part))
+        with closing(pieces):
+            yield from frame_of_each(pieces)
+
+    def tables(
+        self, part: Part | None = None, columns: Sequence[str] | None = None
+    ) -> Generator[tuple[int, pa.Table]]:
+        """Yield the rows of mini-batches in the schema of all, with the number of the mini-batch.
+
+        A mini-batch has a table for each of its pieces.
+
+        Raises
+        ------
+        ReturnTypeError
+            When the rows of a mini-batch do not fit into the schema.
+
+        """
+        with closing(self._tables(part, columns)) as found:
+            rows = self._settled.rows if columns is None else self._settled.rows.select(columns)
+            for mini_batch, table in found:
+                if table.num_rows:
+                    yield mini_batch, rows.cast(table, mini_batch)
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield the rows of each mini-batch as one table, in the schema of all."""
+        with closing(self.tables()) as found:
+            for _, tables in groupby(found, key=itemgetter(0)):
+                yield pa.concat_tables(map(itemgetter(1), tables))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of all rows, with the notes of pandas if the first rows were a frame."""
+        return self._settled.noted
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of Arrow, which reads a mini-batch when it is asked for."""
+        return pa.RecordBatchReader.from_batches(self.schema, self._batches())
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        for _, table in self.tables():
+            yield from table.replace_schema_metadata(self.schema.metadata).to_batches()
+
+    @cached_property
+    def frame_form(self) -> FrameForm:
+        """What makes frames of tables, with one type for each column."""
+        return FrameForm(self.schema)
+
+    def frame(self, part: Part, columns: Sequence[str]) -> pd.DataFrame:
+        """Return columns of the rows of a part as a frame, with the types of all parts."""
+        form = self.frame_form
+        tables = []
+        for mini_batch, table in self.tables(part, columns):
+            form.check(table, mini_batch)
+            tables.append(table)
+        empty = pa.schema([self.schema.field(name) for name in columns]).empty_table()
+        return form.frame(pa.concat_tables(tables) if tables else empty)
+
+    def _tables(
+        self, part: Part | None, columns: Sequence[str] | None = None
+    ) -> Generator[tuple[int, pa.Table]]:
+        """Yield the pieces of mini-batches as tables, in schemas of their own."""
+        with closing(pieces_of(self.folder, self._commits, self._within(part))) as pieces:
+            for mini_batch, of_one in groupby(pieces, key=itemgetter(0)):
+                for table in tables_of(map(itemgetter(1), of_one), mini_batch):
+                    if columns is not None and set(columns) <= set(table.column_names):
+                        yield mini_batch, table.select(list(columns))
+                    else:
+                        yield mini_batch, table
+
+    def _within(self, part: Part | None) -> np.ndarray[Any, Any]:
+        if part is None:
+            return self._rows
+        first, stop = np.searchsorted(self._numbers, list(part))
+        return self._rows[first:stop]
+
+    @cached_property
+    def _settled(self) -> _Settled:
+        rows = RowSchema()
+        shown: pa.Table | None = None
+        with closing(self._tables(None)) as tables:
+            for mini_batch, table in tables:
+                if table.num_rows:
+                    rows.add(table.schema, mini_batch)
+                    shown = table if shown is None or not shown.num_rows else shown
+                elif shown is None:
+                    shown = table
+                if rows.is_settled:
+                    break
+        if shown is None:
+            shown = table_of(no_rows(self.folder), 0)
+        if rows.schema is None:
+            rows.add(shown.schema, 0)
+        schema = pa.schema(rows.schema, shown.schema.metadata)
+        return _Settled(rows, noted_by([shown.schema], schema))
+
+
+class _Settled(NamedTuple):
+    """The schema of a result: for casts, and with notes."""
+
+    rows: RowSchema
+    noted: pa.Schema
+
+
+@lru_cache(maxsize=MOST_READ)
+def _kept(path: str, state: JournalState) -> KeptRows:
+    return KeptRows(JobFolder(path), state)
+
+
+def _unseen(folder: JobFolder) -> JobFolderError:
+    msg = (
+        f"{folder}: there is no job folder with a journal on {socket.gethostname()}, so that this "
+        "process cannot read the rows. Run the job with a job_dir that every worker sees. Or read "
+        "the rows where the folder is: by to_arrow(), to_pandas() or iter_batches()."
+    )
+    return JobFolderError(msg)
+
+
+class FrameForm:
+    """Turns tables of one schema into frames, whatever values a table holds.
+
+    Integers and booleans that were no columns of a pandas frame get types of pandas that have a
+    null: rows that are not read yet may have one.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        if pandas_metadata(schema) is None:
+            schema = _nullable(schema)
+        self._to_pandas = ToPandas(schema.empty_table())
+        self.meta = self._to_pandas.meta()
+        """The frame without rows."""
+        self._without_null = {
+            name: dtype
+            for name, dtype in self.meta.dtypes.items()
+            if isinstance(dtype, np.dtype) and dtype.kind in "iub"
+        }
+
+    def check(self, table: pa.Table, mini_batch: int) -> None:
+        """Refuse a null where the types of pandas have none."""
+        for name in table.column_names:
+            if name in self._without_null and table.column(name).null_count:
+                msg = (
+                    f"column {name!r} has a null in mini-batch {mini_batch}, and the rows before "
+                    f"are {self._without_null[name]}, which has none in pandas. Return another type"
+                    f" for every mini-batch, such as 'Int64' or 'boolean'."
+                )
+                raise ReturnTypeError(msg)
+
+    def frame(self, table: pa.Table) -> pd.DataFrame:
+        """Return the rows of a table; the columns may be some of all."""
+        if not table.num_columns:
+            return pd.DataFrame(index=pd.RangeIndex(table.num_rows))
+        return self._to_pandas.frame(table)
+
+
+def _nullable(schema: pa.Schema) -> pa.Schema:
+    notes = []
+    for field in schema:
+        if pa.types.is_boolean(field.type):
+            dtype = "boolean"
+        elif pa.types.is_integer(field.type):
+            dtype = str(field.type).replace("ui", "UI").replace("int", "Int")
+        else:
+            continue
+        note = {"name": field.name, "field_name": field.name, "metadata": None}
+        notes.append(note | {"pandas_type": dtype, "numpy_type": dtype})
+    return with_notes(schema, {"index_columns": [], "column_indexes": [], "columns": notes})

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.kept_rows import JournalState, KeptRows, Part
+from daskprs.output.kept_rows import JournalState, KeptRows, KeptPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ class PartReader:
     state: JournalState
     """The journals at the time of the call: other rows make other keys of Dask."""
 
-    def __call__(self, part: Part, columns: Sequence[str]) -> pd.DataFrame:
+    def __call__(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:
         """Return columns of the rows of a part."""
         kept = KeptRows.of(JobFolder(self.job_dir))
         if kept.plans != self.plans:
@@ -47,7 +47,7 @@ def dask_frame(kept: KeptRows) -> Any:
     from dask.dataframe.utils import clear_known_categories
 
     read = PartReader(str(kept.folder), kept.plans, kept.state)
-    parts = kept.parts(PARTITION_BYTES) or [Part(0, 0)]
+    parts = kept.parts(PARTITION_BYTES) or [KeptPart(0, 0)]
     meta = clear_known_categories(kept.frame_form.meta)
     return dd.from_map(read, parts, meta=meta, label="daskprs-rows")
 

@@ -35,7 +35,7 @@ MOST_READ = 8
 """Most job folders whose journals a process keeps in memory."""
 
 
-class Part(NamedTuple):
+class KeptPart(NamedTuple):
     """The mini-batches from `first` to `stop` of a job, without `stop`."""
 
     first: int
@@ -82,28 +82,28 @@ class KeptRows:
         state = tuple((epoch, stat.st_size, stat.st_mtime_ns) for epoch, stat in stats)
         return _kept(str(folder), state)
 
-    def parts(self, most_bytes: int) -> list[Part]:
+    def parts(self, most_bytes: int) -> list[KeptPart]:
         """Return all mini-batches with rows as parts of at most `most_bytes`, one at least each."""
         lengths = self._commits.column("typed_length")[self._rows].tolist()
-        parts: list[Part] = []
+        parts: list[KeptPart] = []
         size = 0
         for number, length in zip(self._numbers.tolist(), lengths, strict=True):
             size += length
             if not parts or size > most_bytes:
-                parts.append(Part(number, number + 1))
+                parts.append(KeptPart(number, number + 1))
                 size = length
             else:
-                parts[-1] = Part(parts[-1].first, number + 1)
+                parts[-1] = KeptPart(parts[-1].first, number + 1)
         return parts
 
-    def frames(self, part: Part | None = None) -> Iterator[pd.DataFrame]:
+    def frames(self, part: KeptPart | None = None) -> Iterator[pd.DataFrame]:
         """Yield the rows of each mini-batch as a frame, as `to_pandas` makes it."""
         pieces = pieces_of(self.folder, self._commits, self._within(part))
         with closing(pieces):
             yield from frame_of_each(pieces)
 
     def tables(
-        self, part: Part | None = None, columns: Sequence[str] | None = None
+        self, part: KeptPart | None = None, columns: Sequence[str] | None = None
     ) -> Generator[tuple[int, pa.Table]]:
         """Yield the rows of mini-batches in the schema of all, with the number of the mini-batch.
 
@@ -145,7 +145,7 @@ class KeptRows:
         """What makes frames of tables, with one type for each column."""
         return FrameForm(self.schema)
 
-    def frame(self, part: Part, columns: Sequence[str]) -> pd.DataFrame:
+    def frame(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:
         """Return columns of the rows of a part as a frame, with the types of all parts."""
         form = self.frame_form
         tables = []
@@ -156,7 +156,7 @@ class KeptRows:
         return form.frame(pa.concat_tables(tables) if tables else empty)
 
     def _tables(
-        self, part: Part | None, columns: Sequence[str] | None = None
+        self, part: KeptPart | None, columns: Sequence[str] | None = None
     ) -> Generator[tuple[int, pa.Table]]:
         """Yield the pieces of mini-batches as tables, in schemas of their own."""
         with closing(pieces_of(self.folder, self._commits, self._within(part))) as pieces:
@@ -167,7 +167,7 @@ class KeptRows:
                     else:
                         yield mini_batch, table
 
-    def _within(self, part: Part | None) -> np.ndarray[Any, Any]:
+    def _within(self, part: KeptPart | None) -> np.ndarray[Any, Any]:
         if part is None:
             return self._rows
         first, stop = np.searchsorted(self._numbers, list(part))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.kept_rows import JournalState, KeptRows, KeptPart
+from daskprs.output.kept_rows import JournalState, KeptPart, KeptRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

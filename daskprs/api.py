@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from daskprs.inputs.source.read_options import BatchFormat, Header, InputType
     from daskprs.job.parallel_run import ParallelRun
     from daskprs.job.result import ParallelRunResult
+    from daskprs.output.spec import OutputFormat
 
 NOT_GIVEN: Any = object()
 """The value of an option that a call does not name."""
@@ -85,9 +86,13 @@ def parallel_run(
     progress_update_timeout: float | None = None,
     no_workers_timeout: float | None = None,
     output_action: Literal["append_row", "summary_only"] = "append_row",
+    output_format: OutputFormat = "text",
     append_row_file_name: str = "parallel_run_step.txt",
     append_row_dataframe_header: bool = False,
     append_row_dataframe_sep: str = " ",
+    output_file_size: int | str = "256 MB",
+    output_partition_by: Sequence[str] | str | None = None,
+    output_single_file: bool = False,
     keep_rows: bool = False,
     overwrite: bool = False,
     resume: bool | Literal["extend", "failed"] = False,
@@ -127,8 +132,9 @@ def parallel_run(
         The job folder: logs, journal, and what a resume needs. Default:
         ``./daskprs-jobs/<script>-<utc>-<id>/``.
     output_dir
-        The folder of the output file, or its URL (``"s3://bucket/folder"``). Default: no text is
+        The folder of the output, or its URL (``"s3://bucket/folder"``). Default: no text is
         written, and what `run` returned is kept with its types for `ParallelRunResult.to_pandas`.
+        A data set lies in the folder ``output`` of the job folder then.
     source_directory
         The folder that the script imports from. A snapshot of it goes to the agents. Default: the
         script's folder.
@@ -230,12 +236,25 @@ def parallel_run(
     output_action
         ``"append_row"``: what `run` returns is output. ``"summary_only"``: it is counted and
         dropped, and the script writes files of its own.
+    output_format
+        ``"text"``: one file of lines. ``"parquet"``, ``"arrow"`` or ``"jsonl"``: a data set, which
+        is a folder of part files with typed rows, in input order by name. The suffix of a name
+        decides nothing.
     append_row_file_name
-        Name of the output file in `output_dir`.
+        Name of the output in `output_dir`. Default for a data set: ``"parallel_run_step"`` with the
+        format as its suffix.
     append_row_dataframe_header
         Write the header of the frames, once.
     append_row_dataframe_sep
         The character between the fields of frames.
+    output_file_size
+        The size of the rows in a part file of a data set, in bytes of Arrow, before compression: a
+        part ends with the mini-batch that reaches it.
+    output_partition_by
+        Columns that make folders in a data set, as in ``town=Lima/part-….parquet``. The files lack
+        these columns. Whole numbers, text, booleans and dates make folders.
+    output_single_file
+        Make one file in place of the folder of a data set.
     keep_rows
         With `output_dir`, keep the rows with their types too, for `to_pandas` in Python.
     overwrite

@@ -88,6 +88,7 @@ LAYERS = {
         rows
         journal
         publish failures
+        dataset
         store read_rows
         committed_rows kept_rows
     """,

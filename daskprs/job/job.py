@@ -214,7 +214,8 @@ class Job:
             "input": call.source.fingerprint(),
             "script": call.script.fingerprint(),
             "options": {**options.of_results(), **self._side_inputs()},
-            "output": {"text": call.output.text, "typed": call.output.typed},
+            "output": {"text": call.output.text, "typed": call.output.typed}
+            | ({"format": call.output.format} if call.output.is_dataset else {}),
         }
         labels = prepared_labels(call.folder.scratch)
         return ResultStore(

@@ -23,6 +23,7 @@ from daskprs.folders.job_lock import has_begun
 from daskprs.inputs.files.discover import places_below
 from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.input_file import is_url
+from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import check_client, check_job_dir, working_directory
 from daskprs.options.run_options import TABLE, RunOptions
 from daskprs.options.site_defaults import site_defaults
@@ -111,7 +112,8 @@ def check_call(
     checked.data_folders = tuple(data_folders)
     check_side_inputs(options.side_inputs)
     rows = options.output_action == "append_row"
-    typed = rows and (options.keep_rows or not (text or output_dir))
+    is_dataset = rows and options.output_format != "text"
+    typed = rows and (options.keep_rows or not (text or output_dir or is_dataset))
     reading = replace(options.reading(), keep_labels=typed, batch_format=options.batch_format)
     source = open_source(data, reading)
     if checked.root is not None:
@@ -127,19 +129,23 @@ def check_call(
     far = is_remote(output_dir)
     place = check_output_dir(folder.output if far or not output_dir else output_dir)
     output = OutputSpec(
-        text=rows and (text or output_dir is not None),
+        text=rows and (text or output_dir is not None or is_dataset),
         typed=typed,
         header=options.append_row_dataframe_header,
         separator=options.append_row_dataframe_sep,
+        format=options.output_format,
+        partition_by=tuple(options.output_partition_by or ()),
+        file_size_bytes=parse_bytes(options.output_file_size, "output_file_size"),
+        single_file=options.output_single_file,
     )
-    target = place / options.append_row_file_name if output.text else None
+    target = place / options.output_name if output.text else None
     remote = None
     if far:
-        name = options.append_row_file_name if output.text else None
+        name = options.output_name if output.text else None
         remote = RemoteOutput(str(output_dir), name)
         remote.check(folder.upload, overwrite=options.overwrite)
     elif target is not None and not options.resume:
-        check_output_file(target, overwrite=options.overwrite)
+        check_output_file(target, overwrite=options.overwrite, is_dataset=is_dataset)
     refuse_an_old_folder(folder, options)
     kept = kept_call(data, checked, options, client=client, output_dir=output_dir, text=text)
     return CheckedCall(

@@ -185,6 +185,14 @@ def names(name: str, value: Any) -> tuple[str, ...]:
     return tuple(given)
 
 
+def folder_columns(name: str, value: Any) -> tuple[str, ...]:
+    """Return columns that make folders; their names stand in paths."""
+    given = names(name, value)
+    if any(character in one for one in given for character in "/=\0"):
+        raise refused(name, value, "one or more different column names without a slash or =")
+    return given
+
+
 def check_path(name: str, value: Any) -> Any:
     """Reject values other than a path."""
     if not isinstance(value, (str, os.PathLike)) or not str(value):

@@ -28,6 +28,7 @@ from daskprs.options.rules import (
     check_separator,
     check_size,
     check_text,
+    folder_columns,
     named_paths,
     names,
     optional,
@@ -35,6 +36,7 @@ from daskprs.options.rules import (
     types_of_columns,
     variables,
 )
+from daskprs.output.spec import OutputFormat  # noqa: TC001 - the same
 from daskprs.suggest import did_you_mean
 
 SCRIPT, INPUT, PROCESSES, FAILURES, TIMES, OUTPUT, THE_JOB = GROUPS = (
@@ -57,6 +59,10 @@ AZURE_ALIASES = {
     "program_arguments": "arguments",
 }
 """Option names of the YAML files: a name similar in spelling may differ in meaning."""
+
+OF_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
+OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
+"""Options that only text has, and those that only a data set has."""
 
 Rule = Callable[[str, Any], Any]
 
@@ -213,9 +219,17 @@ class RunOptions:
     output_action: Literal["append_row", "summary_only"] = option(
         "append_row", OUTPUT, is_site_default=False
     )
+    output_format: OutputFormat = option("text", OUTPUT, is_site_default=False)
     append_row_file_name: str = option("parallel_run_step.txt", OUTPUT, check_file_name)
     append_row_dataframe_header: bool = option(False, OUTPUT)
     append_row_dataframe_sep: str = option(" ", OUTPUT, check_separator)
+    output_file_size: int | str = option(
+        "256 MB", OUTPUT, check_size, changes_results=False, is_site_default=False
+    )
+    output_partition_by: Sequence[str] | str | None = option(
+        None, OUTPUT, folder_columns, is_site_default=False
+    )
+    output_single_file: bool = option(False, OUTPUT, is_site_default=False)
     keep_rows: bool = option(False, OUTPUT, is_site_default=False)
     overwrite: bool = option(
         False, OUTPUT, changes_results=False, is_of_one_run=True, is_site_default=False
@@ -257,12 +271,47 @@ class RunOptions:
                 f"{Option('output_action', 'summary_only')}, which drops what run() returns."
             )
             raise OptionError(msg)
+        self._check_output()
         if self.accept_changes and not self.resume:
             msg = (
                 f"{Option('accept_changes', self.accept_changes)}: only with "
                 f"{Option('resume', value=True)}: a new job has nothing to keep."
             )
             raise OptionError(msg)
+
+    def _check_output(self) -> None:
+        """Reject options of the output that another one leaves without effect."""
+        is_dataset = self.output_format != "text"
+        if is_dataset and self.output_action == "summary_only":
+            msg = (
+                f"{Option('output_format', self.output_format)}: not with "
+                f"{Option('output_action', 'summary_only')}, which drops what run() returns."
+            )
+            raise OptionError(msg)
+        changed = self.changed()
+        for name in OF_TEXT if is_dataset else OF_DATASETS:
+            if name in changed:
+                why = "a data set has no such lines" if is_dataset else "text is one file of lines"
+                msg = (
+                    f"{Option(name, self[name])}: not with "
+                    f"{Option('output_format', self.output_format)}: {why}."
+                )
+                raise OptionError(msg)
+        for name in ("output_file_size", "output_partition_by"):
+            if self.output_single_file and name in changed:
+                msg = (
+                    f"{Option(name, self[name])}: not with "
+                    f"{Option('output_single_file', value=True)}, which makes one file of all rows."
+                )
+                raise OptionError(msg)
+
+    @property
+    def output_name(self) -> str:
+        """The name of the output in its folder; a data set has another default than text."""
+        name, format_ = self.append_row_file_name, self.output_format
+        if format_ != "text" and name == TABLE["append_row_file_name"].default:
+            return f"{name.removesuffix('.txt')}.{format_}"
+        return name
 
     @classmethod
     def from_names(cls, **given: Any) -> RunOptions:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from daskprs.errors import OptionError
-from daskprs.options.run_options import TABLE, RunOptions
+from daskprs.options.run_options import OF_TEXT, TABLE, RunOptions
 from daskprs.suggest import did_you_mean
 
 SECTION = "daskprs"
@@ -23,7 +23,10 @@ SITE = tuple(name for name, row in TABLE.items() if row.is_site_default)
 
 def options_of_call(given: Mapping[str, Any]) -> RunOptions:
     """Return the options of a call: as given, else by Dask's config, else by the table."""
-    return RunOptions.from_names(**{**site_defaults(), **given})
+    defaults = site_defaults()
+    if given.get("output_format", "text") != "text":  # a site's lines of text contradict no call
+        defaults = {name: value for name, value in defaults.items() if name not in OF_TEXT}
+    return RunOptions.from_names(**{**defaults, **given})
 
 
 def site_defaults() -> dict[str, Any]:

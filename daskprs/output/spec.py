@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+OutputFormat = Literal["text", "parquet", "arrow", "jsonl"]
 
 
 class OutputSpec(NamedTuple):
     """The forms of rows that are kept."""
 
     text: bool
-    """Format rows as lines for the append_row file."""
+    """Keep rows for the published output: lines, or Arrow streams for a data set."""
     typed: bool
     """Keep rows with their types for `to_pandas`."""
     header: bool = False
     separator: str = " "
+    format: OutputFormat = "text"
+    """The format of the published output: one file of lines, or a data set."""
+    partition_by: tuple[str, ...] = ()
+    """Columns whose values make folders in a data set."""
+    file_size_bytes: int = 256 << 20
+    """The size of the rows, as Arrow streams, from which a part file is full."""
+    single_file: bool = False
+    """Make one file in place of the folder of a data set."""
+
+    @property
+    def is_dataset(self) -> bool:
+        """Whether the published output is a data set."""
+        return self.text and self.format != "text"
 
 
 class SpoolSpec(NamedTuple):

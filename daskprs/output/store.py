@@ -8,7 +8,7 @@ loss of power loses commits made since the last sync, about a second before.
 from __future__ import annotations
 
 import pickle
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs.core.events import NOWHERE
@@ -26,6 +26,7 @@ from daskprs.output.publish.output_file import (
     claimed_output,
     drop_spools,
     part_of,
+    tidy_up,
 )
 from daskprs.output.spool import DRIVER, Spools
 from daskprs.system.atomic_file import sync_folder, whole_file
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
     from daskprs.core.outcomes import Outcome
     from daskprs.core.plan_entries import CarriedOverFailure
     from daskprs.folders.job_folder import JobFolder
+    from daskprs.output.dataset.ordered_parts import OrderedParts
     from daskprs.output.journal.commits import CommittedMiniBatch
+    from daskprs.output.journal.history import Publication
     from daskprs.output.journal.recovery import Found, Resumption
     from daskprs.output.spec import OutputSpec
 
@@ -112,7 +115,10 @@ class ResultStore:
         self._target = target
         self._commits = CommitTable()
         self._headers = Headers()
-        self._ordered: OrderedText | None = None
+        self._ordered: OrderedText | OrderedParts | None = None
+        self._fingerprint = fingerprint
+        self._earlier: Publication | None = None
+        """The published output that has rows of earlier epochs."""
         self._failed = FailedWork(folder, where)
         self._labels = labels
         self._is_new = True
@@ -222,12 +228,13 @@ class ResultStore:
         target, replaces = self._target, overwrite
         if target is not None:
             self._closing.enter_context(claimed_output(target))
+            tidy_up(part_of(target, self._folder.path.name), target)
         found = None
         if resumption is not None:
             found = self._recover(fingerprint, resumption)
             replaces |= found.may_overwrite
         if target is not None:
-            check_output_file(target, overwrite=replaces)
+            check_output_file(target, overwrite=replaces, is_dataset=self._spec.is_dataset)
         with reported(self._folder.path):
             self._open_files()
         self._journal.add("job", VERSION, fingerprint, overwrite)
@@ -254,10 +261,17 @@ class ResultStore:
         self._syncer = Syncer(folder.path, self._spools, self._journal)
         self._closing.callback(self._syncer.close)
         if self._target is not None:
-            part = part_of(self._target, self._folder.path.name)
-            header = self._spec.header
-            self._ordered = OrderedText(part, self._rows_of, self._headers, with_header=header)
+            self._ordered = self._new_output(part_of(self._target, folder.path.name))
             self._closing.callback(self._ordered.close)
+
+    def _new_output(self, part: Path) -> OrderedText | OrderedParts:
+        if not self._spec.is_dataset:
+            header = self._spec.header
+            return OrderedText(part, self._rows_of, self._headers, with_header=header)
+        from daskprs.output.dataset.ordered_parts import OrderedParts, made_by
+
+        by = made_by(self._folder.path.name, self._fingerprint)
+        return OrderedParts(part, self._spec, self._commits, self._rows_of, by, self._earlier)
 
     def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:
         found = recover(self._folder, self._spec, fingerprint, self._target, resumption)
@@ -266,6 +280,7 @@ class ResultStore:
         self._failed.take_over(found.given_up, borne_is_left=resumption.extends)
         if found.published is not None:
             self.published = self._target
+            self._earlier = found.published
             self._is_new = found.is_new
             self.published_bytes = found.published.size
             drop_spools(self._folder, found.published.target, found.published.epoch)
@@ -273,10 +288,10 @@ class ResultStore:
 
     # ---- writing ----
 
-    def _publish(self, ordered: OrderedText, target: Path) -> None:
+    def _publish(self, ordered: OrderedText | OrderedParts, target: Path) -> None:
         try:
             written = ordered.finish(self._commits)
-            self._journal.add("publishing", str(target), *written)
+            self._journal.add(*written.record(target))
             self._syncer.sync()
             latest = latest_epoch(self._folder)
             if latest > self.epoch:
@@ -289,15 +304,15 @@ class ResultStore:
                 )
                 raise JournalError(msg)
             with held_back():  # else the file could be there without a record
-                ordered.part.replace(target)
+                ordered.put(target)
                 self.published, self.published_bytes = target, written.size
                 self._is_new, self.done = False, True
         except OSError as error:
             msg = f"the output cannot be written: {error}. {what_to_do(error).capitalize()}"
             raise OutputError(msg) from error
         finally:
-            if not self.done:
-                ordered.close()
+            with suppress(OSError) if self.done else nullcontext():
+                ordered.close()  # the unfinished output, or what was replaced
         self._journal.add("published", str(target))
         with suppress(OutputError):  # the checksum shows that it is published
             self._syncer.sync()

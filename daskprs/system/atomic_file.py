@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOTSUP}
 """Errors of file systems that cannot sync a folder (network and FUSE ones)."""
+CANNOT_EXCHANGE = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP}
+AT_WORKING_DIRECTORY, RENAME_EXCHANGE = -100, 2
+"""Constants of Linux, which Python has no names for."""
 
 
 @contextmanager
@@ -46,3 +50,18 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def exchanged(one: Path, other: Path) -> bool:
+    """Exchange two files or folders in one step; return whether the file system can do that."""
+    system = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(system, "renameat2"):  # an old C library
+        return False
+    here = ctypes.c_int(AT_WORKING_DIRECTORY)
+    flags = ctypes.c_uint(RENAME_EXCHANGE)
+    if system.renameat2(here, os.fsencode(one), here, os.fsencode(other), flags) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in CANNOT_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), str(one), None, str(other))

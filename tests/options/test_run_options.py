@@ -123,6 +123,12 @@ REFUSED: list[tuple[str, Any]] = [
     ("agent_memory_limit", 0),
     ("max_node_losses", 0),
     ("output_action", "append"),
+    ("output_format", "csv"),
+    ("output_file_size", 0),
+    ("output_file_size", "much"),
+    ("output_partition_by", []),
+    ("output_partition_by", "a/b"),
+    ("output_single_file", "yes"),
     ("append_row_file_name", ""),
     ("append_row_file_name", "out/rows.txt"),
     ("append_row_file_name", ".."),
@@ -190,6 +196,14 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
     ("given", "said"),
     [
         ({"partition_keys": "a", "mini_batch_size": 10}, "not with partition_keys"),
+        ({"output_file_size": "1 MB"}, "not with output_format='text'"),
+        ({"output_partition_by": "a"}, "not with output_format='text'"),
+        ({"output_single_file": True}, "not with output_format='text'"),
+        (
+            {"output_format": "arrow", "output_single_file": True, "output_file_size": 1},
+            "not with output_single_file",
+        ),
+        ({"output_format": "jsonl", "output_action": "summary_only"}, "not with output_action"),
         ({"accept_changes": "script"}, "only with resume=True"),
         ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
     ],
@@ -199,6 +213,12 @@ def test_options_at_odds_with_each_other_are_refused(given: dict[str, Any], said
     with pytest.raises(OptionError, match=said):
         RunOptions(**given)
     assert given.keys().isdisjoint(SITE), "a default of a site would refuse calls"
+
+
+def test_what_only_text_has_is_refused_with_a_data_set() -> None:
+    """A part file has no header line and no separator."""
+    with pytest.raises(OptionError, match="append_row_dataframe_sep=',': not with output_format"):
+        RunOptions(output_format="arrow", append_row_dataframe_sep=",")
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,13 @@ def test_a_call_comes_before_the_config_and_the_config_before_the_table(tmp_path
     ]
 
 
+def test_a_default_for_lines_of_text_contradicts_no_data_set() -> None:
+    """The call asks for a data set, and the site said nothing against that."""
+    with dask.config.set({"daskprs.append-row-dataframe-sep": ","}):
+        assert options_of_call({}).append_row_dataframe_sep == ","
+        assert options_of_call({"output_format": "arrow"}).append_row_dataframe_sep == " "
+
+
 SCRIPT = "def run(rows):\n    return rows\n"
 
 

@@ -102,6 +102,7 @@ class CommitTable:
             repeat(epoch, count),
             repeat(spool, count),
             None,
+            None,
             *(commits.text or NOTHING),
             *(commits.typed or NOTHING),
             numbers or None,
@@ -134,6 +135,10 @@ class CommitTable:
         """Return a copy of a column."""
         return self._columns[name].copy()
 
+    def values(self, row: int) -> dict[str, int]:
+        """Return the numbers of one row by column."""
+        return {name: column[row] for name, column in self._columns.items()}
+
     def set_column(self, name: str, values: Numbers) -> None:
         """Replace a column."""
         self._columns[name] = IntColumn(_COLUMNS[name], values)
@@ -153,7 +158,7 @@ class CommitTable:
         return list(self._headers)[number] or ""
 
     def _commit(self, row: int) -> CommittedMiniBatch:
-        value = {name: column[row] for name, column in self._columns.items()}
+        value = self.values(row)
         return CommittedMiniBatch(
             value["index"],
             value["total"],
@@ -233,6 +238,7 @@ _COLUMNS = {
     "epoch": "I",
     "spool": "I",  # counted from 1
     "in_file": "B",  # its text is in the published file, no longer in a spool
+    "part": "I",  # the part of a data set that it is in, where `text_offset` is its place
     **{f"text_{part}": code for part, code in _REGION.items()},
     **{f"typed_{part}": code for part, code in _REGION.items()},
     "header": "I",

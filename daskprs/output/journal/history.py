@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from array import array
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,18 +17,56 @@ from daskprs.output.journal.journal import BEGINNING, VERSION, no_record, record
 from daskprs.output.spool import Regions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from daskprs.folders.job_folder import JobFolder
     from daskprs.output.journal.commits import Numbers
 
 
+MANIFEST = "_manifest.json"
+"""The name of the file that lists the files of a data set."""
+
+
+class PublishedFile(NamedTuple):
+    """A file of a data set."""
+
+    name: str
+    """Its path within the data set; empty where the data set is one file."""
+    rows: int
+    size: int
+    checksum: int
+    counts: Sequence[int]
+    """The number of rows from each mini-batch of the part."""
+
+
 class Publication(NamedTuple):
-    """An output file that an epoch finished, even if the epoch died before it renamed the file."""
+    """An output that an epoch finished, even if the epoch died before it renamed the output."""
 
     epoch: int
     target: Path
     size: int
     checksum: int
+    """The checksum of the file; for a folder, that of its manifest."""
     header_bytes: int
+    parts: list[list[PublishedFile]] | None = None
+    """The parts of a data set in input order: files with rows of the same mini-batches."""
+    schema: bytes = b""
+    """The schema of a data set that has rows, as an Arrow message."""
+
+    @property
+    def identity(self) -> Path:
+        """The file by which the output is recognized."""
+        return self.target if self.parts is None or self.is_single_file else self.manifest
+
+    @property
+    def is_single_file(self) -> bool:
+        """Whether a data set is one file."""
+        return self.parts is not None and any(not one.name for part in self.parts for one in part)
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest of a data set that is a folder."""
+        return self.target / MANIFEST
 
 
 class GivenUp(NamedTuple):
@@ -172,6 +211,12 @@ class History:
                 self._bear(borne=True)
             case ["publishing", str(target), *numbers]:
                 self.publications.append(Publication(epoch, Path(target), *numbers))
+            case ["publishing parts", str(target), int(size), int(checksum), str(schema), parts]:
+                made = [[PublishedFile(*file) for file in part] for part in parts]
+                message = base64.b64decode(schema)
+                self.publications.append(
+                    Publication(epoch, Path(target), size, checksum, 0, made, message)
+                )
             case ["published", _]:
                 self.is_done = True
             case ["ended", dict(ended)]:

@@ -15,11 +15,16 @@ whole was being written when its writer died, and is cut off. The records of an 
     ["failed" | "given up", identity, index, attempt, item]           as `Attempt` and `Item` say
     ["complete", committed, given up]                                 the plan has come to its end
     ["publishing", target, size, checksum, header bytes]
+    ["publishing parts", target, size, checksum, schema, parts]       a data set, its size in all,
+                                            the checksum of its manifest (of the one file), and of
+                                            each part the files: name, rows, size, checksum, and the
+                                            rows of each of its mini-batches
     ["published", target]
     ["ended", result]                       the driver's result of the job
 
 In the published file the rows of the mini-batches follow the header in input order: their offsets
-are sums of the lengths of the commits that stood when it was published.
+are sums of the lengths of the commits that stood when it was published. The parts of a data set
+have the mini-batches with rows in input order.
 """
 
 from __future__ import annotations

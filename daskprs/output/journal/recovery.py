@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.folders.job_folder import JobFolder
     from daskprs.output.journal.commits import CommitTable, Numbers
-    from daskprs.output.journal.history import GivenUp, Publication
+    from daskprs.output.journal.history import GivenUp, Publication, PublishedFile
     from daskprs.output.journal.index_mapping import IndexMapping
     from daskprs.output.spec import OutputSpec
 
@@ -172,6 +172,8 @@ def recover(
         in_spool = standing[commits.column("in_file")[standing] == 0]
         broken = _broken(commits, in_spool, "text", folder.spools)
         whole &= ~np.isin(standing, broken)
+        if published is not None:
+            whole &= ~np.isin(standing, _broken_in_parts(commits, standing, published))
     if spec.typed:
         whole &= ~np.isin(standing, _broken(commits, standing, "typed", folder.typed_spools))
     is_new = published is None or not np.array_equal(
@@ -205,16 +207,20 @@ def _unfinished(folder: JobFolder, count: int, left: int) -> str:
 
 
 def _published(history: History, target: Path | None) -> Publication | None:
-    """Return the publication whose file is in place, whether or not its epoch lived to say so."""
-    if target is None or not target.is_file():
-        return None
-    size = target.stat().st_size
-    likely = [p for p in history.publications if p.target == target and p.size == size]
-    if not likely:
-        return None
-    with open_regular(target) as file:
-        _, checksum = checksum_of(file)
-    return next((p for p in reversed(likely) if p.checksum == checksum), None)
+    """Return the publication that is in place, whether or not its epoch lived to say so."""
+    checksums: dict[Path, tuple[int, int]] = {}
+    for publication in reversed(history.publications):
+        identity = publication.identity
+        if publication.target != target or not identity.is_file():
+            continue
+        if identity not in checksums:
+            with open_regular(identity) as file:
+                checksums[identity] = checksum_of(file)
+        size, checksum = checksums[identity]
+        is_whole = publication.identity != publication.target or size == publication.size
+        if is_whole and checksum == publication.checksum:
+            return publication
+    return None
 
 
 def _place_in_file(history: History, published: Publication) -> None:
@@ -223,10 +229,37 @@ def _place_in_file(history: History, published: Publication) -> None:
     rows = history.standing(published.epoch)
     lengths = commits.column("text_length")[rows]
     offsets, in_file = commits.column("text_offset"), commits.column("in_file")
-    offsets[rows] = published.header_bytes + np.cumsum(lengths) - lengths
+    if published.parts is None:
+        offsets[rows] = published.header_bytes + np.cumsum(lengths) - lengths
+    else:
+        counts = [len(part[0].counts) for part in published.parts]
+        parts, rows = commits.column("part"), rows[lengths > 0]
+        parts[rows] = np.repeat(np.arange(1, len(counts) + 1), counts)
+        offsets[rows] = np.concatenate([*map(np.arange, counts), np.empty(0, np.int64)])
+        commits.set_column("part", parts)
     in_file[rows] = True
     commits.set_column("text_offset", offsets)
     commits.set_column("in_file", in_file)
+
+
+def _broken_in_parts(commits: CommitTable, rows: Numbers, published: Publication) -> Numbers:
+    """Return the commits in part files that are missing or changed."""
+    broken = [
+        number
+        for number, part in enumerate(published.parts or (), 1)
+        if not all(_is_unchanged(published.target / file.name, file) for file in part)
+    ]
+    in_file = commits.column("in_file")[rows].astype(bool)
+    gone: Numbers = rows[in_file & np.isin(commits.column("part")[rows], broken)]
+    return gone
+
+
+def _is_unchanged(path: Path, file: PublishedFile) -> bool:
+    try:
+        with open_regular(path) as there:
+            return checksum_of(there) == (file.size, file.checksum)
+    except FileNotFoundError:
+        return False
 
 
 def _broken(

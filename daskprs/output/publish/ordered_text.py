@@ -11,7 +11,7 @@ import zlib
 from itertools import accumulate, pairwise
 from queue import SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +55,10 @@ class FinishedFile(NamedTuple):
     size: int
     checksum: int
     header_bytes: int
+
+    def record(self, target: Path) -> tuple[Any, ...]:
+        """Return the journal record of publishing it."""
+        return "publishing", str(target), *self
 
 
 class Headers:
@@ -170,6 +174,10 @@ class OrderedText:
         os.fsync(self._opened())
         self._sources.close()
         return FinishedFile(self._end, self._checksum, self._header_bytes)
+
+    def put(self, target: Path) -> None:
+        """Give the finished file its name."""
+        self.part.replace(target)
 
     def close(self) -> None:
         """Close all files, and remove the unfinished file if it is still there."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from daskprs.errors import Option, OutputError
 from daskprs.folders.job_lock import epochs_of
-from daskprs.system.atomic_file import sync_folder
+from daskprs.output.journal.history import MANIFEST
+from daskprs.system.atomic_file import exchanged, sync_folder
 from daskprs.system.file_lock import claimed
 
 if TYPE_CHECKING:
@@ -41,10 +42,20 @@ def check_output_dir(output_dir: str | PathLike[str]) -> Path:
     return path
 
 
-def check_output_file(target: Path, *, overwrite: bool) -> None:
-    """Refuse an output file that exists, unless it may be replaced; a folder never is."""
+def check_output_file(target: Path, *, overwrite: bool, is_dataset: bool = False) -> None:
+    """Refuse an output that exists, unless it may be replaced.
+
+    Only a data set may replace a folder, and only one that holds a data set or nothing.
+    """
     if target.is_dir():
-        raise it_is_a_folder(target)
+        if not is_dataset:
+            raise it_is_a_folder(target)
+        if not (target / MANIFEST).is_file() and any(target.iterdir()):
+            msg = (
+                f"{target} is a folder that holds no data set of daskprs, which nothing replaces. "
+                f"Use another {Option('append_row_file_name')}."
+            )
+            raise OutputError(msg)
     if os.path.lexists(target) and not overwrite:
         raise it_exists(target)
 
@@ -93,6 +104,43 @@ def claimed_output(target: Path) -> Iterator[None]:
 def part_of(target: Path, job: str) -> Path:
     """Return the temporary name of an output file while it is written."""
     return target.with_name(f".{target.name}.{job}.part")
+
+
+def put_in_place(part: Path, target: Path) -> None:
+    """Give a finished output its name, in one step; what it replaces lies in its place then.
+
+    Where the file system cannot exchange two names, that takes two steps, between which nothing
+    has the name: `tidy_up` puts the old output back after a crash there.
+    """
+    if not os.path.lexists(target):
+        part.replace(target)
+    elif not exchanged(part, target):
+        old = _old_of(part)
+        removed(old)
+        target.replace(old)
+        part.replace(target)
+
+
+def tidy_up(part: Path, target: Path) -> None:
+    """Remove an output that was replaced in two steps; put it back if nothing has its name."""
+    old = _old_of(part)
+    if os.path.lexists(old):
+        if os.path.lexists(target):
+            removed(old)
+        else:
+            old.replace(target)
+
+
+def removed(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _old_of(part: Path) -> Path:
+    return part.with_suffix(".old")
 
 
 def drop_spools(folder: JobFolder, target: Path, last: int) -> str:

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from daskprs.errors import ReturnTypeError, class_name
+from daskprs.output.rows.arrow_rows import ArrowRows
 from daskprs.output.rows.blocks import blocks_of, has_index, is_block, not_rows
 from daskprs.output.rows.text_rows import TextRows
 from daskprs.output.rows.typed_rows import TypedRows
@@ -72,7 +73,8 @@ class _Writer:
             if spool is None
             else (Sink(spool.text, spool.from_bytes), Sink(spool.typed, spool.from_bytes))
         )
-        self._text = TextRows(spec, lines) if spec.text else None
+        form = ArrowRows if spec.is_dataset else TextRows
+        self._text = form(spec, lines) if spec.text else None
         self._typed = TypedRows(values) if spec.typed else None
         self._forms = [form for form in (self._text, self._typed) if form is not None]
         self._succeeded = 0

@@ -1,0 +1,463 @@
+"""The parts of a data set: made of committed rows in input order, published as one folder.
+
+While the job runs, threads write the parts whose mini-batches are all settled. A part is full when
+its rows, as Arrow streams, reach a size, so that the parts do not depend on the order of commits.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from array import array
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from daskprs.output.dataset.part_file import (
+    PartPlan,
+    RowsFile,
+    Sources,
+    tables_in,
+    write_part,
+)
+from daskprs.output.journal.commits import in_input_order
+from daskprs.output.journal.history import MANIFEST, PublishedFile
+from daskprs.output.publish.output_file import put_in_place, removed, tidy_up
+from daskprs.output.rows.row_schema import RowSchema
+from daskprs.output.spool import Region, checksum_of
+from daskprs.system.atomic_file import sync_folder, whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from daskprs.output.journal.commits import Commits, CommitTable, Numbers
+    from daskprs.output.journal.history import Publication
+    from daskprs.output.spec import OutputSpec
+
+MOST_WAITING = 100_000
+"""Most mini-batches that wait for an earlier one; beyond that, the rest is left for the end."""
+THREADS = 2
+"""Threads that write parts, beside the agents."""
+MANIFEST_FORM = 1
+
+
+class FinishedParts(NamedTuple):
+    """A data set that is finished and synced."""
+
+    size: int
+    checksum: int
+    """The checksum of the manifest, or of the one file."""
+    schema: bytes
+    """Its schema as an Arrow message; empty without rows."""
+    parts: list[list[PublishedFile]]
+
+    def record(self, target: Path) -> tuple[Any, ...]:
+        """Return the journal record of publishing it."""
+        schema = base64.b64encode(self.schema).decode()
+        return "publishing parts", str(target), self.size, self.checksum, schema, self.parts
+
+
+class OrderedParts:
+    """Writes the rows of all commits into parts, in input order.
+
+    Parameters
+    ----------
+    part
+        The hidden folder to write, or the hidden file; `close` removes it unless it was renamed.
+    spec
+        The format of the data set, and how it is cut into files.
+    commits
+        The table of all commits.
+    source
+        Gives the spool for a number.
+    made_by
+        What the manifest says of the job.
+    earlier
+        The published data set in which commits of earlier epochs are.
+    new_executor
+        Makes what calls `write_part`. Default: threads of this process.
+
+    """
+
+    def __init__(
+        self,
+        part: Path,
+        spec: OutputSpec,
+        commits: CommitTable,
+        source: Callable[[int], Path],
+        made_by: dict[str, Any],
+        earlier: Publication | None = None,
+        new_executor: Callable[[], Executor] | None = None,
+    ) -> None:
+        self.part = part
+        self._spec = spec
+        self._table = commits
+        self._source = source
+        self._made_by = made_by
+        self._earlier = earlier
+        self._earlier_parts = [] if earlier is None else earlier.parts or []
+        self._row_bounds: dict[int, list[Numbers]] = {}
+        """Of published parts: where the rows of each mini-batch end in each file."""
+        self._new_executor = new_executor or _threads
+        self._executor: Executor | None = None
+        self._target: Path | None = None
+        self._unwanted = False
+        self._late = False
+        """Whether all rows that are not in parts yet are left for the end."""
+        removed(part)  # by a driver that died
+        self._begin()
+
+    def _begin(self) -> None:
+        self._publication = secrets.token_hex(4)
+        """Names the files, so that no two publications share a name."""
+        self._next = 0
+        """Index of the next mini-batch: all earlier ones are in a part, or in the open group."""
+        self._waiting: dict[int, tuple[int, int]] = {}
+        self._group = array("q")
+        """Commits of the part that is not full yet."""
+        self._group_bytes = 0
+        self._parts: list[PartPlan | Future[list[PublishedFile]]] = []
+        """Parts in order, as plans until they are being written."""
+        self._schema, self._metadata = RowSchema(), None
+        if self._earlier is not None and self._earlier.schema:
+            known = pa.ipc.read_schema(pa.py_buffer(self._earlier.schema))
+            self._schema.add(known, 0)
+            self._metadata = known.metadata
+
+    # ---- while the job runs ----
+
+    def add(self, commits: Commits, _source: int) -> None:
+        """Add commits, the last ones of the table; a part is written once it is full.
+
+        Raise `ReturnTypeError` when rows of an earlier commit do not fit the schema.
+        """
+        row = len(self._table) - len(commits.index)
+        lengths = repeat(0) if commits.text is None else commits.text.length
+        for index, length in zip(commits.index, lengths, strict=False):
+            self._waiting[index] = (row, length)
+            row += 1
+        self._go_on()
+
+    def skip(self, index: int) -> None:
+        """Note that a mini-batch has no rows."""
+        self._waiting[index] = (0, 0)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._late:
+            self._waiting.clear()
+            return
+        if len(self._waiting) > MOST_WAITING:
+            self._late = True
+            return
+        try:
+            while (found := self._waiting.pop(self._next, None)) is not None:
+                self._next += 1
+                self._take(*found)
+            if self._schema.is_settled:
+                self._submit()
+            for one in self._parts:
+                if isinstance(one, Future) and one.done():
+                    one.result()
+        except OSError:  # results need the room more
+            self._close_files()
+            self._begin()
+            self._late = True
+
+    def _take(self, row: int, length: int) -> None:
+        """Put a commit into the open group, and close the group if it is full."""
+        if not length:
+            return
+        if not self._schema.is_settled:
+            self._scan(row)
+        self._group.append(row)
+        self._group_bytes += length
+        if self._group_bytes >= self._spec.file_size_bytes and not self._spec.single_file:
+            self._close_group()
+
+    def _scan(self, row: int, *, with_rows: bool = True) -> None:
+        """Let the rows of a commit say what the schema is."""
+        index, path, region = self._region(row)
+        if path is None:
+            return  # the published schema was made of them
+        for schema, table in tables_in(path, region, index):
+            if (table is not None) == with_rows:
+                if self._schema.schema is None:
+                    self._metadata = schema.metadata
+                self._schema.add(schema, index)
+            if self._schema.is_settled:
+                return
+
+    def _region(self, row: int) -> tuple[int, Path | None, Region]:
+        value = self._table.values(row)
+        region = Region(*(value[f"text_{part}"] for part in Region._fields))
+        path = None if value["in_file"] else self._source(value["spool"])
+        return value["index"], path, region
+
+    # ---- parts ----
+
+    def _close_group(self) -> None:
+        """Plan a part of the commits in the open group."""
+        rows, self._group, self._group_bytes = list(self._group), array("q"), 0
+        self._parts.append(self._plan(rows))
+
+    def _plan(self, rows: list[int]) -> PartPlan:
+        files: dict[RowsFile, int] = {}
+        sources = Sources.none()
+        for row in rows:
+            index, path, region = self._region(row)
+            if path is None:
+                for file, *place in self._places(row):
+                    sources.add(index, files.setdefault(file, len(files)), *place, 0)
+            else:
+                number = files.setdefault(RowsFile(str(path)), len(files))
+                sources.add(index, number, *region)
+        single = self._spec.single_file
+        return PartPlan(
+            str(self.part.parent if single else self.part),
+            self.part.name if single else self._name(len(self._parts)),
+            self._spec.format,
+            self._schema,
+            self._metadata,
+            self._spec.partition_by,
+            [*files],
+            sources,
+        )
+
+    def _places(self, row: int) -> Iterator[tuple[RowsFile, int, int]]:
+        """Yield the files of the published data set with rows of a commit, and which rows."""
+        value = self._table.values(row)
+        number, place = value["part"] - 1, value["text_offset"]
+        files = self._earlier_parts[number]
+        if number not in self._row_bounds:
+            self._row_bounds[number] = [np.cumsum(file.counts) for file in files]
+        for file, ends in zip(files, self._row_bounds[number], strict=True):
+            path = self._published / file.name
+            count = file.counts[place]
+            if count:
+                folder = file.name.rpartition("/")[0]
+                yield RowsFile(str(path), folder), int(ends[place]) - count, count
+
+    def _name(self, number: int) -> str:
+        return f"part-{number:05d}-{self._publication}.{self._spec.format}"
+
+    def _submit(self) -> None:
+        """Have the planned parts written: the schema is settled."""
+        for number, one in enumerate(self._parts):
+            if isinstance(one, PartPlan):
+                self._parts[number] = self._write(one)
+
+    def _write(self, plan: PartPlan) -> Future[list[PublishedFile]]:
+        if self._executor is None:
+            self._executor = self._new_executor()
+        if not self._spec.single_file:
+            self.part.mkdir(exist_ok=True)
+        self._unwanted = False
+        future: Future[list[PublishedFile]] = self._executor.submit(
+            write_part, plan, lambda: self._unwanted
+        )
+        return future
+
+    # ---- at the end ----
+
+    def finish(self, _commits: CommitTable) -> FinishedParts:
+        """Write the missing parts and the manifest, and return the finished data set.
+
+        Raises
+        ------
+        JournalError
+            When the bytes of a mini-batch differ from the committed ones.
+        ReturnTypeError
+            When the rows of a mini-batch do not fit the schema.
+        OSError
+            When the disk has no space.
+
+        """
+        there = self._table.column("text_length") > 0
+        rows = np.flatnonzero(there & (self._table.column("index") >= self._next))
+        rows = in_input_order(self._table, rows)
+        everything = in_input_order(self._table, np.flatnonzero(there))
+        self._settle(rows, everything)
+        self._cut(rows)
+        is_needed = self._spec.single_file or (
+            self._schema.schema is not None and not self._spec.partition_by
+        )
+        if self._group or (is_needed and not self._parts):
+            if self._schema.schema is None:
+                self._schema = RowSchema(pa.schema([]))
+            self._close_group()
+        made = self._made()
+        if self._spec.single_file:
+            return self._single_file(made)
+        return self._folder(made)
+
+    def _settle(self, rows: Numbers, everything: Numbers) -> None:
+        """Let the missing rows say what the schema is; without any, the columns of empty ones."""
+        for row in rows.tolist():
+            if self._schema.is_settled:
+                return
+            self._scan(row)
+        for row in everything.tolist():
+            if self._schema.schema is not None:
+                return
+            self._scan(row, with_rows=False)
+
+    def _cut(self, rows: Numbers) -> None:
+        """Plan parts of the missing rows; published parts that are as they would be stay."""
+        lengths = self._table.column("text_length")[rows].tolist()
+        place = 0
+        while place < len(rows):
+            part = self._unchanged(rows, lengths, place)
+            if part:
+                if self._group:
+                    self._close_group()
+                made: Future[list[PublishedFile]] = Future()
+                made.set_result(self._adopted(part))
+                self._parts.append(made)
+                place += len(part[0].counts)
+            else:
+                self._take(int(rows[place]), lengths[place])
+                place += 1
+
+    def _unchanged(
+        self, rows: Numbers, lengths: list[int], place: int
+    ) -> list[PublishedFile] | None:
+        """Return the full published part that these rows begin and make up; None without one."""
+        value = self._table.values(int(rows[place]))
+        if not value["in_file"] or value["text_offset"] or not self._keeps_schema:
+            return None
+        part = self._earlier_parts[value["part"] - 1]
+        count = len(part[0].counts)
+        of_part = [self._table.values(int(row)) for row in rows[place : place + count]]
+        found = [(one["in_file"], one["part"], one["text_offset"]) for one in of_part]
+        is_whole = found == [(1, value["part"], offset) for offset in range(count)]
+        is_full = sum(lengths[place : place + count]) >= self._spec.file_size_bytes
+        return part if is_whole and is_full else None
+
+    @property
+    def _keeps_schema(self) -> bool:
+        """Whether published parts have the schema that new parts get."""
+        if self._earlier is None or self._spec.single_file or not self._earlier.schema:
+            return False
+        known = pa.ipc.read_schema(pa.py_buffer(self._earlier.schema))
+        return bool(known.equals(self._schema.schema, check_metadata=False))
+
+    def _adopted(self, part: list[PublishedFile]) -> list[PublishedFile]:
+        """Give the files of a published part the names of this publication."""
+        adopted = []
+        for file in part:
+            folder = file.name.rpartition("/")[0]
+            name = f"{folder}/{self._name(len(self._parts))}".lstrip("/")
+            path = self.part / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _link(self._published / file.name, path)
+            adopted.append(file._replace(name=name))
+        return adopted
+
+    @property
+    def _published(self) -> Path:
+        """The published data set."""
+        return self.part if self._earlier is None else self._earlier.target
+
+    def _made(self) -> list[list[PublishedFile]]:
+        """Have all parts written, and return their files in order."""
+        self._submit()
+        return [one.result() for one in self._parts if isinstance(one, Future)]
+
+    def _single_file(self, parts: list[list[PublishedFile]]) -> FinishedParts:
+        ((file,),) = parts
+        return FinishedParts(
+            file.size, file.checksum, self._message(parts), [[file._replace(name="")]]
+        )
+
+    def _folder(self, parts: list[list[PublishedFile]]) -> FinishedParts:
+        self.part.mkdir(exist_ok=True)
+        with whole_file(self.part / MANIFEST) as file:
+            file.write(json.dumps(self._manifest(parts), indent=1).encode())
+        with (self.part / MANIFEST).open("rb") as written:
+            size, checksum = checksum_of(written)
+        for folder, _, _ in os.walk(self.part):
+            sync_folder(self.part / folder)
+        size += sum(one.size for part in parts for one in part)
+        return FinishedParts(size, checksum, self._message(parts), parts)
+
+    def _message(self, parts: list[list[PublishedFile]]) -> bytes:
+        if not any(one.rows for part in parts for one in part):
+            return b""  # the next rows say what the schema is
+        schema: pa.Schema = self._schema.schema
+        return bytes(schema.with_metadata(self._metadata).serialize())
+
+    def _manifest(self, parts: list[list[PublishedFile]]) -> dict[str, Any]:
+        schema = self._schema.schema or pa.schema([])
+        indexes = in_input_order(self._table, np.flatnonzero(self._table.column("text_length") > 0))
+        numbers, files, place = self._table.column("index")[indexes], [], 0
+        for part in parts:
+            count = len(part[0].counts) if part else 0
+            of_part = numbers[place : place + count].tolist()
+            place += count
+            files += [
+                {
+                    "path": one.name,
+                    "rows": one.rows,
+                    "bytes": one.size,
+                    "crc32": f"{one.checksum:08x}",
+                    "mini_batches": [of_part[0], of_part[-1]] if of_part else None,
+                }
+                for one in part
+            ]
+        return {
+            "daskprs_data_set": MANIFEST_FORM,
+            "format": self._spec.format,
+            "publication": self._publication,
+            **self._made_by,
+            "rows": sum(one["rows"] for one in files),
+            "schema": [{"name": one.name, "type": str(one.type)} for one in schema],
+            "partition_by": list(self._spec.partition_by),
+            "files": files,
+        }
+
+    def put(self, target: Path) -> None:
+        """Give the finished data set its name; readers see the old one or the new one."""
+        self._target = target
+        put_in_place(self.part, target)
+
+    def close(self) -> None:
+        """End the threads, and remove what is not wanted: parts, or what was replaced."""
+        self._close_files()
+        if self._target is not None:
+            tidy_up(self.part, self._target)
+
+    def _close_files(self) -> None:
+        self._unwanted = True
+        if self._executor is not None:
+            executor, self._executor = self._executor, None
+            executor.shutdown(wait=True, cancel_futures=True)
+        removed(self.part)
+
+
+def _threads() -> Executor:
+    return ThreadPoolExecutor(THREADS, "daskprs-output")
+
+
+def made_by(job: str, fingerprint: dict[str, Any]) -> dict[str, Any]:
+    """Return what a manifest says of its job: the folder's name, and a digest of the script."""
+    script = json.dumps(fingerprint.get("script"), sort_keys=True).encode()
+    return {"job": job, "script": hashlib.blake2b(script, digest_size=16).hexdigest()}
+
+
+def _link(old: Path, new: Path) -> None:
+    """Give a file one more name, or copy it where the file system has no links."""
+    try:
+        os.link(old, new)
+    except OSError:
+        shutil.copyfile(old, new)
+        with new.open("rb") as file:
+            os.fsync(file.fileno())

@@ -1,0 +1,257 @@
+"""The formats of part files: Parquet, Arrow and JSON lines, each written and read in pieces.
+
+Parquet is compressed by zstd at its lowest level: about as fast as snappy, and smaller. Arrow files
+are not compressed, so that they can be mapped. JSON has few types, so the others become text: dates
+and times in ISO 8601, decimals with all their digits, bytes as base64. NaN and infinities are null.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import cache
+from itertools import islice
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from daskprs.errors import Option, ReturnTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+is_ = pa.types
+COMPRESSION = "zstd"
+ROWS_AT_ONCE = 10_000
+"""Rows that become Python values at once."""
+
+
+class TableWriter(Protocol):
+    """Writes tables of one schema into a file."""
+
+    def write(self, table: pa.Table) -> None:
+        """Write rows, as one row group or record batch where the format has such."""
+
+    def close(self) -> None:
+        """Write what ends the file; the file stays open."""
+
+
+def writer_of(format_: str, file: IO[bytes], schema: pa.Schema) -> TableWriter:
+    """Return what writes a part file of a format."""
+    writers: dict[str, type[Any]] = {
+        "parquet": _ParquetRows,
+        "arrow": _ArrowFileRows,
+        "jsonl": _JsonRows,
+    }
+    writer: TableWriter = writers[format_](file, schema)
+    return writer
+
+
+def schema_in_file(format_: str, schema: pa.Schema) -> pa.Schema:
+    """Return the schema that a file gets: an Arrow file cannot have a dictionary for each batch."""
+    if format_ != "arrow":
+        return schema
+    return pa.schema([one.with_type(_plain(one.type)) for one in schema], schema.metadata)
+
+
+def read_part(format_: str, path: Path, start: int, count: int) -> Iterator[pa.Table]:
+    """Yield some rows of a Parquet or Arrow file, a row group at a time."""
+    if format_ == "parquet":
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(path) as file:
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+            yield from _cut(sizes, file.read_row_group, start, count)
+    else:
+        with pa.memory_map(str(path)) as mapped:
+            reader = pa.ipc.open_file(mapped)
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            tables = [pa.Table.from_batches([one]) for one in batches]
+            yield from _cut([len(one) for one in tables], tables.__getitem__, start, count)
+
+
+def read_lines(file: IO[bytes], start: int, count: int) -> Iterator[bytes]:
+    """Yield some lines of a file of JSON lines."""
+    return islice(file, start, start + count)
+
+
+def _cut(sizes: list[int], get: Any, start: int, count: int) -> Iterator[pa.Table]:
+    """Yield what lies within some rows of tables that follow one another."""
+    before = 0
+    for place, size in enumerate(sizes):
+        first, stop = max(start - before, 0), min(start + count - before, size)
+        if first < stop:
+            yield get(place).slice(first, stop - first)
+        before += size
+
+
+# ---- what fits ----
+
+
+def check_writable(schema: pa.Schema, format_: str, partition_by: Collection[str]) -> None:
+    """Raise `ReturnTypeError` for a column that the format, or a folder's name, cannot hold."""
+    for field in schema:
+        if schema.names.count(field.name) > 1:
+            msg = f"run() returned two columns {field.name!r}. A data set needs different names."
+            raise ReturnTypeError(msg)
+        why = _why_not(format_, field.type)
+        if why:
+            msg = (
+                f"run() returned a column {field.name!r} of the type {field.type}, which "
+                f"{Option('output_format', format_)} cannot hold: {why}. Return another type."
+            )
+            raise ReturnTypeError(msg)
+    for name in partition_by:
+        if name not in schema.names:
+            msg = (
+                f"run() returned no column {name!r}, by which {Option('output_partition_by')} "
+                f"makes folders. It returned {', '.join(map(repr, schema.names))}."
+            )
+            raise ReturnTypeError(msg)
+        if not _makes_folders(_plain(schema.field(name).type)):
+            msg = (
+                f"run() returned a column {name!r} of the type {schema.field(name).type}, which "
+                f"makes no folders by {Option('output_partition_by')}. Return whole numbers, text, "
+                "booleans or dates."
+            )
+            raise ReturnTypeError(msg)
+    if partition_by and len(partition_by) == len(schema.names):
+        msg = (
+            f"run() returned no other columns than those by which {Option('output_partition_by')} "
+            "makes folders: nothing is left for the files. Return a column more."
+        )
+        raise ReturnTypeError(msg)
+
+
+@cache
+def _why_not(format_: str, type_: pa.DataType) -> str:
+    """Return why a format cannot hold a type: a file with a null of that type is tried."""
+    import io
+
+    schema = schema_in_file(format_, pa.schema([("x", type_)]))
+    try:
+        table = pa.table([pa.nulls(1, schema.field(0).type)], schema=schema)
+        writer = writer_of(format_, io.BytesIO(), schema)
+        writer.write(table)
+        writer.close()
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        return str(error).splitlines()[0].rstrip(".")
+    return ""
+
+
+def _makes_folders(type_: pa.DataType) -> bool:
+    return any(
+        kind(type_) for kind in (is_.is_integer, is_.is_string, is_.is_large_string, is_.is_boolean)
+    ) or bool(is_.is_date(type_) or is_.is_null(type_) or is_.is_string_view(type_))
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    """Return a type with the values of dictionaries in place of the dictionaries."""
+    if is_.is_dictionary(type_):
+        return _plain(type_.value_type)
+    if is_.is_struct(type_):
+        return pa.struct([one.with_type(_plain(one.type)) for one in type_])
+    if is_.is_map(type_):
+        return pa.map_(_plain(type_.key_type), _plain(type_.item_type), type_.keys_sorted)
+    for is_list, list_of in _LISTS:
+        if is_list(type_):
+            return list_of(type_.value_field.with_type(_plain(type_.value_type)))
+    if is_.is_fixed_size_list(type_):
+        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)), type_.list_size)
+    return type_
+
+
+_LISTS = ((is_.is_list, pa.list_), (is_.is_large_list, pa.large_list))
+
+
+# ---- writers ----
+
+
+class _ParquetRows:
+    """Writes a row group for each table."""
+
+    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self._writer = pq.ParquetWriter(pa.PythonFile(file, "w"), schema, compression=COMPRESSION)
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _ArrowFileRows:
+    """Writes a record batch for each table."""
+
+    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+        self._writer = pa.ipc.new_file(pa.PythonFile(file, "w"), schema)
+
+    def write(self, table: pa.Table) -> None:
+        for batch in table.combine_chunks().to_batches():
+            self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _JsonRows:
+    """Writes a JSON object for each row."""
+
+    def __init__(self, file: IO[bytes], _schema: pa.Schema) -> None:
+        self._file = file
+
+    def write(self, table: pa.Table) -> None:
+        for start in range(0, table.num_rows, ROWS_AT_ONCE):
+            rows = table.slice(start, ROWS_AT_ONCE).to_pylist()
+            self._file.write("".join(f"{_json(row)}\n" for row in rows).encode())
+
+    def close(self) -> None:
+        """Do nothing: a line needs no end but its own."""
+
+
+def _json(row: dict[str, Any]) -> str:
+    try:
+        return _dumps(row)
+    except ValueError:  # a NaN or an infinity
+        return _dumps(_finite(row))
+
+
+def _finite(value: Any) -> Any:
+    """Return a value with null for each number that JSON does not have."""
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {name: _finite(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_finite(one) for one in value]
+        case _:
+            return value
+
+
+def _text(value: Any) -> str:
+    """Return the text of a value for which JSON has no type."""
+    match value:
+        case datetime() | date() | time():
+            return value.isoformat()
+        case timedelta():
+            import pandas as pd
+
+            return str(pd.Timedelta(value).isoformat())
+        case bytes():
+            return base64.b64encode(value).decode("ascii")
+        case Decimal():
+            return format(value, "f")
+        case _:
+            return str(value)
+
+
+_dumps = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_text
+).encode

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.output.journal.recovery import Runs
+    from daskprs.output.spec import OutputSpec
 
 
 def plan(names: Collection[str]) -> Iterator[MiniBatch]:
@@ -46,6 +47,7 @@ def drive(
     accepted: Collection[str] = (),
     seed: int = 0,
     publishes: bool = True,
+    spec: OutputSpec = BOTH,
 ) -> list[str]:
     """Do what is to be done of a job over files, as a job does it, and return the files it ran."""
     fingerprint = {
@@ -55,7 +57,7 @@ def drive(
     resumption = None
     if has_begun(JobFolder(base / "job")):
         resumption = Resumption(lambda: plan(names), runs, accepted)
-    with driving(base / "job", target_of(base), BOTH, fingerprint, resumption=resumption) as driver:
+    with driving(base / "job", target_of(base), spec, fingerprint, resumption=resumption) as driver:
         todo = [one for one in plan(names) if driver.store.recovered(one) is None]
         random.Random(seed).shuffle(todo)  # noqa: S311 - any order will do
         for one in todo:

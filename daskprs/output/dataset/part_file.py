@@ -310,9 +310,11 @@ class _PartFile:
         )
 
     def close(self) -> None:
-        """Close the file."""
-        with suppress(OSError, ValueError):  # what is buffered is not wanted any more
-            self._sink.close()
+        """Close the file; the rest of an unfinished one is dropped."""
+        self._sink.drop()
+        with suppress(pa.ArrowException):
+            self._writer.close()
+        self._buffer.close()
 
 
 class _SyncedFile(io.RawIOBase):
@@ -329,10 +331,8 @@ class _SyncedFile(io.RawIOBase):
     def write(self, piece: ReadableBuffer) -> int:
         """Write bytes."""
         view = memoryview(piece).cast("B")
-        if self._fd is None:
-            msg = "the file is closed"
-            raise ValueError(msg)
-        write_at(self._fd, view, self.length)
+        if self._fd is not None:
+            write_at(self._fd, view, self.length)
         self.length += len(view)
         self.checksum = zlib.crc32(view, self.checksum)
         return len(view)
@@ -341,14 +341,13 @@ class _SyncedFile(io.RawIOBase):
         """Make the file durable, and close it."""
         if self._fd is not None:
             os.fsync(self._fd)
-            self.close()
+        self.drop()
 
-    def close(self) -> None:
-        """Close the file."""
+    def drop(self) -> None:
+        """Close the file, and ignore what is still written."""
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
-        super().close()
 
 
 def _by_folder(table: pa.Table, names: tuple[str, ...]) -> Iterator[tuple[str, pa.Table]]:

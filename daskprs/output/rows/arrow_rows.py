@@ -52,6 +52,12 @@ class ArrowRows:
 
     def block(self, block: Block, *, has_index: bool) -> None:  # noqa: ARG002 - of other forms
         """Write rows; raise `ReturnTypeError` for those that the format cannot hold."""
+        rows, columns = block.shape
+        if not columns:
+            if rows:
+                msg = "run() returned rows without columns: a data set cannot hold them."
+                raise ReturnTypeError(msg)
+            return
         self._write_elements()
         if isinstance(block, pd.DataFrame):
             for table in _tables(block):
@@ -86,11 +92,6 @@ class ArrowRows:
             self._write(_column(pd.Series(elements, dtype="object")))
 
     def _write(self, table: pa.Table) -> None:
-        if not table.num_columns:
-            if table.num_rows:
-                msg = "run() returned rows without columns: a data set cannot hold them."
-                raise ReturnTypeError(msg)
-            return
         if self._schema is None or not table.schema.equals(self._schema, check_metadata=False):
             self._end_stream()
             check_writable(table.schema, self._spec.format, self._spec.partition_by)

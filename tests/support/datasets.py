@@ -1,0 +1,61 @@
+"""Data sets, read back as a reader of files would, by their names."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from daskprs.output.spec import OutputSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PARQUET = OutputSpec(text=True, typed=False, format="parquet", file_size_bytes=3_000)
+"""Two or three of the mini-batches that `store_driver` makes fill a part."""
+
+
+def manifest(target: Path) -> dict[str, Any]:
+    """Return what a data set says of itself."""
+    content: dict[str, Any] = json.loads((target / "_manifest.json").read_text())
+    return content
+
+
+def files_in(target: Path) -> list[str]:
+    """Return the names of all files but the manifest, in their order."""
+    files = (str(one.relative_to(target)) for one in target.rglob("*") if one.is_file())
+    return sorted(name for name in files if name != "_manifest.json")
+
+
+def table_of(target: Path) -> pa.Table:
+    """Return the rows of a Parquet data set; the manifest has to name the same files."""
+    names = files_in(target)
+    told = manifest(target)
+    assert sorted(one["path"] for one in told["files"]) == names
+    tables = [pq.read_table(target / name, partitioning=None) for name in names]
+    rows = {one["path"]: one["rows"] for one in told["files"]}
+    assert [rows[name] for name in names] == [table.num_rows for table in tables]
+    return pa.concat_tables(tables)
+
+
+def text_of(target: Path) -> bytes:
+    """Return the rows of a Parquet data set as lines of text."""
+    text: str = table_of(target).to_pandas().to_csv(sep=" ", header=False, index=False)
+    return text.encode()
+
+
+class AtOnce(Executor):
+    """Does what it is given in the thread of its caller."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Call the function."""
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:  # noqa: BLE001 - the future has it
+            future.set_exception(error)
+        return future

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow.dataset
 import pytest
 
 import daskprs
@@ -23,6 +24,7 @@ from daskprs.output.read_rows import read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spec import SpoolSpec
 from daskprs.output.spool import AgentSpool, UnwritableError
+from tests.support.datasets import PARQUET
 from tests.support.store_driver import BOTH, TEXT, Driver, driving
 
 N = 40
@@ -120,6 +122,24 @@ def part(disk: Path) -> None:
         assert [path.name for path in disk.iterdir() if "part" in path.name] == []
     assert [path.name for path in disk.iterdir()] == ["job"]
     finish(job, target, list(range(N)))
+
+
+def data_set(disk: Path) -> None:
+    """Let parts of a data set fill their disk while results come in: they give the room back."""
+    job, target = disk.parent / "job", disk / "rows.arrow"
+    spec = PARQUET._replace(format="arrow", file_size_bytes=500_000)
+    with driving(job, target, spec) as driver:
+        for index in range(N):
+            driver.commit(index, lines(index))
+        with pytest.raises(OutputError, match=r"cannot be written.*No space left.*[Mm]ake room"):
+            driver.store.publish()
+    assert list(disk.iterdir()) == []
+    resize(disk, "20m")
+    with driving(job, target, spec, resume=True) as driver:
+        assert all(driver.has(index) for index in range(N))
+        driver.store.publish()
+    rows = pyarrow.dataset.dataset(target, format="arrow").to_table()["result"].to_pylist()
+    assert "".join(f"{row}\n" for row in rows).encode() == whole()
 
 
 def agent(disk: Path) -> None:

@@ -76,7 +76,7 @@ def strike(base: Path, number: int, nth: int, how: str, *, exchanges: bool) -> N
 
 def main(base: Path, how: str, first: int, stride: int, *, exchanges: bool) -> None:
     """Go through every step."""
-    ordered_parts._threads = AtOnce  # type: ignore[assignment] # noqa: SLF001 - struck there, too
+    ordered_parts._threads = AtOnce  # type: ignore[assignment]
     if not exchanges:
         output_file.exchanged = lambda *_: False
 

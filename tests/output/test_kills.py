@@ -10,11 +10,21 @@ import pytest
 
 PROGRAM = Path(__file__).with_name("kill_at_every_step.py")
 GROWING = Path(__file__).with_name("grow_at_every_step.py")
+DATA_SET = Path(__file__).with_name("strike_data_set.py")
 STEPS = {"kill": (1, 3), "interrupt": (1, 4), "EIO": (2, 5), "interrupts": (3, 9), "ENOSPC": (4, 9)}
 """Which operation is struck first, and at which stride others are; `make test-long` takes all."""
 
 
 GROWING_STEPS = {"kill": (1, 9), "interrupt": (2, 15), "EIO": (3, 12), "ENOSPC": (5, 25)}
+
+DATA_SET_STEPS = {
+    "kill": (1, 9),
+    "interrupt": (2, 20),
+    "EIO": (3, 20),
+    "ENOSPC": (5, 30),
+    "kill in_two_steps": (4, 20),
+}
+"""The same for a data set; last, where a file system cannot exchange names."""
 
 
 def run_program(folder: Path, how: str, times: int, first: int = 1, stride: int = 1) -> int:
@@ -58,6 +68,21 @@ def test_what_strikes_while_a_published_output_is_written_anew_changes_no_byte(
 ) -> None:
     """By an extension, and by a retry of what failed: the old output stands, or the new one."""
     assert run(GROWING, str(tmp_path), how, *map(str, GROWING_STEPS[how])) > 50
+
+
+@pytest.mark.parametrize("how", DATA_SET_STEPS)
+def test_readers_of_a_data_set_see_the_old_or_the_new(tmp_path: Path, how: str) -> None:
+    """Whatever strikes while parts are written, and exchanged for those of before."""
+    steps = map(str, DATA_SET_STEPS[how])
+    assert run(DATA_SET, str(tmp_path), *how.split()[:1], *steps, *how.split()[1:]) > 50
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("how", DATA_SET_STEPS)
+def test_the_same_at_any_operation_of_a_data_set(tmp_path: Path, how: str) -> None:
+    """None is left out."""
+    assert run(DATA_SET, str(tmp_path), *how.split()[:1], "1", "1", *how.split()[1:]) > 50
 
 
 @pytest.mark.long

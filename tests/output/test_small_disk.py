@@ -16,6 +16,7 @@ STORIES = {
     "journal": "not even a line of the journal fits",
     "output": "the output goes to another disk",
     "part": "half way into the output",
+    "data_set": "parts of a data set, while results come in",
     "agent": "an agent puts a large result aside",
     "of_a_large_result": "a job, one of whose results is larger than the disk",
     "of_a_job": "a whole job",

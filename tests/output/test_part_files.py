@@ -1,0 +1,175 @@
+"""Part files: every type comes back from each format, and memory does not grow with a part."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import tempfile
+from datetime import date, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprs.errors import JournalError
+from daskprs.output.dataset import part_file
+from daskprs.output.dataset.part_file import PartPlan, RowsFile, Sources, write_part
+from daskprs.output.rows.format_result import format_result
+from daskprs.output.rows.part_formats import check_writable
+from daskprs.output.rows.row_schema import RowSchema, cast_exactly
+from tests.support.arrow_of_all_kinds import FLAT, TYPES, tables
+from tests.support.datasets import PARQUET
+
+is_ = pa.types
+
+
+def plan_of(folder: Path, results: list[Any], format_: Any) -> PartPlan:
+    """Return the plan of a part of what `run` returned for mini-batches."""
+    spool, sources, schema = folder / "spool", Sources.none(), RowSchema()
+    with spool.open("wb") as file:
+        for index, result in enumerate(results):
+            rows = format_result(result, PARQUET._replace(format=format_))
+            assert rows.text is not None
+            sources.add(index, 0, file.tell(), rows.text.length, rows.text.checksum)
+            file.write(rows.payload)
+            if isinstance(result, (pa.Table, pd.DataFrame)):
+                table = result if isinstance(result, pa.Table) else pa.Table.from_pandas(result)
+                schema.add(table.schema, index)
+    (folder / "set").mkdir()
+    return PartPlan(
+        str(folder / "set"), "part", format_, schema, None, (), [RowsFile(str(spool))], sources
+    )
+
+
+def is_same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Say whether two columns hold the same values; a NaN is one."""
+    return repr(one.to_pylist()) == repr(other.to_pylist())
+
+
+@pytest.mark.parametrize("format_", ["parquet", "arrow"])
+@given(table=tables(TYPES, min_columns=1))
+def test_every_value_comes_back(format_: str, table: pa.Table) -> None:
+    """Of every type, nested ones too; a file may have a coarser type that holds the same values."""
+    with tempfile.TemporaryDirectory() as base:
+        (made,) = write_part(plan_of(Path(base), [table, table], format_))
+        assert made.counts == [table.num_rows] * 2
+        path = Path(base, "set", made.name)
+        back = (
+            pq.read_table(path)
+            if format_ == "parquet"
+            else ds.dataset(path, format="arrow").to_table()
+        )
+        assert back.column_names == table.column_names
+        for name in table.column_names:
+            twice = pa.chunked_array([*table[name].chunks, *table[name].chunks], table[name].type)
+            assert is_same(cast_exactly(back[name], table[name].type), twice)
+
+
+@given(table=tables(FLAT, min_columns=1))
+def test_every_value_can_be_told_from_json(table: pa.Table) -> None:
+    """Numbers as numbers, with all their digits; the rest as text of a standard form."""
+    with tempfile.TemporaryDirectory() as base:
+        (made,) = write_part(plan_of(Path(base), [table], "jsonl"))
+        lines = Path(base, "set", made.name).read_text().split("\n")
+    assert lines.pop() == ""
+    assert made.counts == [len(lines)] == [table.num_rows]
+    for line, row in zip(lines, table.to_pylist(), strict=True):
+        told = json.loads(line, parse_constant=pytest.fail)
+        assert list(told) == list(row)
+        for name, value in row.items():
+            is_number = isinstance(value, float) and not math.isfinite(value)
+            expected = None if is_number else value
+            assert value_of(told[name], table.schema.field(name).type) == expected
+
+
+def value_of(told: Any, type_: pa.DataType) -> Any:
+    """Return what JSON tells of a value of a type."""
+    readers: list[tuple[Any, Any]] = [
+        (is_.is_decimal, Decimal),
+        (lambda one: is_.is_binary(one) or is_.is_fixed_size_binary(one), base64.b64decode),
+        (is_.is_date, date.fromisoformat),
+        (is_.is_time, time.fromisoformat),
+        (is_.is_timestamp, pd.Timestamp),
+        (is_.is_duration, pd.Timedelta),
+    ]
+    for fits, read in readers:
+        if told is not None and fits(type_):
+            return read(told)
+    return told
+
+
+@pytest.mark.parametrize("format_", ["parquet", "arrow", "jsonl"])
+def test_each_format_holds_every_type(format_: str) -> None:
+    """None of those above is refused."""
+    for type_, _ in TYPES:
+        check_writable(pa.schema([("x", type_)]), format_, ())
+
+
+@given(cut=st.integers(1, 50), format_=st.sampled_from(["parquet", "arrow", "jsonl"]))
+def test_rows_of_an_earlier_part_are_those_that_it_had(cut: int, format_: str) -> None:
+    """Wherever row groups end."""
+    frames = [pd.DataFrame({"n": range(10 * i, 10 * i + i), "s": "x"}) for i in range(8)]
+    with tempfile.TemporaryDirectory() as base, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(part_file, "ROW_GROUP_BYTES", cut)
+        plan = plan_of(Path(base), frames, format_)
+        (made,) = write_part(plan)
+        assert list(made.counts) == list(range(8))
+        path = Path(base, "set", made.name)
+        sources, before = Sources.none(), 0
+        for index, count in enumerate(made.counts):
+            if index % 3:
+                sources.add(index, 0, before, count, 0)
+            before += count
+        again = plan._replace(name="again", files=[RowsFile(str(path), "")], sources=sources)
+        (kept,) = write_part(again)
+        frames = [frame for index, frame in enumerate(frames) if index % 3]
+        Path(base, "new").mkdir()
+        (direct,) = write_part(plan_of(Path(base, "new"), frames, format_))
+        assert kept.counts == direct.counts
+        found = [
+            Path(base, folder, "set", one.name) for folder, one in (("", kept), ("new", direct))
+        ]
+        rows = [one.read_text() if format_ == "jsonl" else values_in(one, format_) for one in found]
+        assert rows[0] == rows[1]
+
+
+def values_in(path: Path, format_: str) -> dict[str, Any]:
+    """Return the columns of a file."""
+    values: dict[str, Any] = ds.dataset(path, format=format_).to_table().to_pydict()
+    return values
+
+
+def test_row_groups_have_a_size_and_rows_pass_through_in_pieces(tmp_path: Path) -> None:
+    """A large frame becomes batches in the agent, and row groups of 16 MB in the part."""
+    frame = pd.DataFrame({"n": range(10_000_000)})
+    plan = plan_of(tmp_path, [frame], "parquet")
+    before = pa.total_allocated_bytes()
+    (made,) = write_part(plan)
+    assert pa.total_allocated_bytes() == before
+    groups = pq.ParquetFile(tmp_path / "set" / made.name).metadata
+    sizes = [groups.row_group(i).num_rows * 8 for i in range(groups.num_row_groups)]
+    assert sum(sizes) == 80_000_000
+    assert max(sizes) < 21 << 20
+    assert min(sizes[:-1]) >= 16 << 20
+
+
+def test_damaged_bytes_are_never_written(tmp_path: Path) -> None:
+    """The error names the mini-batch."""
+    plan = plan_of(tmp_path, [pd.DataFrame({"n": [1]}), pd.DataFrame({"n": [2]})], "parquet")
+    spool = tmp_path / "spool"
+    content = bytearray(spool.read_bytes())
+    content[-20] ^= 1
+    spool.write_bytes(content)
+    with pytest.raises(JournalError, match="the rows of mini-batch 1 are not those"):
+        write_part(plan)
+    spool.unlink()
+    with pytest.raises(JournalError, match="the rows of mini-batch 0 are not those"):
+        write_part(plan)

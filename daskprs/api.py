@@ -94,6 +94,7 @@ def parallel_run(
     output_partition_by: Sequence[str] | str | None = None,
     output_single_file: bool = False,
     keep_rows: bool = False,
+    include_columns: Sequence[str] | None = None,
     overwrite: bool = False,
     resume: bool | Literal["extend", "failed"] = False,
     accept_changes: Sequence[str] = (),
@@ -257,6 +258,10 @@ def parallel_run(
         Make one file in place of the folder of a data set.
     keep_rows
         With `output_dir`, keep the rows with their types too, for `to_pandas` in Python.
+    include_columns
+        Columns of the input that stand before those that `run` returned, as many rows as it gets
+        or rows with the index of the mini-batch. ``"path"`` is the path of each file, or that of
+        each row's file, and ``"row_number"`` the number of each row in the input.
     overwrite
         Replace an existing output file, at the moment of publishing.
     resume

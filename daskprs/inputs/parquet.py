@@ -314,6 +314,8 @@ def _compare_names(one: str, first: pa.Schema, other: str, second: pa.Schema) ->
 class ParquetSource(FilesTable):
     """Cuts Parquet files into slices of row groups; a mini-batch never crosses a file."""
 
+    numbers_rows = True
+
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         super().__init__(files, reading)
         self._as_arrow = reading.as_arrow

@@ -293,6 +293,7 @@ class Job:
             limits=options.limits(),
             side_inputs=side_inputs_of(options.side_inputs),
             batch_form=batch_form(call.source, options.batch_format),
+            included=call.included,
         )
 
     # ---- the work ----

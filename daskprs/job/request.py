@@ -22,6 +22,7 @@ from daskprs.folders.job_folder import JobFolder, default_path
 from daskprs.folders.job_lock import has_begun
 from daskprs.inputs.files.discover import places_below
 from daskprs.inputs.open_source import open_source
+from daskprs.inputs.source.included import PATH, Included, included_columns
 from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import check_client, check_job_dir, working_directory
@@ -70,6 +71,8 @@ class CheckedCall:
     """The call as the job folder keeps it."""
     remote: RemoteOutput | None = None
     """The final destination of the output file, if that is a URL."""
+    included: Included | None = None
+    """The columns of the input that stand beside what `run` returns."""
 
     @property
     def named_output_dir(self) -> Path | str:
@@ -114,8 +117,15 @@ def check_call(
     rows = options.output_action == "append_row"
     is_dataset = rows and options.output_format != "text"
     typed = rows and (options.keep_rows or not (text or output_dir or is_dataset))
-    reading = replace(options.reading(), keep_labels=typed, batch_format=options.batch_format)
+    reading = replace(
+        options.reading(),
+        keep_labels=typed,
+        path_aside=PATH in (options.include_columns or ()),
+        batch_format=options.batch_format,
+    )
     source = open_source(data, reading)
+    may_grow = options.resume == "extend" or "input" in options.accept_changes
+    included = included_columns(source, options.include_columns, may_grow=may_grow)
     if checked.root is not None:
         checked.inputs = tuple(places_below(data, checked.root))
     if options.resume and job_dir is None:
@@ -161,6 +171,7 @@ def check_call(
         target,
         kept,
         remote,
+        included,
     )
 
 

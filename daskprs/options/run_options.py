@@ -63,6 +63,8 @@ AZURE_ALIASES = {
 OF_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
 OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
 """Options that only text has, and those that only a data set has."""
+OF_ROWS = ("keep_rows", "include_columns")
+"""Options of what `run` returns."""
 
 Rule = Callable[[str, Any], Any]
 
@@ -231,6 +233,7 @@ class RunOptions:
     )
     output_single_file: bool = option(False, OUTPUT, is_site_default=False)
     keep_rows: bool = option(False, OUTPUT, is_site_default=False)
+    include_columns: Sequence[str] | None = option(None, OUTPUT, names, is_site_default=False)
     overwrite: bool = option(
         False, OUTPUT, changes_results=False, is_of_one_run=True, is_site_default=False
     )
@@ -265,12 +268,13 @@ class RunOptions:
                 "values."
             )
             raise OptionError(msg)
-        if self.keep_rows and self.output_action == "summary_only":
-            msg = (
-                f"{Option('keep_rows', value=True)}: not with "
-                f"{Option('output_action', 'summary_only')}, which drops what run() returns."
-            )
-            raise OptionError(msg)
+        for name in OF_ROWS:
+            if self[name] and self.output_action == "summary_only":
+                msg = (
+                    f"{Option(name, self[name])}: not with "
+                    f"{Option('output_action', 'summary_only')}, which drops what run() returns."
+                )
+                raise OptionError(msg)
         self._check_output()
         if self.accept_changes and not self.resume:
             msg = (

@@ -137,6 +137,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("append_row_dataframe_sep", ", "),
     ("append_row_dataframe_sep", None),
     ("keep_rows", None),
+    ("include_columns", []),
+    ("include_columns", ["id", "id"]),
     ("overwrite", "no"),
     ("fail_on_timeout", "yes"),
     ("resume", 1),
@@ -206,6 +208,7 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
         ({"output_format": "jsonl", "output_action": "summary_only"}, "not with output_action"),
         ({"accept_changes": "script"}, "only with resume=True"),
         ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
+        ({"include_columns": ["a"], "output_action": "summary_only"}, "not with output_action"),
     ],
 )
 def test_options_at_odds_with_each_other_are_refused(given: dict[str, Any], said: str) -> None:

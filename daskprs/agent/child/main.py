@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.agent.child.entry_script import load_entry_script
 from daskprs.agent.child.failure import failure_of, may_pass
 from daskprs.agent.child.inbox import Inbox, Loader
+from daskprs.agent.child.included_columns import taken_columns
 from daskprs.agent.child.outbox import MemoryReserve, Outbox
 from daskprs.agent.protocol.messages import (
     PROTOCOL,
@@ -192,10 +193,15 @@ class Agent:
     def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run` and format what it returns; iterating a generator is part of it."""
         data, attempt.data = attempt.data, None
+        included = None
+        if self._job.included is not None:
+            included, data = taken_columns(self._job.included, data, attempt.mini_batch)
         result = self.entry.run(data, attempt.mini_batch)
         del data
         if result is None:
             return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
+        if included is not None:
+            result = included.beside(result)
         rows = format_result(result, self._job.output, self._spool)
         outcome = attempt.finished(
             Status.RUN_DONE,

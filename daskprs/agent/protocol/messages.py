@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure
     from daskprs.inputs.source.batch_format import BatchForm
+    from daskprs.inputs.source.included import Included
     from daskprs.output.spec import OutputSpec, SpoolSpec
 
 
@@ -86,6 +87,8 @@ class JobSpec(NamedTuple):
     """What becomes of rows before `run` gets them; None: frames stay frames, and paths paths."""
     far: bool = False
     """The driver does not see `job_dir`: logs and large results are fetched from there."""
+    included: Included | None = None
+    """The columns of the input that stand beside what `run` returns."""
 
 
 class ProcessSpec(NamedTuple):

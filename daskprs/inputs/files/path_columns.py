@@ -13,6 +13,7 @@ import pyarrow as pa
 from daskprs.arrow.arrow_pandas import OneType, ToPandas
 from daskprs.errors import InputError
 from daskprs.inputs.files.partition_format import PartitionFormat, Values, hive_values
+from daskprs.inputs.source.included import PATH_ASIDE
 from daskprs.inputs.source.source import TableSource
 
 if TYPE_CHECKING:
@@ -38,7 +39,10 @@ class PathColumns:
 
     def __init__(self, files: Sequence[InputFile], reading: ReadOptions) -> None:
         self._path_first = reading.include_path_column
-        given = _values(files, reading)
+        given = [
+            (*values, *_path_aside(file, reading))
+            for file, values in zip(files, _values(files, reading), strict=True)
+        ]
         self.names = [name for name, _ in given[0]] if given else []
         for file, values in zip(files, given, strict=True):
             if [name for name, _ in values] != self.names:
@@ -64,8 +68,8 @@ class PathColumns:
         }
 
     def types(self) -> dict[str, str]:
-        """Return the types of the columns, which depend on all paths."""
-        return {name: str(self._types[name]) for name in self.names}
+        """Return the types of the columns of `run`, which depend on all paths."""
+        return {name: str(self._types[name]) for name in self.names if name != PATH_ASIDE}
 
     @property
     def text_columns(self) -> dict[str, pa.DataType]:
@@ -163,6 +167,10 @@ def _values(files: Sequence[InputFile], reading: ReadOptions) -> list[Values]:
         partition_format = PartitionFormat(reading.partition_format)
         return [partition_format.values(file) for file in files]
     return [hive_values(file) if reading.path_values == "typed" else () for file in files]
+
+
+def _path_aside(file: InputFile, reading: ReadOptions) -> Values:
+    return ((PATH_ASIDE, file.path),) if reading.path_aside else ()
 
 
 def _refuse_other_bytes(file: InputFile) -> None:

@@ -52,6 +52,7 @@ class FilesSource(Source):
         self._inputs = inputs
         self._count = count
         self._keys = tuple(partition_keys)
+        self.numbers_rows = not partition_keys
         self._format = None if partition_format is None else PartitionFormat(partition_format)
         self._by_key: dict[Values, array[int]] = {}
         """Places of the files of each combination of values; empty without keys."""

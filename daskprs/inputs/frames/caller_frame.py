@@ -61,6 +61,7 @@ class SlicedFrame(TableSource):
     """
 
     kind = ""
+    numbers_rows = True
     file_name = "frame.arrow"
 
     def __init__(self, total: int, rows: int) -> None:

@@ -79,6 +79,7 @@ class DeltaSource:
     """
 
     unit: Unit = "row"
+    numbers_rows = False
     object_types: Mapping[str, pa.DataType] = {}
     keeps_nan = False
     how_far = ""

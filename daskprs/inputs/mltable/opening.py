@@ -123,7 +123,9 @@ def _files(written: MLTableContent) -> FileList:
 def _reading_of(written: MLTableContent, given: ReadOptions) -> ReadOptions:
     """Return how the files are read: as the MLTable says, in the sizes of the call."""
     options = written.options
-    reading = replace(given, columns=None, path_values="text", support_multi_line=False)
+    reading = replace(
+        given, columns=None, path_values="text", support_multi_line=False, path_aside=False
+    )
     if (numbers := written.partitions) is not None:
         reading = replace(
             reading, partitions=Partitions(numbers, getattr(options, "partition_size", 1))

@@ -85,6 +85,7 @@ class MLTableSource:
     """
 
     unit: Unit = "row"
+    numbers_rows = False
     object_types: Mapping[str, pa.DataType] = {}
     keeps_nan = False
 

@@ -75,6 +75,8 @@ class ReadOptions:
     """What `run` gets: it decides which types the rows have when they are read."""
     keep_labels: bool = False
     """Whether the index of a frame is kept, for `to_pandas`."""
+    path_aside: bool = False
+    """Whether rows of files have a column of paths, which `run` does not get."""
 
     # Only an MLTable sets these.
     path_values: Literal["typed", "text"] = "typed"

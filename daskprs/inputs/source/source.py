@@ -64,6 +64,8 @@ class Source(Protocol):
     """
 
     unit: Unit = "row"
+    numbers_rows: bool = False
+    """Whether the mini-batches hold consecutive items, whose numbers in the input are known."""
     how_far: str = ""
     """Progress of `prepare`, in a few words for people; read by another thread."""
 

@@ -84,7 +84,7 @@ class _Writer:
             case _ if is_block(type(result)) and not isinstance(result, Iterator):
                 self._block(result, has_index=has_index(result))
             case dict():
-                self._block(_of_arrays(result), has_index=False)
+                self._block(of_arrays(result), has_index=False)
             case np.ndarray():
                 self._array(result)
             case list() | tuple():
@@ -169,7 +169,7 @@ class _Writer:
             form.element(element)
 
 
-def _of_arrays(result: dict[Any, Any]) -> pd.DataFrame:
+def of_arrays(result: dict[Any, Any]) -> pd.DataFrame:
     """Return a dict of arrays, one for each column, as a frame."""
     if not result or not all(isinstance(one, np.ndarray) and one.ndim for one in result.values()):
         raise not_rows(result)

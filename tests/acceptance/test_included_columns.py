@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import daskprs
@@ -137,6 +140,25 @@ def test_of_other_formats(tmp_path: Path, parquet: Path, batch_format: str) -> N
         f"{one} {x}" for one, x in zip(TABLE["id"], TABLE["x"], strict=True)
     ]
     assert set(found["path"]) == {str(parquet / "0.parquet"), str(parquet / "1.parquet")}
+
+
+def test_of_a_data_set(tmp_path: Path, parquet: Path) -> None:
+    """The columns have the types of the input."""
+    result = daskprs.parallel_run(
+        parquet,
+        lambda rows: pa.table({"twice": pc.multiply(rows["x"], 2)}),
+        batch_format="pyarrow",
+        include_columns=["id", "path", "row_number"],
+        output_format="parquet",
+        job_dir=tmp_path / "job",
+        **OPTIONS,
+    )
+    assert result.output_file is not None
+    found = pq.read_table(result.output_file)
+    assert found.column_names == ["id", "path", "row_number", "twice"]
+    assert found.schema.field("id").type == pq.read_schema(parquet / "0.parquet").field("id").type
+    assert found["id"].to_pylist() == list(TABLE["id"])
+    assert found["row_number"].to_pylist() == list(range(ROWS))
 
 
 def test_of_files(tmp_path: Path) -> None:

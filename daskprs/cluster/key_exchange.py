@@ -88,6 +88,8 @@ class KeyExchange:
         The variables that the user sets for the agents.
     per_node
         The number of agents of a node; None: the number of its threads.
+    timeout_s
+        Seconds for dealing a piece out, and for gathering a part.
     no_workers_timeout_s
         Seconds to wait for workers; None: for ever.
 
@@ -98,8 +100,10 @@ class KeyExchange:
         client: Client,
         environment: Mapping[str, str] | None,
         per_node: int | None,
+        timeout_s: float = 600.0,
         no_workers_timeout_s: float | None = None,
     ) -> None:
+        self._timeout_s = timeout_s
         self._client = client
         self._timer = WorkerTimer(client, no_workers_timeout_s)
         self._environment = environment or {}
@@ -154,6 +158,7 @@ class KeyExchange:
                 str(scratch) if seen else None,
                 labelled(scratch),
                 in_helpers=True,
+                timeout_s=self._timeout_s,
             )
             if _is_collection(source):
                 parts = self._deal_partitions(

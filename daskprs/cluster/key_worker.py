@@ -70,6 +70,8 @@ class Dealing(NamedTuple):
     """Whether the driver needs the numbers of the rows."""
     in_helpers: bool
     """Whether the work is large enough for other processes."""
+    timeout_s: float
+    """Seconds that a helper has for a piece or a part."""
 
 
 def deal_key(name: str, piece: int) -> Key:
@@ -168,7 +170,7 @@ class ExchangePlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not t
         agents = self._agents.get(get_address_host(worker.address), worker.state.nthreads)
         threads = usable_cores() // agents
         environment = agent_environment(os.environ, self._user_environment, threads=threads)
-        self.helpers = HelperPool(environment)
+        self.helpers = HelperPool(environment, self._dealing.timeout_s)
         worker.handlers[self.name] = self._serve
 
     async def teardown(self, worker: Worker) -> None:

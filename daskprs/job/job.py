@@ -148,6 +148,7 @@ class Job:
             self._client,
             options.environment_variables,
             options.process_count_per_node,
+            options.task_overhead_timeout,
             options.no_workers_timeout,
         )
         job.callback(exchange.close)

@@ -20,11 +20,13 @@ from tests.support.polling import poll_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LONGEST_S = 60.0
+
 
 @pytest.fixture
 def pool() -> Iterator[HelperPool]:
     """Yield a pool of helpers that find the modules of the tests."""
-    one = HelperPool({**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])})
+    one = HelperPool({**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}, LONGEST_S)
     yield one
     one.close()
 
@@ -47,6 +49,17 @@ def test_a_helper_that_dies_is_replaced_once(pool: HelperPool, tmp_path: Path) -
         AgentError, match=r"was to deal out piece 3 .*-9 \(SIGKILL\), 2 times.*memory"
     ):
         pool.call("deal out piece 3", os.kill, 0, signal.SIGKILL)
+
+
+def test_a_helper_that_hangs_is_replaced_once(pool: HelperPool) -> None:
+    """As an agent is that takes too long to load a mini-batch."""
+    pool._timeout_s = 0.5
+    with pytest.raises(
+        AgentError, match=r"was to sleep took longer than task_overhead_timeout=0.5 s, 2 times"
+    ):
+        pool.call("sleep", os.kill, 0, signal.SIGSTOP)
+    pool._timeout_s = LONGEST_S
+    assert pool.call("ask", os.getpid)
 
 
 def test_rest_ends_helpers_and_leaves_their_zygote_to_agents(pool: HelperPool) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.protocol.messages import ProcessSpec
 from daskprs.agent.supervision.zygote import discard_kept, keep_ahead, take_zygote
 from daskprs.core.outcomes import NAMED, signal_of
-from daskprs.errors import AgentError
+from daskprs.errors import AgentError, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,11 +36,14 @@ class HelperPool:
     ----------
     environment
         The environment of the helpers: that of the agents, so that both have one zygote.
+    timeout_s
+        Seconds that a call may take: a helper may hang as an agent may.
 
     """
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], timeout_s: float) -> None:
         self._environment = environment
+        self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._kept: Zygote | None = None
@@ -49,7 +53,7 @@ class HelperPool:
         self._numbers = itertools.count()
 
     def call(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in a helper, once more if the helper dies; return its result.
+        """Call a function in a helper, once more if the helper dies or hangs; return its result.
 
         `what` says, for errors, what the function does, and with how many bytes.
         """
@@ -57,7 +61,8 @@ class HelperPool:
             helper = self._taken()
             helper.channel.send((function, arguments))
             answers: list[Any] = []
-            while not answers and not helper.channel.closed:
+            until = time.monotonic() + self._timeout_s
+            while not answers and not helper.channel.closed and time.monotonic() < until:
                 answers = helper.channel.receive(LOOK_EVERY_S, helper.sentinel.fileno())
             if answers:
                 self._put_back(helper)
@@ -65,9 +70,17 @@ class HelperPool:
                 if is_done:
                     return result
                 raise result
+            hangs = not helper.channel.closed
             returncode = self._buried(helper)
             if self._closed or attempt == ATTEMPTS:
                 break
+        if hangs:
+            msg = (
+                f"the process that was to {what} took longer than "
+                f"{Option('task_overhead_timeout', self._timeout_s)} s, {ATTEMPTS} times. Look at "
+                "the disks and the load of the machine, or give it more time."
+            )
+            raise AgentError(msg)
         why = NAMED.get(-returncode, "it has ended")  # type: ignore[call-overload]
         msg = (
             f"the process that was to {what} ended with returncode {returncode}"

@@ -221,8 +221,8 @@ def parallel_run(
         Seconds for one call of `run`, iterating its result included. Then the agent is killed, and
         the attempt has failed.
     task_overhead_timeout
-        Seconds for loading one mini-batch; with `partition_keys` also for dealing out a piece of the
-        table, or gathering a part of it.
+        Seconds for loading one mini-batch; with `partition_keys` also for dealing out a piece of
+        the table, or gathering a part of it.
     init_timeout
         Seconds for importing the script and ``init()``. Default: 3 × `run_invocation_timeout` + 30.
     shutdown_timeout

@@ -239,7 +239,7 @@ class ParallelRunResult:
 
         Columns and types are those of `to_arrow`, and each partition numbers its rows from 0.
         Integers and booleans that were no columns of a pandas frame are ``Int64`` and
-        ``boolean``, since rows that nobody has read yet may be null.
+        ``boolean``, since rows that have not been read may be null.
 
         Returns
         -------

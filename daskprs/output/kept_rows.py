@@ -208,7 +208,7 @@ def _kept(path: str, state: JournalState) -> KeptRows:
 
 def _unseen(folder: JobFolder) -> JobFolderError:
     msg = (
-        f"{folder}: there is no job folder with a journal on {socket.gethostname()}, so that this "
+        f"{folder} holds no job with a journal on {socket.gethostname()}, so that this "
         "process cannot read the rows. Run the job with a job_dir that every worker sees. Or read "
         "the rows where the folder is: by to_arrow(), to_pandas() or iter_batches()."
     )

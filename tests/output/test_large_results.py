@@ -16,7 +16,7 @@ import pytest
 from daskprs.output.journal.commits import Commits, CommitTable
 from daskprs.output.spool import Regions
 
-PROGRAM = Path(__file__).parents[1] / "scripts" / "one_large_job.py"
+SCRIPTS = Path(__file__).parents[1] / "scripts"
 LARGE_RESULT_MB = int(os.environ.get("LARGE_RESULT_MB", "300"))
 """`make test-long` and `make test-large` say more; three times as much is needed on the disk."""
 ALLOWED_MB = 300
@@ -24,23 +24,38 @@ ALLOWED_MB = 300
 PATIENCE_S = 150 + LARGE_RESULT_MB / 5
 
 
-@pytest.mark.timeout(PATIENCE_S + 30)
-def test_a_large_result_passes_through_processes_that_stay_small(tmp_path: Path) -> None:
-    """One mini-batch returns it: frames, arrays and lines, kept as text and with their types."""
+def measured(script: str, folder: Path) -> list[float]:
+    """Return what a script prints of a large job."""
     try:
         done = subprocess.run(
-            [sys.executable, str(PROGRAM), str(tmp_path), str(LARGE_RESULT_MB)],
+            [sys.executable, str(SCRIPTS / script), str(folder), str(LARGE_RESULT_MB)],
             capture_output=True,
             text=True,
             check=False,
             timeout=PATIENCE_S,
         )
     finally:
-        shutil.rmtree(tmp_path)  # pytest would keep it for a while
+        shutil.rmtree(folder)  # pytest would keep it for a while
     assert done.returncode == 0, done.stderr
-    output_bytes, agent_mb, driver_mb = json.loads(done.stdout)
+    numbers: list[float] = json.loads(done.stdout)
+    return numbers
+
+
+@pytest.mark.timeout(PATIENCE_S + 30)
+def test_a_large_result_passes_through_processes_that_stay_small(tmp_path: Path) -> None:
+    """One mini-batch returns it: frames, arrays and lines, kept as text and with their types."""
+    output_bytes, agent_mb, driver_mb = measured("one_large_job.py", tmp_path)
     assert output_bytes >= LARGE_RESULT_MB * 1_000_000
     assert max(agent_mb, driver_mb) < ALLOWED_MB
+
+
+@pytest.mark.timeout(PATIENCE_S + 30)
+def test_a_large_data_set_passes_through_a_driver_that_stays_small(tmp_path: Path) -> None:
+    """And two workers of 500 MB sum it up."""
+    row_bytes, driver_mb, is_right = measured("one_large_data_set.py", tmp_path)
+    assert row_bytes == LARGE_RESULT_MB * 1_000_000
+    assert driver_mb < ALLOWED_MB
+    assert is_right
 
 
 def test_a_million_commits_take_less_than_100_mb() -> None:

@@ -29,7 +29,7 @@ from daskprs.options.rules import check_client, check_job_dir, working_directory
 from daskprs.options.run_options import TABLE, RunOptions
 from daskprs.options.site_defaults import site_defaults
 from daskprs.output.publish.output_file import check_output_dir, check_output_file
-from daskprs.output.publish.remote import RemoteOutput, is_remote
+from daskprs.output.publish.remote import RemoteOutput, RemoteParts, is_remote
 from daskprs.output.spec import OutputSpec
 from daskprs.system import forks
 from daskprs.system.atomic_file import whole_file
@@ -152,7 +152,8 @@ def check_call(
     remote = None
     if far:
         name = options.output_name if output.text else None
-        remote = RemoteOutput(str(output_dir), name)
+        is_folder = output.is_dataset and not output.single_file
+        remote = (RemoteParts if is_folder else RemoteOutput)(str(output_dir), name)
         remote.check(folder.upload, overwrite=options.overwrite)
     elif target is not None and not options.resume:
         check_output_file(target, overwrite=options.overwrite, is_dataset=is_dataset)

@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from daskprs.errors import OutputError
-from daskprs.output.publish.remote import RemoteOutput
+from daskprs.output.publish.remote import RemoteOutput, RemoteParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,3 +101,77 @@ def test_what_nothing_here_can_reach_is_refused() -> None:
     """With what fsspec says about it."""
     with pytest.raises(OutputError, match="nonsense"):
         RemoteOutput("nonsense://x/y", "rows.txt")
+
+
+def data_set(folder: Path, publication: str, *names: str) -> Path:
+    """Make what a data set looks like, and return its folder."""
+    folder.mkdir()
+    files = [f"part-{place:05d}-{publication}.jsonl" for place in range(len(names))]
+    for file, name in zip(files, names, strict=True):
+        (folder / file).write_text(name)
+    sizes = [{"path": file, "bytes": (folder / file).stat().st_size} for file in files]
+    told = {"daskprs_data_set": 1, "publication": publication, "files": sizes}
+    (folder / "_manifest.json").write_text(json.dumps(told))
+    return folder
+
+
+def contents(url: str) -> list[str]:
+    """Return the text of all part files under a URL; the manifest has to name them."""
+    filesystem, place = fsspec.core.url_to_fs(f"{url}/rows")
+    told = json.loads(filesystem.cat_file(f"{place}/_manifest.json"))
+    found = sorted(path for path in filesystem.find(place) if not path.endswith(".json"))
+    assert [path.rpartition("/")[2] for path in found] == [one["path"] for one in told["files"]]
+    return [filesystem.cat_file(path).decode() for path in found]
+
+
+def test_a_data_set_is_uploaded_the_manifest_last(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After each upload that fails, the next try goes on; what is replaced is gone in the end."""
+    record, old = tmp_path / "record", data_set(tmp_path / "old", "0" * 8, "a", "b", "c")
+    remote = RemoteParts(url, "rows")
+    remote.check(record, overwrite=False)
+    remote.publish(old, record, overwrite=False)
+    assert contents(url) == ["a", "b", "c"]
+    new = data_set(tmp_path / "new", "1" * 8, "A", "B")
+    filesystem = fsspec.core.url_to_fs(url)[0]
+    real, uploads = type(filesystem).put_file, []
+
+    def fails(self: object, lpath: str, rpath: str, **more: object) -> None:
+        uploads.append(rpath)
+        if len(uploads) in {1, 3, 5}:
+            raise OSError("the line is down")
+        real(self, lpath, rpath, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(filesystem), "put_file", fails)
+        for _ in range(3):
+            with pytest.raises(OutputError, match="the line is down"):
+                RemoteParts(url, "rows").publish(new, record, overwrite=False)
+            there = json.loads(filesystem.cat_file(f"{remote._place}/_manifest.json"))
+            assert there["publication"] == "0" * 8
+        RemoteParts(url, "rows").publish(new, record, overwrite=False)
+    assert contents(url) == ["A", "B"]
+    assert len(uploads) == 6
+    again = RemoteParts(url, "rows")
+    again.check(record, overwrite=False)
+    again.publish(new, record, overwrite=False)
+    assert again.done
+
+
+def test_a_data_set_of_somebody_else_is_refused_until_it_may_be_replaced(
+    tmp_path: Path, url: str
+) -> None:
+    """A folder with other files never is."""
+    remote = RemoteParts(url, "rows")
+    remote.publish(data_set(tmp_path / "a", "0" * 8, "a"), tmp_path / "one", overwrite=False)
+    mine, record = data_set(tmp_path / "b", "1" * 8, "b"), tmp_path / "another"
+    for refuse in (remote.check, lambda *given, **more: remote.publish(mine, *given, **more)):
+        with pytest.raises(OutputError, match=r"exists\. Replace it by overwrite=True"):
+            refuse(record, overwrite=False)
+    remote.publish(mine, record, overwrite=True)
+    assert contents(url) == ["b"]
+    filesystem, place = fsspec.core.url_to_fs(f"{url}/rows")
+    filesystem.rm_file(f"{place}/_manifest.json")
+    with pytest.raises(OutputError, match="holds files and no data set"):
+        remote.check(tmp_path / "third", overwrite=True)

@@ -9,20 +9,25 @@ before and after, so that a resume can tell its own file from one that was there
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import Option, OutputError
+from daskprs.output.journal.history import MANIFEST
 from daskprs.output.publish.output_file import it_exists, it_is_a_folder
 from daskprs.output.spool import checksum_of
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.regular_files import read_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 PUBLISH_WHOLE = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "memory"}
 """Object stores, where an object appears only when its upload is complete."""
+_PART = re.compile(r"\.?part-\d{5,}-([0-9a-f]{8})\..*")
+"""The names of part files, and of those that are half uploaded."""
 VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
 
 
@@ -118,6 +123,108 @@ class RemoteOutput:
         if found["type"] != "directory":
             return found
         raise it_is_a_folder(self.file)
+
+
+class RemoteParts(RemoteOutput):
+    """The output folder of a job whose output is a data set: a folder of files with a manifest.
+
+    Files get their place first, the manifest last. Then what the manifest replaces is removed. The
+    record names every publication that was begun, so that each step can be done again.
+    """
+
+    def check(self, record: Path, *, overwrite: bool) -> None:
+        """Refuse an output that exists already, unless it may be replaced.
+
+        A data set, or a beginning of one, that this job has uploaded does not count. Nothing
+        replaces a folder without a manifest.
+        """
+        there, ours = self._there(), _read(record).get("publications", [])
+        known = self._manifest(there).get("publication")
+        if not there or known in ours:
+            return
+        if known is None and not all(_publication_of(name) in ours for name in there):
+            msg = (
+                f"{self.file} holds files and no data set of daskprs, which nothing replaces. Use "
+                f"another {Option('append_row_file_name')}."
+            )
+            raise OutputError(msg)
+        if known is not None and not overwrite:
+            raise it_exists(self.file)
+
+    def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
+        """Upload a finished data set, unless it was uploaded before and is still there.
+
+        Raise `OutputError` when the upload fails. The data set stays where it was made, and a
+        resume uploads what is missing.
+        """
+        new, there = read_json(made / MANIFEST), self._there()
+        sizes = {one["path"]: one["bytes"] for one in new["files"]}
+        written = _read(record)
+        if self._manifest(there) != new or not sizes.items() <= there.items():
+            self.check(record, overwrite=overwrite)
+            begun = [*written.get("publications", []), new["publication"]]
+            _write(record, {"url": self.file, "publications": list(dict.fromkeys(begun))})
+            for name in sorted(sizes):
+                if there.get(name) != sizes[name]:
+                    self._put(made / name, name)
+            self._put(made / MANIFEST, MANIFEST)
+        self.done = True
+        self._remove(there.keys() - sizes.keys() - {MANIFEST})
+
+    def _there(self) -> dict[str, int]:
+        """Return the files below the URL by their names there, with their sizes."""
+        try:
+            self._filesystem.invalidate_cache()
+            found = self._filesystem.find(self._place, detail=True)
+        except FileNotFoundError:
+            return {}
+        except Exception as error:  # each store has errors of its own
+            msg = f"{Option('output_dir', self.url)} cannot be reached: {error}"
+            raise OutputError(msg) from error
+        if self._place in found:  # a file has the name
+            raise it_exists(self.file)
+        return {path[len(self._place) + 1 :]: info["size"] for path, info in found.items()}
+
+    def _manifest(self, there: dict[str, int]) -> dict[str, Any]:
+        if MANIFEST not in there:
+            return {}
+        try:
+            found: dict[str, Any] = json.loads(
+                self._filesystem.cat_file(f"{self._place}/{MANIFEST}")
+            )
+        except ValueError:
+            return {}
+        return found if "daskprs_data_set" in found else {}
+
+    def _put(self, file: Path, name: str) -> None:
+        place = f"{self._place}/{name}"
+        try:
+            if PUBLISH_WHOLE.isdisjoint(_protocols(self._filesystem)):
+                folder, _, last = place.rpartition("/")
+                self._filesystem.makedirs(folder, exist_ok=True)
+                self._filesystem.put_file(str(file), f"{folder}/.{last}.part")
+                self._filesystem.mv(f"{folder}/.{last}.part", place)
+            else:
+                self._filesystem.put_file(str(file), place)
+        except Exception as error:  # each store has errors of its own
+            msg = (
+                f"the output cannot be uploaded to {self.file}: {error}. It lies finished in "
+                f"{file.parent}: resume the job to upload it."
+            )
+            raise OutputError(msg) from error
+
+    def _remove(self, names: Iterable[str]) -> None:
+        """Remove files of earlier publications; readers of the manifest do not know them."""
+        for name in names:
+            if _publication_of(name):
+                with suppress(Exception):  # each store has errors of its own; the output is there
+                    self._filesystem.rm_file(f"{self._place}/{name}")
+
+
+def _publication_of(name: str) -> str:
+    """Return the publication that a part file's name tells; empty for another file."""
+    found = _PART.fullmatch(name.rpartition("/")[2])
+    return found[1] if found else ""
 
 
 def is_remote(output_dir: object) -> bool:

@@ -88,6 +88,13 @@ class CommittedRows:
             self._next = int(numbers[count - 1]) + 1
         if history.forms.get("typed"):
             return self._frames(rows)
+        if history.forms.get("format"):
+            msg = (
+                "iter_batches: the rows of this job are a data set, whose files are there when the "
+                f"job is Completed. Keep the rows with their types too, by "
+                f"{Option('keep_rows', value=True)}, or read the files."
+            )
+            raise OptionError(msg)
         if history.forms.get("text"):
             return self._texts(rows)
         msg = (

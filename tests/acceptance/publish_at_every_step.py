@@ -1,7 +1,8 @@
 """Strike a whole job at every file operation from its last commit to its result, and resume it.
 
-A program of its own, since it forks: ``publish_at_every_step.py FOLDER HOW FIRST STRIDE`` strikes
-in one of the ways that `reaper` knows. Says what went wrong, and exits with 0 when nothing did.
+A program of its own, since it forks: ``publish_at_every_step.py FOLDER HOW FIRST STRIDE [FORMAT]``
+strikes in one of the ways that `reaper` knows. Says what went wrong, and exits with 0 when nothing
+did.
 """
 
 from __future__ import annotations
@@ -11,18 +12,36 @@ import signal
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 import distributed  # noqa: F401 - once, before the forks
 import pandas as pd
 
 import daskprs
 from daskprs.cluster import dispatch  # noqa: F401 - the same
+from tests.support.datasets import text_of
 from tests.support.every_step import STRUCK, at_every_step
 from tests.support.reaper import Reaper
 
 ROWS = pd.DataFrame({"n": [1, 2, 3]})
 WHOLE = b"1\n2\n3\n"
 LAST_COMMIT_IS_DONE = b'["complete"'
+
+
+FORMAT: Any = sys.argv[5] if len(sys.argv) > 5 else "text"
+
+
+def published(base: Path) -> bytes | None:
+    """Return the rows of the output as text; None without one."""
+    target = target_of(base)
+    if not target.exists():
+        return None
+    return target.read_bytes() if FORMAT == "text" else text_of(target)
+
+
+def target_of(base: Path) -> Path:
+    """Return the output."""
+    return base / "out" / f"parallel_run_step.{'txt' if FORMAT == 'text' else FORMAT}"
 
 
 def job(base: Path, *, resume: bool) -> str:
@@ -36,6 +55,7 @@ def job(base: Path, *, resume: bool) -> str:
             process_count_per_node=1,
             progress=False,
             resume=resume,
+            output_format=FORMAT,
         )
     except (daskprs.ParallelRunFailed, daskprs.ParallelRunCanceled) as error:
         return "" if error.result is None else error.result.status
@@ -67,9 +87,9 @@ def in_a_child(base: Path, nth: int | None, how: str = "", *, resume: bool = Fal
 
 def strike(base: Path, nth: int, how: str) -> None:
     """Let a job be struck at its n-th operation, see what is there and what it says, resume it."""
-    target = base / "out" / "parallel_run_step.txt"
+    target = target_of(base)
     status = in_a_child(base, nth, how)
-    there = target.read_bytes() if target.exists() else None
+    there = published(base)
     assert there in {None, WHOLE}, "half a file"
     if how == "kill":
         assert status in {"", "Completed"}, status
@@ -83,7 +103,7 @@ def strike(base: Path, nth: int, how: str) -> None:
         log = (base / "job" / "logs" / "sys" / "master_role.txt").read_text()
         assert f"{target} is published. What it was made of is kept" in log
     assert in_a_child(base, None, resume=True) == "Completed", "no resume"
-    assert target.read_bytes() == WHOLE
+    assert published(base) == WHOLE
     assert [path.name for path in target.parent.iterdir()] == [target.name], "something is left"
     assert "The job is Completed" in (base / "job" / "logs" / "job_result.txt").read_text()
 

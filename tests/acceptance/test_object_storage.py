@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -75,6 +76,28 @@ def test_tables_are_read_there_and_the_output_is_put_there(
         f"{kind}/parallel_run_step.txt"
     ]
     assert f"s3://outputs/{kind}/parallel_run_step.txt" in done.stdout
+
+
+def test_a_data_set_is_put_there_and_replaced_by_its_job(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """The manifest names what is there; files of the earlier publication are gone."""
+    words = ["--mini-batch-size", "500", "--output-dir", "s3://outputs/set"]
+    data = "--output-format", "jsonl", "--output-file-size", "1 KB"
+    for number, more in enumerate(([], ["--resume", "--accept-changes", "input"])):
+        source = f"s3://inputs/csv/{'*' if number else 0}.csv"
+        done = daskprs(store, tmp_path, source, ROWS, *words, *data, *more)
+        assert done.returncode == 0, done.stderr
+        assert "s3://outputs/set/parallel_run_step.jsonl" in done.stdout
+        folder = "set/parallel_run_step.jsonl"
+        told = json.loads(store.get(f"outputs/{folder}/_manifest.json"))
+        files = [f"{folder}/{one['path']}" for one in told["files"]]
+        names = [name for name in store.names("outputs") if name.startswith("set/")]
+        assert sorted(names) == sorted([*files, f"{folder}/_manifest.json"])
+        assert len(files) > 1
+        rows = b"".join(store.get(f"outputs/{name}") for name in files).splitlines()
+        assert [json.loads(row) for row in rows] == FRAME[: len(rows)].to_dict("records")
+    assert len(rows) == len(FRAME)
 
 
 def test_files_are_fetched_for_the_script(store: ObjectStore, tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ STEPS = {
 """Which operation is struck first, and at which stride others are; `make test-long` takes all."""
 
 
-def run_program(folder: Path, how: str, first: int, stride: int) -> None:
+def run_program(folder: Path, how: str, *words: int | str) -> None:
     """Run the program; its complaint is the failure of the test."""
     done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder), how, str(first), str(stride)],
+        [sys.executable, str(PROGRAM), str(folder), how, *map(str, words)],
         capture_output=True,
         text=True,
         check=False,
@@ -35,6 +35,13 @@ def run_program(folder: Path, how: str, first: int, stride: int) -> None:
 def test_a_job_is_completed_if_and_only_if_its_output_stands(tmp_path: Path, how: str) -> None:
     """Whatever strikes while it is published and told; its resume is Completed."""
     run_program(tmp_path, how, *STEPS[how])
+
+
+@pytest.mark.parametrize("how", ["kill", "interrupt"])
+def test_the_same_holds_for_a_data_set(tmp_path: Path, how: str) -> None:
+    """From its last commit on, parts and manifest included."""
+    first, stride = STEPS[how]
+    run_program(tmp_path, how, first + 2, stride * 2, "parquet")
 
 
 @pytest.mark.long

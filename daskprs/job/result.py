@@ -45,8 +45,8 @@ class ParallelRunResult:
         The same in rows (tables) or files: `succeeded` is the sum of ``len(result)``, and a
         mini-batch that returned fewer than it was given adds the difference to `failed`.
     output_file : Path or str or None
-        The published append_row file, a str where it is a URL; None where no text was written or
-        nothing was published.
+        The published output: the append_row file, or the folder of a data set. A str where it is a
+        URL; None where none was written or nothing was published.
     output_dir : Path or str
         Where the output file is, and where the script may write its own.
     logs_dir : Path

@@ -95,6 +95,7 @@ def parallel_run(
     output_single_file: bool = False,
     keep_rows: bool = False,
     include_columns: Sequence[str] | None = None,
+    schema: Mapping[str, Any] | Any | None = None,
     overwrite: bool = False,
     resume: bool | Literal["extend", "failed"] = False,
     accept_changes: Sequence[str] = (),
@@ -263,6 +264,10 @@ def parallel_run(
         Columns of the input that stand before those that `run` returned, as many rows as it gets
         or rows with the index of the mini-batch. ``"path"`` is the path of each file, or that of
         each row's file, and ``"row_number"`` the number of each row in the input.
+    schema
+        The columns and types of the rows: an Arrow schema, types by column name, or a frame without
+        rows. Each mini-batch is brought into it, and one that would lose a value fails. Default:
+        what `run` returns says the types. Not for text alone, which has no types.
     overwrite
         Replace an existing output file, at the moment of publishing.
     resume

@@ -28,9 +28,10 @@ DASHED = {name.replace("_", "-") for name in TABLE} | {"job-dir", "output-dir"}
 PAIRS = {
     "environment_variables": ("-e", "NAME=VALUE"),
     "side_inputs": ("NAME=PATH",),
-    "dtypes": ("COLUMN=TYPE",),
 }
 """The short flag, if any, and the form of options that are repeated for each pair."""
+TYPES = ("COLUMN=TYPE",)
+"""The form of those that are types of columns."""
 OWN_BEFORE = {
     "Script": ("script",),
     "Processes": ("client", "here"),
@@ -98,7 +99,7 @@ def _option(name: str) -> Callable[[Any], Any]:
     row, flag, text = TABLE[name], f"--{_flag(name)}", help_of(name)
     kind, *others = (one for one in row.types if one is not NoneType)
     if get_origin(kind) is Mapping:
-        *short, metavar = PAIRS[name]
+        *short, metavar = PAIRS.get(name, TYPES)
         return click.option(flag, *short, name, multiple=True, metavar=metavar, help=text)
     if kind is bool:
         flags = f"{flag}/--no-{flag[2:]}" if row.default else flag

@@ -147,7 +147,15 @@ def check_call(
         partition_by=tuple(options.output_partition_by or ()),
         file_size_bytes=parse_bytes(options.output_file_size, "output_file_size"),
         single_file=options.output_single_file,
+        schema=options["schema"],
     )
+    if options.schema is not None and not (typed or is_dataset):
+        msg = (
+            f"{Option('schema')}: the output is text, which has no types. Keep the rows with "
+            f"types, too, by {Option('keep_rows', value=True)}, or write a data set by "
+            f"{Option('output_format', 'parquet')}."
+        )
+        raise OptionError(msg)
     target = place / options.output_name if output.text else None
     remote = None
     if far:

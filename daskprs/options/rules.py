@@ -254,6 +254,19 @@ def announced_columns(name: str, value: Any) -> dict[str, Any] | None:
     return _checked_mapping(name, value, rule, lambda *_: True) or None
 
 
+def given_schema(name: str, value: Any) -> str | None:
+    """Return the schema of what `run` returns as text; None instead of an empty mapping."""
+    if isinstance(value, Mapping) and not value:
+        return None
+    from daskprs.output.rows.given_schema import schema_text  # which imports pandas
+
+    try:
+        return schema_text(value)
+    except (AttributeError, TypeError, ValueError) as error:
+        rule = "an Arrow schema, a mapping of column names to types, or a frame without rows"
+        raise refused(name, value, f"{rule}: {error}") from error
+
+
 def variables(name: str, value: Any) -> dict[str, str] | None:
     """Return environment variables as a dict of text; None instead of an empty mapping."""
 

@@ -29,6 +29,7 @@ from daskprs.options.rules import (
     check_size,
     check_text,
     folder_columns,
+    given_schema,
     named_paths,
     names,
     optional,
@@ -63,7 +64,7 @@ AZURE_ALIASES = {
 OF_TEXT = ("append_row_dataframe_header", "append_row_dataframe_sep")
 OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
 """Options that only text has, and those that only a data set has."""
-OF_ROWS = ("keep_rows", "include_columns")
+OF_ROWS = ("keep_rows", "include_columns", "schema")
 """Options of what `run` returns."""
 
 Rule = Callable[[str, Any], Any]
@@ -234,6 +235,9 @@ class RunOptions:
     output_single_file: bool = option(False, OUTPUT, is_site_default=False)
     keep_rows: bool = option(False, OUTPUT, is_site_default=False)
     include_columns: Sequence[str] | None = option(None, OUTPUT, names, is_site_default=False)
+    schema: Mapping[str, Any] | Any | None = option(
+        None, OUTPUT, given_schema, is_site_default=False
+    )
     overwrite: bool = option(
         False, OUTPUT, changes_results=False, is_of_one_run=True, is_site_default=False
     )

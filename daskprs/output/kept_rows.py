@@ -23,6 +23,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import begun_epochs, epochs_of
 from daskprs.output.journal.history import History
 from daskprs.output.read_rows import frame_of_each, no_rows, pieces_of
+from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.result_tables import table_of, tables_of
 from daskprs.output.rows.row_schema import RowSchema
 
@@ -68,6 +69,7 @@ class KeptRows:
         """The journals when they were read: the rows change only with them."""
         self.has_types = bool(epochs_of(folder, folder.typed_spools))
         """Whether the job has kept rows with their types."""
+        self._given = None if history.schema is None else schema_of(history.schema)
         self._commits = history.commits
         rows = history.standing()
         self._rows = rows[self._commits.column("typed_length")[rows] > 0]
@@ -175,6 +177,8 @@ class KeptRows:
 
     @cached_property
     def _settled(self) -> _Settled:
+        if self._given is not None:
+            return _Settled(RowSchema(self._given), self._given)
         rows = RowSchema()
         shown: pa.Table | None = None
         with closing(self._tables(None)) as tables:

@@ -17,6 +17,7 @@ from daskprs.folders.job_lock import begun_epochs, epochs_of
 from daskprs.folders.row_labels import RowLabels
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
+from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.result_tables import column_of
 from daskprs.output.rows.typed_rows import NO_INDEX, decode
 from daskprs.output.spool import OpenFiles, Region, holds
@@ -60,14 +61,20 @@ def read_rows(folder: JobFolder, *, ignore_index: bool = False) -> pd.DataFrame 
     matcher = None if labels is None else RowMatcher(labels.bounds)
     pieces = pieces_of(folder, history.commits, history.standing())
     joined = one_frame(pieces if matcher is None else matcher.passed(pieces))
-    rows = no_rows(folder) if joined is None else joined
+    rows = no_rows(folder, history.schema) if joined is None else joined
     if labels is not None and matcher is not None:
         _label(rows, labels, matcher)
     return rows
 
 
-def no_rows(folder: JobFolder) -> pd.DataFrame:
-    """Return a frame without rows, with the kept columns if the input has no rows either."""
+def no_rows(folder: JobFolder, schema: str | None = None) -> pd.DataFrame:
+    """Return a frame without rows, with the columns of the schema that the caller has given.
+
+    Without a schema, they are the kept columns if the input has no rows either.
+    """
+    if schema is not None:
+        empty: pd.DataFrame = schema_of(schema).empty_table().to_pandas()
+        return empty
     for epoch in reversed(begun_epochs(folder)):
         columns = folder.columns(epoch)
         if columns.exists():

@@ -24,6 +24,8 @@ class OutputSpec(NamedTuple):
     """The size of the rows, as Arrow streams, from which a part file is full."""
     single_file: bool = False
     """Make one file in place of the folder of a data set."""
+    schema: str | None = None
+    """The schema of what `run` returns, as text; None: what `run` returned says it."""
 
     @property
     def is_dataset(self) -> bool:

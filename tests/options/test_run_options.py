@@ -139,6 +139,10 @@ REFUSED: list[tuple[str, Any]] = [
     ("keep_rows", None),
     ("include_columns", []),
     ("include_columns", ["id", "id"]),
+    ("schema", {"a": "object"}),
+    ("schema", ["a"]),
+    ("schema", "a"),
+    ("schema", {"a": "number"}),
     ("overwrite", "no"),
     ("fail_on_timeout", "yes"),
     ("resume", 1),
@@ -169,6 +173,9 @@ TAKEN: list[tuple[str, Any, Any]] = [
     ("side_inputs", {"model": Path("/models/a")}, {"model": "/models/a"}),
     ("dtypes", {"a": float}, {"a": float}),
     ("meta", pd.DataFrame({"a": ["b"]})[:0], {"a": pd.StringDtype(na_value=np.nan)}),
+    ("schema", {"b": float, "a": pa.string()}, '{"b": "float", "a": "string"}'),
+    ("schema", pd.DataFrame({"a": [1]})[:0], '{"a": "int64"}'),
+    ("schema", '{"a": "int64"}', '{"a": "int64"}'),
     ("progress", False, False),
 ]
 
@@ -209,6 +216,7 @@ def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
         ({"accept_changes": "script"}, "only with resume=True"),
         ({"keep_rows": True, "output_action": "summary_only"}, "not with output_action"),
         ({"include_columns": ["a"], "output_action": "summary_only"}, "not with output_action"),
+        ({"schema": {"a": "int8"}, "output_action": "summary_only"}, "not with output_action"),
     ],
 )
 def test_options_at_odds_with_each_other_are_refused(given: dict[str, Any], said: str) -> None:

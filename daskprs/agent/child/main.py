@@ -202,7 +202,7 @@ class Agent:
             return attempt.finished(Status.RUN_NULL_RETURN, failure=NULL_RETURN), b""
         if included is not None:
             result = included.beside(result)
-        rows = format_result(result, self._job.output, self._spool)
+        rows = format_result(result, self._job.output, self._spool, attempt.mini_batch.index)
         outcome = attempt.finished(
             Status.RUN_DONE,
             succeeded=rows.succeeded,

@@ -30,6 +30,7 @@ from daskprs.output.dataset.part_file import (
 from daskprs.output.journal.commits import in_input_order
 from daskprs.output.journal.history import MANIFEST, PublishedFile
 from daskprs.output.publish.output_file import put_in_place, removed, tidy_up
+from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.row_schema import RowSchema
 from daskprs.output.spool import Region, checksum_of
 from daskprs.system.atomic_file import sync_folder, whole_file
@@ -126,8 +127,10 @@ class OrderedParts:
         self._group_bytes = 0
         self._parts: list[PartPlan | Future[list[PublishedFile]]] = []
         """Parts in order, as plans until they are being written."""
-        self._schema, self._metadata = RowSchema(), None
-        if self._earlier is not None and self._earlier.schema:
+        given = None if self._spec.schema is None else schema_of(self._spec.schema)
+        self._schema = RowSchema(given)
+        self._metadata = None if given is None else given.metadata
+        if given is None and self._earlier is not None and self._earlier.schema:
             known = pa.ipc.read_schema(pa.py_buffer(self._earlier.schema))
             self._schema.add(known, 0)
             self._metadata = known.metadata

@@ -128,6 +128,13 @@ class History:
         return forms
 
     @property
+    def schema(self) -> str | None:
+        """The schema that the call of the last epoch gives, as text."""
+        options = self._fingerprints.get(self.epoch, {}).get("options", {})
+        schema: str | None = options.get("schema")
+        return schema
+
+    @property
     def plans(self) -> int:
         """How many plans have numbered the mini-batches."""
         return len(self._numbered) + 1

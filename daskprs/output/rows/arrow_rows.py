@@ -141,7 +141,7 @@ def _unfit(frame: pd.DataFrame, error: Exception) -> ReturnTypeError:
         column = frame.iloc[:, place]
         if _fits(column):
             continue
-        row = _first_unfit(column)
+        row = first_unfit(column)
         kind = class_name(type(column.iloc[row]))
         msg = (
             f"run() returned a column {name!r} ({column.dtype}) that a data set cannot hold, as "
@@ -161,7 +161,7 @@ def _fits(column: pd.Series[Any]) -> bool:
     return True
 
 
-def _first_unfit(column: pd.Series[Any]) -> int:
+def first_unfit(column: pd.Series[Any]) -> int:
     """Return the first row without which Arrow could hold all rows before it."""
     low, high = 0, len(column) - 1
     while low < high:

@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from daskprs.errors import ReturnTypeError, class_name
 from daskprs.output.rows.arrow_rows import ArrowRows
 from daskprs.output.rows.blocks import blocks_of, has_index, is_block, not_rows
+from daskprs.output.rows.given_schema import GivenSchema, framed
+from daskprs.output.rows.result_tables import RESULT, column_of
 from daskprs.output.rows.text_rows import TextRows
 from daskprs.output.rows.typed_rows import TypedRows
 from daskprs.output.spool import Sink
 
 if TYPE_CHECKING:
     from daskprs.core.outcomes import Extent
+    from daskprs.output.rows.blocks import Block
     from daskprs.output.spec import OutputSpec
     from daskprs.output.spool import AgentSpool
 
@@ -44,8 +48,10 @@ class FormattedRows(NamedTuple):
     """Bytes of the text rows, then of the typed ones; empty if they are in a spool."""
 
 
-def format_result(result: Any, spec: OutputSpec, spool: AgentSpool | None = None) -> FormattedRows:
-    """Format what `run` returned: into the spool, or into bytes without one.
+def format_result(
+    result: Any, spec: OutputSpec, spool: AgentSpool | None = None, mini_batch: int = 0
+) -> FormattedRows:
+    """Format what `run` returned for a mini-batch: into the spool, or into bytes without one.
 
     Raises
     ------
@@ -55,7 +61,7 @@ def format_result(result: Any, spec: OutputSpec, spool: AgentSpool | None = None
         When rows cannot be put into the spool.
 
     """
-    writer = _Writer(spec, spool)
+    writer = _Writer(spec, spool, mini_batch)
     try:
         writer.take(result)
         return writer.finish()
@@ -67,7 +73,7 @@ def format_result(result: Any, spec: OutputSpec, spool: AgentSpool | None = None
 class _Writer:
     """Writes one result in each of the wanted forms."""
 
-    def __init__(self, spec: OutputSpec, spool: AgentSpool | None) -> None:
+    def __init__(self, spec: OutputSpec, spool: AgentSpool | None, mini_batch: int) -> None:
         self._sinks = lines, values = (
             (Sink(), Sink())
             if spool is None
@@ -77,6 +83,7 @@ class _Writer:
         self._text = form(spec, lines) if spec.text else None
         self._typed = TypedRows(values) if spec.typed else None
         self._forms = [form for form in (self._text, self._typed) if form is not None]
+        self._given = None if spec.schema is None else GivenSchema(spec.schema, mini_batch)
         self._succeeded = 0
 
     def take(self, result: Any) -> None:
@@ -92,11 +99,7 @@ class _Writer:
             case io.IOBase():
                 raise not_rows(result)
             case Iterator():
-                for element in result:
-                    if is_block(type(element)):
-                        self._block(element, has_index=has_index(element))
-                    else:
-                        self._element(element)
+                self._pieces(result)
             case _:
                 raise not_rows(result)
 
@@ -122,8 +125,34 @@ class _Writer:
     def _block(self, block: Any, *, has_index: bool) -> None:
         for one in blocks_of(block):
             self._succeeded += len(one)
+            if self._given is not None:
+                self._in_schema(one, self._given, has_index=has_index)
+                continue
             for form in self._forms:
                 form.block(one, has_index=has_index)
+
+    def _in_schema(self, block: Block, given: GivenSchema, *, has_index: bool) -> None:
+        """Write rows in the schema that the caller gives; a frame keeps its index."""
+        if has_index and isinstance(block, pa.Table):
+            block = block.to_pandas(integer_object_nulls=True)
+        table = given.table(block)
+        if self._text is not None:
+            self._text.block(table, has_index=False)
+        if self._typed is not None:
+            rows = framed(table, block.index) if isinstance(block, pd.DataFrame) else table
+            self._typed.block(rows, has_index=has_index)
+
+    def _pieces(self, pieces: Iterator[Any]) -> None:
+        """Write what a generator yields; with a schema, some elements at a time."""
+        for are_blocks, some in itertools.groupby(pieces, lambda piece: is_block(type(piece))):
+            if are_blocks:
+                for piece in some:
+                    self._block(piece, has_index=has_index(piece))
+            elif self._given is not None:
+                self._elements(some)
+            else:
+                for element in some:
+                    self._element(element)
 
     def _array(self, array: np.ndarray[Any, Any]) -> None:
         match array.ndim:
@@ -142,6 +171,9 @@ class _Writer:
 
     def _numbers(self, array: np.ndarray[Any, Any]) -> None:
         """Write a line for each number; in the typed form they stay an array."""
+        if self._given is not None:
+            self._block(pd.DataFrame({RESULT: array}), has_index=False)
+            return
         self._succeeded += len(array)
         for start in range(0, len(array), NUMBERS_AT_ONCE):
             for form in self._forms:
@@ -159,6 +191,9 @@ class _Writer:
                         "together with pandas.concat, or yield them one after the other."
                     )
                     raise ReturnTypeError(msg)
+            if self._given is not None:
+                self._block(column_of(some), has_index=False)
+                continue
             self._succeeded += len(some)
             for form in self._forms:
                 form.elements(some, kinds)

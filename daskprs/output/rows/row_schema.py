@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 is_ = pa.types
+MOST_DIGITS = 76
+"""Digits of the largest decimal of Arrow."""
 INDEX_TYPE = pa.int32()
 """The type of the indices in every dictionary: one mini-batch may have more values than another."""
 
@@ -127,7 +129,10 @@ class RowSchema:
         self, column: pa.ChunkedArray, field: pa.Field, where: str, first_row: int
     ) -> pa.ChunkedArray:
         if settled_type(field.type, column.type) is None:
-            raise self._misfit(field.name, where, column.type, "the types have no common family")
+            row = max(0, pc.index(column.is_valid(), value=True).as_py())
+            value = f", as row {first_row + row} shows: {column[row]!s}" if len(column) else ""
+            why = f"the types have no common family{value}"
+            raise self._misfit(field.name, where, column.type, why)
         if not field.nullable and column.null_count:
             row = first_row + pc.index(column.is_null(), value=True).as_py()
             raise self._misfit(field.name, where, column.type, f"row {row} is null")
@@ -327,12 +332,20 @@ def _cast_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
     array = _plain(array)
     made = array
     if is_.is_dictionary(type_) and _values(array.type) != type_.value_type:
-        made = array.cast(type_.value_type)
-    made = made.cast(type_)
+        made = _converted(array, type_.value_type)
+    made = _converted(made, type_)
     if not all(map(_equal, _leaves(array), _leaves(made))):
         msg = f"not every value of {array.type} is one of {type_}"
         raise pa.ArrowInvalid(msg)
     return made
+
+
+def _converted(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Cast an array, where Arrow refuses integers for their type, and not for their values."""
+    if is_.is_integer(array.type) and is_.is_decimal(type_):
+        array = array.cast(pa.decimal256(MOST_DIGITS, max(0, type_.scale)))
+    # Beyond 2 ** 53 some integers are floats: whoever compares the values sees which.
+    return array.cast(type_, safe=not (is_.is_integer(array.type) and is_.is_floating(type_)))
 
 
 def _plain(array: pa.Array) -> pa.Array:
@@ -365,7 +378,7 @@ def _equal(one: pa.Array, made: pa.Array) -> bool:
     """Say whether a cast array holds the same values; a NaN equals a NaN."""
     if is_.is_null(one.type):
         return True
-    other = made.cast(one.type)
+    other = _converted(made, one.type)
     if is_.is_floating(one.type):
         one, other = (array.cast(pa.float64()) for array in (one, other))
         if not pc.is_nan(one).equals(pc.is_nan(other)):

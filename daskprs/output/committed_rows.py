@@ -14,7 +14,7 @@ import numpy as np
 from daskprs.errors import JobFolderError, JournalError, Option, OptionError
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
-from daskprs.output.read_rows import frame_of_each, pieces_of
+from daskprs.output.read_rows import frame_of_each, pieces_of_each
 from daskprs.output.spool import Region
 from daskprs.system.regular_files import open_regular
 
@@ -112,7 +112,7 @@ class CommittedRows:
         return int(np.searchsorted(numbers, whole))
 
     def _frames(self, rows: Numbers) -> Iterator[pd.DataFrame]:
-        return frame_of_each(pieces_of(self._folder, self._history.commits, rows))
+        return frame_of_each(pieces_of_each(self._folder, self._history.commits, rows))
 
     def _texts(self, rows: Numbers) -> Iterator[str]:
         commits = self._history.commits

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import closing
-from functools import cached_property, lru_cache
-from itertools import groupby
-from operator import itemgetter
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -22,13 +20,15 @@ from daskprs.errors import JobFolderError, ReturnTypeError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import begun_epochs, epochs_of
 from daskprs.output.journal.history import History
-from daskprs.output.read_rows import frame_of_each, no_rows, pieces_of
+from daskprs.output.read_rows import frame_of_each, no_rows, pieces_of_each
 from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.result_tables import table_of, tables_of
 from daskprs.output.rows.row_schema import RowSchema
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
+
+    from daskprs.output.rows.typed_rows import TypedPiece
 
 JournalState = tuple[tuple[int, int, int], ...]
 """The number, size and time of each journal."""
@@ -100,9 +100,8 @@ class KeptRows:
 
     def frames(self, part: KeptPart | None = None) -> Iterator[pd.DataFrame]:
         """Yield the rows of each mini-batch as a frame, as `to_pandas` makes it."""
-        pieces = pieces_of(self.folder, self._commits, self._within(part))
-        with closing(pieces):
-            yield from frame_of_each(pieces)
+        with closing(self._pieces(part)) as found:
+            yield from frame_of_each(found)
 
     def tables(
         self, part: KeptPart | None = None, columns: Sequence[str] | None = None
@@ -117,17 +116,21 @@ class KeptRows:
             When the rows of a mini-batch do not fit into the schema.
 
         """
+        rows = self._settled.rows if columns is None else self._settled.rows.select(columns)
         with closing(self._tables(part, columns)) as found:
-            rows = self._settled.rows if columns is None else self._settled.rows.select(columns)
-            for mini_batch, table in found:
-                if table.num_rows:
-                    yield mini_batch, rows.cast(table, mini_batch)
+            for mini_batch, tables in found:
+                for table in tables:
+                    if table.num_rows:
+                        yield mini_batch, rows.cast(table, mini_batch)
 
     def batches(self) -> Iterator[pa.Table]:
         """Yield the rows of each mini-batch as one table, in the schema of all."""
-        with closing(self.tables()) as found:
-            for _, tables in groupby(found, key=itemgetter(0)):
-                yield pa.concat_tables(map(itemgetter(1), tables))
+        rows = self._settled.rows
+        with closing(self._tables(None)) as found:
+            for mini_batch, tables in found:
+                some = [rows.cast(table, mini_batch) for table in tables if table.num_rows]
+                if some:
+                    yield pa.concat_tables(some)
 
     @property
     def schema(self) -> pa.Schema:
@@ -149,6 +152,9 @@ class KeptRows:
 
     def frame(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:
         """Return columns of the rows of a part as a frame, with the types of all parts."""
+        if not columns:
+            every = (table for _, some in self._tables(part) for table in some)
+            return pd.DataFrame(index=range(sum(table.num_rows for table in every)))
         form = self.frame_form
         tables = []
         for mini_batch, table in self.tables(part, columns):
@@ -159,15 +165,14 @@ class KeptRows:
 
     def _tables(
         self, part: KeptPart | None, columns: Sequence[str] | None = None
-    ) -> Generator[tuple[int, pa.Table]]:
-        """Yield the pieces of mini-batches as tables, in schemas of their own."""
-        with closing(pieces_of(self.folder, self._commits, self._within(part))) as pieces:
-            for mini_batch, of_one in groupby(pieces, key=itemgetter(0)):
-                for table in tables_of(map(itemgetter(1), of_one), mini_batch):
-                    if columns is not None and set(columns) <= set(table.column_names):
-                        yield mini_batch, table.select(list(columns))
-                    else:
-                        yield mini_batch, table
+    ) -> Generator[tuple[int, Iterator[pa.Table]]]:
+        """Yield the pieces of each mini-batch as tables, in schemas of their own."""
+        with closing(self._pieces(part)) as found:
+            for mini_batch, pieces in found:
+                yield mini_batch, map(partial(_selected, columns), tables_of(pieces, mini_batch))
+
+    def _pieces(self, part: KeptPart | None) -> Generator[tuple[int, Iterator[TypedPiece]]]:
+        return pieces_of_each(self.folder, self._commits, self._within(part))
 
     def _within(self, part: KeptPart | None) -> np.ndarray[Any, Any]:
         if part is None:
@@ -181,12 +186,11 @@ class KeptRows:
             return _Settled(RowSchema(self._given), self._given)
         rows = RowSchema()
         shown: pa.Table | None = None
-        with closing(self._tables(None)) as tables:
-            for mini_batch, table in tables:
+        with closing(self._tables(None)) as found:
+            for mini_batch, table in ((one, table) for one, some in found for table in some):
                 if table.num_rows:
                     rows.add(table.schema, mini_batch)
-                    shown = table if shown is None or not shown.num_rows else shown
-                elif shown is None:
+                if shown is None or (table.num_rows and not shown.num_rows):
                     shown = table
                 if rows.is_settled:
                     break
@@ -194,8 +198,17 @@ class KeptRows:
             shown = table_of(no_rows(self.folder), 0)
         if rows.schema is None:
             rows.add(shown.schema, 0)
-        schema = pa.schema(rows.schema, shown.schema.metadata)
-        return _Settled(rows, noted_by([shown.schema], schema))
+        settled: pa.Schema = rows.schema
+        return _Settled(
+            rows, noted_by([shown.schema], settled.with_metadata(shown.schema.metadata))
+        )
+
+
+def _selected(columns: Sequence[str] | None, table: pa.Table) -> pa.Table:
+    """Return some columns; all where one of them is missing, for `RowSchema.cast` to say so."""
+    if columns is None or not set(columns) <= set(table.column_names):
+        return table
+    return table.select(list(columns))
 
 
 class _Settled(NamedTuple):
@@ -250,9 +263,7 @@ class FrameForm:
                 raise ReturnTypeError(msg)
 
     def frame(self, table: pa.Table) -> pd.DataFrame:
-        """Return the rows of a table; the columns may be some of all."""
-        if not table.num_columns:
-            return pd.DataFrame(index=pd.RangeIndex(table.num_rows))
+        """Return the rows of a table, which has some of the columns or all of them."""
         return self._to_pandas.frame(table)
 
 

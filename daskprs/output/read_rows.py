@@ -5,8 +5,6 @@ from __future__ import annotations
 import pickle
 import warnings
 from contextlib import closing
-from itertools import groupby
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import History
 from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.result_tables import column_of
-from daskprs.output.rows.typed_rows import NO_INDEX, decode
+from daskprs.output.rows.typed_rows import NO_INDEX, KeptTable, decode, joined_frames
 from daskprs.output.spool import OpenFiles, Region, holds
 from daskprs.system.regular_files import read_regular
 
@@ -104,7 +102,7 @@ def one_frame(pieces: Iterable[tuple[int, TypedPiece]]) -> pd.DataFrame | None:
 
     Raise `ReturnTypeError` when some are frames and others are not.
     """
-    frames: list[pd.DataFrame] = []
+    frames: list[pd.DataFrame | KeptTable] = []
     values: list[Any] = []
     for index, piece in pieces:
         if piece.kind == "frame":
@@ -122,28 +120,40 @@ def one_frame(pieces: Iterable[tuple[int, TypedPiece]]) -> pd.DataFrame | None:
     return _together(frames) if frames else None
 
 
-def frame_of_each(pieces: Iterable[tuple[int, TypedPiece]]) -> Iterator[pd.DataFrame]:
+def frame_of_each(
+    mini_batches: Iterable[tuple[int, Iterator[TypedPiece]]],
+) -> Iterator[pd.DataFrame]:
     """Yield the rows of each mini-batch that has some as one frame."""
-    for _, of_one in groupby(pieces, key=itemgetter(0)):
-        frame = one_frame(of_one)
+    for index, pieces in mini_batches:
+        frame = one_frame((index, piece) for piece in pieces)
         if frame is not None and len(frame):
             yield frame
 
 
-def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
+def _together(frames: list[pd.DataFrame | KeptTable]) -> pd.DataFrame:
     """Concatenate frames.
 
     Frames without rows are left out, since their guessed types would disturb those of the others.
     If all frames are without rows, the first one gives the columns.
     """
     filled = [frame for frame in frames if len(frame)] or frames[:1]
-    return pd.concat(filled, ignore_index=True)
+    joined = list(joined_frames(filled))
+    return joined[0] if len(joined) == 1 else pd.concat(joined, ignore_index=True)
 
 
 def pieces_of(
     folder: JobFolder, commits: CommitTable, rows: Numbers
-) -> Generator[tuple[int, TypedPiece]]:
+) -> Iterator[tuple[int, TypedPiece]]:
     """Yield the typed pieces of these commits, each with the number of its mini-batch."""
+    for index, pieces in pieces_of_each(folder, commits, rows):
+        for piece in pieces:
+            yield index, piece
+
+
+def pieces_of_each(
+    folder: JobFolder, commits: CommitTable, rows: Numbers
+) -> Generator[tuple[int, Iterator[TypedPiece]]]:
+    """Yield the number and the typed pieces of each mini-batch; take these before the next one."""
     rows = rows[commits.column("typed_length")[rows] > 0]
     names = ("index", "spool", *(f"typed_{part}" for part in Region._fields))
     columns = [commits.column(name)[rows] for name in names]
@@ -162,8 +172,7 @@ def pieces_of(
                 )
                 raise JournalError(msg)
             spool.seek(region.offset)
-            for piece in decode(spool, region.length):
-                yield index, piece
+            yield index, decode(spool, region.length)
 
 
 class RowMatcher:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
+import stat
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +18,13 @@ from pandas.testing import assert_frame_equal
 
 from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.read_rows import read_rows
+from daskprs.output.read_rows import one_frame, read_rows
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.rows.result_tables import column_of
 from daskprs.output.rows.typed_rows import decode
+from tests.support.arrow_of_all_kinds import tables
 from tests.support.frames_of_all_kinds import frames
-from tests.support.store_driver import TYPED, driving
+from tests.support.store_driver import BOTH, TYPED, driving
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,9 +52,53 @@ def test_a_frame_comes_back_with_its_types(frame: pd.DataFrame, tmp_path_factory
         (piece,) = decode(opened, rows.typed.length)
         assert opened.read() == b"behind"
     assert piece.kind == "frame"
-    assert_frame_equal(piece.value, frame.reset_index(drop=True), check_exact=True)
+    back = one_frame([(0, piece)])
+    assert back is not None
+    assert_frame_equal(back, frame.reset_index(drop=True), check_exact=True)
     for name in frame.columns[[dtype.kind == "O" for dtype in frame.dtypes]]:
-        assert [type(cell) for cell in piece.value[name]] == [type(cell) for cell in frame[name]]
+        assert [type(cell) for cell in back[name]] == [type(cell) for cell in frame[name]]
+
+
+@given(table=tables(min_columns=1))
+def test_a_table_comes_back_as_the_frame_that_pandas_makes_of_it(
+    table: pa.Table, tmp_path_factory: Any
+) -> None:
+    """Integers beside nulls stay integers. What pandas cannot hold is an error that says so."""
+    folder = tmp_path_factory.mktemp("typed")
+    try:
+        expected = table.to_pandas(integer_object_nulls=True)
+    except pa.ArrowException:
+        with pytest.raises(ReturnTypeError, match="Read the rows by to_arrow"):
+            kept(folder, table)
+    else:
+        assert_frame_equal(kept(folder, table), expected, check_exact=True)
+
+
+CELLS: dict[str, list[Any]] = {
+    "numbers": [1, 2.5, np.nan, 2**60],
+    "texts": ["x", None, ""],
+    "categories": [pd.Categorical(["a"]), pd.Categorical(["b"], ["a", "b"])],
+    "objects": [{"k": 1}, "x", None],
+    "moments": [pd.Timestamp("2020-01-01"), pd.Timestamp("2020-01-01", tz="Asia/Tokyo"), pd.NaT],
+}
+
+
+@given(drawn=st.data())
+def test_frames_of_any_types_are_put_together_as_pandas_does(
+    drawn: st.DataObject, tmp_path_factory: Any
+) -> None:
+    """Whether Arrow holds some of them or not, and whatever type each one has."""
+    names = drawn.draw(st.lists(st.sampled_from([*CELLS]), unique=True, min_size=1))
+    frames = []
+    for _ in range(drawn.draw(st.integers(1, 5))):
+        cells = {name: drawn.draw(st.sampled_from(CELLS[name])) for name in names}
+        columns = {
+            name: cell if isinstance(cell, pd.Categorical) else [cell]
+            for name, cell in cells.items()
+        }
+        frames.append(pd.DataFrame(columns))
+    rows = kept(tmp_path_factory.mktemp("typed"), *frames)
+    assert_frame_equal(rows, pd.concat(frames, ignore_index=True), check_exact=True)
 
 
 def test_frames_of_all_mini_batches_make_one(tmp_path: Path) -> None:
@@ -87,8 +135,12 @@ def test_a_job_without_rows_keeps_its_columns(tmp_path: Path) -> None:
         ([[], ["x"]], "str"),
     ],
 )
-def test_elements_make_one_column(tmp_path: Path, results: list[Any], dtype: str) -> None:
+@pytest.mark.parametrize("times", [1, 70])
+def test_elements_make_one_column(
+    tmp_path: Path, results: list[Any], dtype: str, times: int
+) -> None:
     """Its type is the one that they all have, wherever mini-batches begin and end."""
+    results = [_repeated(result, times) for result in results]
     rows = kept(tmp_path, *results)
     assert list(rows.columns) == ["result"]
     expected = [element for result in results for element in result]
@@ -98,6 +150,29 @@ def test_elements_make_one_column(tmp_path: Path, results: list[Any], dtype: str
     ]
     wanted = pd.Series(["x"]).dtype if dtype == "str" else dtype
     assert rows["result"].dtype == wanted
+
+
+def _repeated(result: Any, times: int) -> Any:
+    return np.repeat(result, times) if isinstance(result, np.ndarray) else result * times
+
+
+PLAIN = (st.integers(), st.floats(), st.booleans(), st.text(), st.binary())
+WITH_SURROGATES = st.text(st.characters())
+
+
+@given(values=st.lists(st.one_of(*PLAIN, WITH_SURROGATES), max_size=5), times=st.integers(1, 60))
+def test_elements_of_a_generator_are_those_of_a_list(
+    values: list[Any], times: int, tmp_path_factory: Any
+) -> None:
+    """Each with its class and its value, many of a kind or few."""
+    values = [value for value in values for _ in range(times)]
+    one, other = (
+        kept(tmp_path_factory.mktemp("typed"), result) for result in (iter(values), [*values])
+    )
+    if not values:
+        return
+    assert_frame_equal(one, other, check_exact=True)
+    assert [repr(value) for value in one["result"].astype(object)] == [*map(repr, values)]
 
 
 @given(values=st.lists(st.integers() | st.floats(allow_nan=False) | st.text() | st.none()))
@@ -131,6 +206,30 @@ def test_objects_of_the_scripts_own_classes_need_the_script(
         assert read_rows(JobFolder(tmp_path / "job"))["result"][0].__class__ is module.Hit
     with pytest.raises(JournalError, match=r"score_of_this_test.*make it importable"):
         read_rows(JobFolder(tmp_path / "job"))
+
+
+def test_rows_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    """They were pickles without row numbers, and later ones with."""
+    frame = pd.DataFrame({"a": [1, 2]})
+    pieces = [("frame", frame), ("frame", frame, range(2)), ("element", 5), ("array", [1.5])]
+    (tmp_path / "rows").write_bytes(b"".join(map(pickle.dumps, pieces)))
+    with (tmp_path / "rows").open("rb") as file:
+        first, second, *rest = decode(file, (tmp_path / "rows").stat().st_size)
+    joined = one_frame([(0, first), (1, second)])
+    assert joined is not None
+    assert joined["a"].tolist() == [1, 2, 1, 2]
+    assert [first.numbers, second.numbers] == ["unknown", range(2)]
+    assert [(piece.kind, piece.value) for piece in rest] == [("element", 5), ("array", [1.5])]
+
+
+def test_only_the_owner_reads_typed_rows(tmp_path: Path) -> None:
+    """What is no Arrow is a pickle; lines are for all who see the job folder."""
+    with driving(tmp_path / "job", tmp_path / "rows.txt", BOTH) as driver:
+        driver.commit(0, [1])
+        driver.commit_carried(1, [2])
+        files = [path for path in (tmp_path / "job").rglob("*.1/*") if path.is_file()]
+        modes = {(path.parent.name, stat.filemode(path.stat().st_mode)) for path in files}
+    assert modes == {("spool.1", "-rw-r--r--"), ("typed.1", "-rw-------")}
 
 
 def test_a_job_that_kept_none_says_so(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ import os
 import tarfile
 import zlib
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.cluster.remote.node_service import Unreachable
 from daskprs.folders.job_folder import JobFolder
+from daskprs.output.spool import MODES, Region
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,16 +124,18 @@ class _Fetch:
                 parts = (f"{form}.{part}" for part in ("offset", "length", "checksum"))
                 for offset, length, checksum in results.outcomes.columns(*parts):
                     if length:
-                        self._region(folder / results.spool, offset, length, checksum)
+                        here = folder / results.spool
+                        self._region(here, MODES[form], Region(offset, length, checksum))
         except OSError as error:
             return results._replace(unwritten=str(error))
         return results
 
-    def _region(self, here: Path, offset: int, length: int, checksum: int) -> None:
+    def _region(self, here: Path, mode: int, region: Region) -> None:
         """Copy a region, piece by piece."""
+        offset, length, checksum = region
         there = os.fspath(here.relative_to(self._folder.path))
         copied = crc = 0
-        with open(here, "r+b", opener=_made) as file:
+        with open(here, "r+b", opener=partial(_made, mode=mode)) as file:
             file.seek(offset)
             while copied < length:
                 wanted = min(PIECE_BYTES, length - copied)
@@ -156,5 +160,5 @@ class _Fetch:
         return piece
 
 
-def _made(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CREAT, 0o644)
+def _made(path: str, flags: int, mode: int) -> int:
+    return os.open(path, flags | os.O_CREAT, mode)

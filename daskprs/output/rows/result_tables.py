@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from daskprs.arrow.arrow_pandas import without_labels
+from daskprs.arrow.arrow_pandas import pandas_metadata, with_notes, without_labels
 from daskprs.errors import ReturnTypeError, class_name
+from daskprs.output.rows.typed_rows import KeptTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,6 +24,8 @@ RESULT = "result"
 NO_TYPE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises for values that none of its types holds."""
 SHOWN_KINDS = 3
+NO_LABELS: dict[str, Any] = {"index_columns": [], "column_indexes": []}
+"""Notes of pandas without any."""
 
 
 def tables_of(pieces: Iterable[TypedPiece], mini_batch: int) -> Iterator[pa.Table]:
@@ -36,7 +40,9 @@ def tables_of(pieces: Iterable[TypedPiece], mini_batch: int) -> Iterator[pa.Tabl
     for are_frames, some in groupby(pieces, key=lambda piece: piece.kind == "frame"):
         if are_frames:
             for piece in some:
-                yield table_of(piece.value, mini_batch)
+                value = piece.value
+                kept = isinstance(value, KeptTable)
+                yield _plain(value) if kept else table_of(value, mini_batch)
         else:
             # Notes of pandas would say that no element is null.
             values = table_of(column_of(values_of(some)), mini_batch)
@@ -58,6 +64,22 @@ def table_of(frame: pd.DataFrame, mini_batch: int) -> pa.Table:
     except NO_TYPE as error:
         raise _no_arrow(frame, mini_batch, error) from error
     return table.replace_schema_metadata(without_labels(table.schema).metadata)
+
+
+def _plain(kept: KeptTable) -> pa.Table:
+    """Return a kept table as `table_of` returns its frame; one that `run` returned as it is."""
+    table = kept.table.replace_schema_metadata(None)
+    if not kept.of_frame:
+        return table
+    pandas = pandas_metadata(kept.table.schema)
+    noted = {one["field_name"] for one in (pandas or {"columns": []})["columns"]}
+    for place, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type) and field.name not in noted:
+            nan = pc.is_nan(table.column(place))
+            if pc.any(nan).as_py():
+                nulls = pa.scalar(None, field.type)
+                table = table.set_column(place, field, pc.if_else(nan, nulls, table.column(place)))
+    return table.cast(with_notes(table.schema, pandas or {"columns": []} | NO_LABELS))
 
 
 def column_of(values: list[Any]) -> pd.DataFrame:

@@ -1,0 +1,250 @@
+"""Typed rows as other libraries read them, in pieces and in one schema."""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from polars.testing import assert_frame_equal as assert_polars_equal
+
+import tests.support.polars_threads  # noqa: F401
+from daskprs.core.events import Counts
+from daskprs.errors import JobFolderError, JournalError, OptionError, ReturnTypeError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.job.lazy_rows import PartReader
+from daskprs.job.result import ParallelRunResult
+from daskprs.output.kept_rows import KeptPart, KeptRows
+from tests.support.arrow_of_all_kinds import TYPES, tables
+from tests.support.frames_of_all_kinds import frames
+from tests.support.store_driver import TYPED, driving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IN_POLARS = [
+    one
+    for one in TYPES
+    if not any(word in str(one[0]) for word in ("map", "dictionary", "half", "fixed_size_list"))
+]
+
+
+def result_of(folder: Path, *returned: Any) -> ParallelRunResult:
+    """Return the result of a job whose mini-batches have returned this; the last came first."""
+    with driving(folder / "job", None, TYPED) as driver:
+        for index in reversed(range(len(returned))):
+            driver.commit(index, returned[index])
+        assert driver.store.publish() is None
+    return ParallelRunResult(
+        "Completed", Counts(), Counts(), None, folder, folder, folder / "job", 0.0
+    )
+
+
+def same(one: Any, other: Any) -> bool:
+    """Say whether two lists of values are the same; a NaN equals a NaN."""
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    if isinstance(one, dict):
+        return same([*one.items()], [*other.items()])
+    both = isinstance(one, float) and isinstance(other, float)
+    return (both and math.isnan(one) and math.isnan(other)) or bool(one == other)
+
+
+@given(table=tables())
+def test_arrow_tables_come_back_as_they_were(table: pa.Table, tmp_path_factory: Any) -> None:
+    """Values and types; only dictionaries get room for the values of other mini-batches."""
+    back = result_of(tmp_path_factory.mktemp("job"), table, table).to_arrow()
+    assert same(back.to_pylist(), pa.concat_tables([table, table]).to_pylist())
+    for now, before in zip(back.schema, table.schema, strict=True):
+        assert now.type == before.type or pa.types.is_dictionary(before.type)
+    back.validate(full=True)
+
+
+@given(table=tables(IN_POLARS))
+def test_frames_of_polars_come_back_as_they_were(table: pa.Table, tmp_path_factory: Any) -> None:
+    """At once or lazily, and each mini-batch for itself."""
+    frame = pl.DataFrame(pl.from_arrow(table))
+    result = result_of(tmp_path_factory.mktemp("job"), frame, frame)
+    assert_polars_equal(result.to_polars(), pl.concat([frame, frame]))
+    assert_polars_equal(result.to_polars(lazy=True).collect(), pl.concat([frame, frame]))
+    for one in result.iter_batches("polars"):
+        assert_polars_equal(one, frame)
+
+
+@given(frame=frames())
+def test_frames_of_pandas_are_what_arrow_makes_of_them(
+    frame: pd.DataFrame, tmp_path_factory: Any
+) -> None:
+    """A NaN is null. A column that Arrow has no type for is named."""
+    result = result_of(tmp_path_factory.mktemp("job"), frame)
+    try:
+        expected = pa.Table.from_pandas(frame, preserve_index=False)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        with pytest.raises(ReturnTypeError, match=r"column .* in what run\(\) returned for mini-b"):
+            result.to_arrow()
+        assert len(result.to_pandas()) == len(frame)
+        return
+    made = result.to_arrow()
+    assert same(made.to_pylist(), expected.to_pylist())
+    assert made.column_names == expected.column_names
+
+
+@pytest.mark.parametrize(
+    ("returned", "values", "type_"),
+    [
+        ([[1, 2], [None, 3]], [1, 2, None, 3], pa.int64()),
+        ([[None], [None, "a"]], [None, None, "a"], pa.string()),
+        ([[1.5] * 40, [2]], [*[1.5] * 40, 2.0], pa.float64()),
+        ([np.arange(3, dtype="uint8"), []], [0, 1, 2], pa.uint8()),
+        ([[{"a": 1}], [{"a": None}]], [{"a": 1}, {"a": None}], pa.struct({"a": pa.int64()})),
+        ([iter(["x"] * 150)], ["x"] * 150, pa.large_string()),
+    ],
+)
+def test_elements_are_one_column(
+    tmp_path: Path, returned: list[Any], values: list[Any], type_: pa.DataType
+) -> None:
+    """Of the first type in input order."""
+    table = result_of(tmp_path, *returned).to_arrow()
+    assert table.column_names == ["result"]
+    assert table["result"].to_pylist() == values
+    assert table.schema.field("result").type == type_
+
+
+def test_a_misfit_is_named(tmp_path: Path) -> None:
+    """Whatever came first: mini-batch, column and both types; so are elements of two kinds."""
+    result = result_of(tmp_path, pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2.5]}))
+    with pytest.raises(
+        ReturnTypeError, match=r"'a' is double in mini-batch 1, .* has int64: .*2.5"
+    ):
+        result.to_arrow()
+    result = result_of(tmp_path / "other", [1, "a"])
+    with pytest.raises(ReturnTypeError, match=r"'result' \(object of int, str\) in what run"):
+        result.to_polars()
+    result = result_of(tmp_path / "frames", [1], pd.DataFrame({"a": [1]}))
+    with pytest.raises(ReturnTypeError, match=r"lacks the columns \['result'\] and has"):
+        result.to_arrow()
+
+
+def test_without_rows_the_columns_are_kept(tmp_path: Path) -> None:
+    """Those of the first frame."""
+    empty = pd.DataFrame({"a": pd.Series(dtype="int32"), "b": pd.Series(dtype="str")})
+    result = result_of(tmp_path, empty)
+    assert result.to_arrow().schema.types == [pa.int32(), pa.large_string()]
+    assert result.to_polars(lazy=True).collect().columns == ["a", "b"]
+    assert list(result.to_dask_dataframe().compute().columns) == ["a", "b"]
+    assert list(result.iter_batches()) == []
+
+
+def test_a_stream_reads_a_mini_batch_when_it_is_asked_for(tmp_path: Path) -> None:
+    """Where later rows are damaged, those before are read, and then the error comes."""
+    result = result_of(tmp_path, *([number] * 50 for number in range(4)))
+    whole = KeptRows.of(JobFolder(result.job_dir))
+    last = KeptPart(3, 4)
+    spool = next((result.job_dir / "typed.1").iterdir())
+    body = spool.read_bytes()
+    spool.write_bytes(body[:10] + bytes(10) + body[20:])  # the last mini-batch was written first
+    seen = []
+    with pytest.raises((JournalError, pa.ArrowException), match=r"mini-batch 3 .* are damaged"):
+        seen.extend(batch.num_rows for batch in pa.RecordBatchReader.from_stream(result))
+    assert seen == [50, 50, 50]
+    with pytest.raises(JournalError, match=r"mini-batch 3 .* resume=True"):
+        list(whole.frames(last))
+    assert [len(frame) for frame in whole.frames(KeptPart(1, 3))] == [50, 50]
+
+
+def test_a_class_of_the_script_needs_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For every reader."""
+    module = ModuleType("hits_of_this_test")
+    module.Hit = type("Hit", (), {"__module__": module.__name__})
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, module.__name__, module)
+        result = result_of(tmp_path, [1], [module.Hit()])
+        with pytest.raises(ReturnTypeError, match=r"'result' \(object of hits_of_this_test.Hit\)"):
+            result.to_arrow()
+    for read in (result.to_arrow, result.to_polars, lambda: list(result.iter_batches())):
+        with pytest.raises(JournalError, match=r"hits_of_this_test.*make it importable"):
+            read()
+
+
+def test_parts_hold_whole_mini_batches(tmp_path: Path) -> None:
+    """As many as fit, and one that is larger alone."""
+    result = result_of(tmp_path, [0] * 50, [1] * 5_000, [2] * 50, [], [3] * 50)
+    kept = KeptRows.of(JobFolder(result.job_dir))
+    assert kept.parts(10_000) == [(0, 1), (1, 2), (2, 5)]
+    assert kept.parts(1) == [(0, 1), (1, 2), (2, 3), (4, 5)]
+    assert kept.frame(KeptPart(2, 5), ["result"])["result"].tolist() == [2] * 50 + [3] * 50
+    assert len(kept.frame(KeptPart(2, 5), [])) == 100
+
+
+def test_a_null_needs_a_type_that_has_one(tmp_path: Path) -> None:
+    """Integers of Arrow and of lists are nullable; those of a frame stay what they are."""
+    result = result_of(tmp_path, pa.table({"a": [1]}), pa.table({"a": pa.array([None, 3])}))
+    assert result.to_dask_dataframe().compute()["a"].tolist() == [1, pd.NA, 3]
+    frames = [pd.DataFrame({"a": [1]}), pd.DataFrame({"a": pd.array([None], "Int64")})]
+    result = result_of(tmp_path / "frames", *frames)
+    assert result.to_arrow()["a"].to_pylist() == [1, None]
+    with pytest.raises(ReturnTypeError, match=r"'a' has a null in mini-batch 1, .* are int64"):
+        result.to_dask_dataframe().compute(scheduler="sync")
+
+
+def test_journals_are_read_again_when_they_have_grown(tmp_path: Path) -> None:
+    """The rows that a process has seen before are not all that there are."""
+    result = result_of(tmp_path, [1])
+    folder = JobFolder(result.job_dir)
+    before = KeptRows.of(folder)
+    assert KeptRows.of(folder) is before
+    with driving(folder.path, None, TYPED, resume=True) as driver:
+        driver.commit(1, [2])
+    assert result.to_arrow()["result"].to_pylist() == [1, 2]
+    assert len(list(before.frames())) == 1
+
+
+def test_a_process_that_does_not_see_the_folder_says_what_to_do(tmp_path: Path) -> None:
+    """It may be a worker."""
+    read = PartReader(str(tmp_path / "elsewhere"), 1, ())
+    with pytest.raises(JobFolderError, match=r"elsewhere: .* a job_dir that every worker sees"):
+        read(KeptPart(0, 1), ["result"])
+    numbered_anew = PartReader(str(result_of(tmp_path, [1]).job_dir), 2, ())
+    with pytest.raises(JobFolderError, match=r"Call to_dask_dataframe\(\) again"):
+        numbered_anew(KeptPart(0, 1), ["result"])
+
+
+def test_threads_read_side_by_side(tmp_path: Path) -> None:
+    """Each of them gets all rows."""
+    result = result_of(tmp_path, *([number] * 50 for number in range(20)))
+    sums: list[int] = []
+
+    def read() -> None:
+        for batch_format in ("pandas", "pyarrow"):
+            batches = result.iter_batches(batch_format)
+            sums.append(sum(sum(pd.Series(batch["result"])) for batch in batches))
+
+    threads = [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sums == [sum(range(20)) * 50] * 4
+
+
+def test_a_job_without_typed_rows_has_none_to_read(tmp_path: Path) -> None:
+    """The error names the option; so does that for a format that there is not."""
+    with driving(tmp_path / "job", tmp_path / "rows.txt") as driver:
+        driver.commit(0, ["a"])
+    places = tmp_path, tmp_path, tmp_path / "job"
+    result = ParallelRunResult("Completed", Counts(), Counts(), None, *places, 0.0)
+    for method in ("to_arrow", "to_polars", "to_dask_dataframe", "iter_batches"):
+        with pytest.raises(OptionError, match=f"{method}: this job kept no typed rows.*keep_rows"):
+            getattr(result, method)()
+    with pytest.raises(OptionError, match="'numpy' is none of"):
+        result.iter_batches("numpy")  # type: ignore[call-overload]

@@ -1,0 +1,96 @@
+"""What a job returned, as libraries that read lazily take it from the job folder."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+from distributed import Client, LocalCluster
+
+import daskprs
+import tests.support.polars_threads  # noqa: F401
+from daskprs.job import lazy_rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+READINGS = pd.DataFrame(
+    {
+        "n": range(200),
+        "town": pd.Categorical(["Lima", "Rome", "Oslo", "Kyiv"] * 50),
+        "volts": np.where(np.arange(200) % 7, np.arange(200) / 4, np.nan),
+    }
+)
+
+
+def tables(mini_batch: pd.DataFrame) -> pa.Table:
+    """Return Arrow, with a null here and there."""
+    return pa.table({"n": mini_batch["n"].tolist(), "odd": mini_batch["n"] % 2 == 1})
+
+
+def test_workers_read_their_part_from_the_job_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums, groups and whole frames, whether a partition has one mini-batch or all of them."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        result = daskprs.parallel_run(
+            READINGS, lambda rows: rows, mini_batch_size=1000, job_dir=tmp_path / "job"
+        )
+        counts = []
+        for part_bytes in (1, 64 << 20):
+            monkeypatch.setattr(lazy_rows, "PARTITION_BYTES", part_bytes)
+            frame = result.to_dask_dataframe()
+            check(frame)
+            counts.append(frame.npartitions)
+        assert counts == [result.mini_batches.total, 1]
+        readers = frame.map_partitions(lambda one: one.assign(pid=os.getpid())[["pid"]])
+        assert set(readers.compute()["pid"]) <= set(client.run(os.getpid).values())
+
+
+def check(frame: Any) -> None:
+    """Compare a dask DataFrame with the readings."""
+    assert frame["volts"].sum().compute() == READINGS["volts"].sum()
+    sums, expected = (one.groupby("town", observed=True)["n"].sum() for one in (frame, READINGS))
+    assert sums.compute().to_dict() == expected.to_dict()
+    whole = frame.compute()
+    assert whole["town"].tolist() == READINGS["town"].tolist()
+    assert whole["volts"].fillna(-1).tolist() == READINGS["volts"].fillna(-1).tolist()
+    assert str(whole["n"].dtype) == "int64"
+
+
+def test_only_the_columns_that_are_used_are_read(tmp_path: Path) -> None:
+    """Also none at all, for the length; the key of a partition says which rows it holds."""
+    result = daskprs.parallel_run(READINGS, lambda rows: rows, job_dir=tmp_path / "job")
+    frame = result.to_dask_dataframe()
+    (source,) = (frame["volts"] + 1).optimize().find_operations(type(frame.expr.optimize()))
+    assert source.columns == ["volts"]
+    assert len(frame) == 200
+    assert frame.optimize().__dask_keys__() == result.to_dask_dataframe().optimize().__dask_keys__()
+
+
+def test_every_reader_gives_the_same_rows(tmp_path: Path) -> None:
+    """Arrow tables that run returned keep their types, and polars and Arrow take the result."""
+    result: Any = daskprs.parallel_run(
+        READINGS, tables, mini_batch_size=1000, job_dir=tmp_path / "job", process_count_per_node=2
+    )
+    table = result.to_arrow()
+    assert table.schema == pa.schema({"n": pa.int64(), "odd": pa.bool_()})
+    assert table["n"].to_pylist() == READINGS["n"].tolist()
+    assert pa.table(result) == table
+    assert pl.DataFrame(result).equals(result.to_polars())
+    counted = result.to_polars(lazy=True).filter(pl.col("odd")).select(pl.len()).collect()
+    assert counted.item() == 100
+    assert pa.concat_tables(result.iter_batches("pyarrow")) == table
+    assert sum(map(len, result.iter_batches())) == 200
+    ours = result.to_dask_dataframe()
+    assert ours.dtypes.astype(str).to_dict() == {"n": "Int64", "odd": "boolean"}
+    assert int(ours["odd"].sum().compute()) == 100

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from daskprs.job.parallel_run import ParallelRun, RunProgress
     from daskprs.job.plan import Plan, plan
     from daskprs.job.result import ParallelRunResult
+    from daskprs.lazy.map_batches import map_batches
     from daskprs.options.run_options import RunOptions
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ _HOMES = {
     "UsageError": "daskprs.errors",
     "attach": "daskprs.job.detached",
     "cancel": "daskprs.job.detached",
+    "map_batches": "daskprs.lazy.map_batches",
     "parallel_run": "daskprs.api",
     "plan": "daskprs.job.plan",
     "start": "daskprs.api",
@@ -65,6 +67,7 @@ __all__ = [
     "UsageError",
     "attach",
     "cancel",
+    "map_batches",
     "parallel_run",
     "plan",
     "start",

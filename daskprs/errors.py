@@ -17,6 +17,7 @@
     │   └── InputChanged                 a file of the input changes during the job, which fails
     ├── ReturnTypeError                  run() returned what cannot be written; no retry mends it
     ├── AgentError                       an agent or its zygote could not be started or reached
+    ├── PartitionFailed                  run() failed for a partition of a lazy collection
     ├── PipelineFailed                   a step of a pipeline failed; carries the result
     └── ParallelRunFailed                the job ended as Failed; carries the result
 
@@ -264,6 +265,13 @@ class InputChanged(LoadError):  # noqa: N818 - it says what happened
 
     The message names the file, and its size and time (or the store's version) then and now. The
     error fails the job, whatever the thresholds allow, and nothing is published.
+    """
+
+
+class PartitionFailed(DaskprsError):  # noqa: N818 - it says what happened
+    """A partition of a lazy collection could not be made, since `run` failed in its agent.
+
+    The message names the partition and the mini-batch, and has the script's traceback.
     """
 
 

@@ -24,7 +24,8 @@ LAYERS = {
         report
         cluster
         job
-        api
+        lazy
+        api accessors
         azure
         serve
         cli
@@ -58,7 +59,8 @@ LAYERS = {
         pipeline
     """,
     "daskprs.cluster": """
-        scaling_demand staged_in_use staged_work thread_pool topics worker_events worker_timer
+        scaling_demand staged_in_use staged_work task_host thread_pool topics worker_events
+        worker_timer
         connect driver_task lease
         remote
         scheduler_plugin slot_allocator

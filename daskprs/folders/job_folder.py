@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
 
-def default_path(script: str, job_id: str) -> Path:
+def default_path(script: str, job_id: str, *, is_dated: bool = True) -> Path:
     """Return the default folder of a job.
 
     Parameters
@@ -24,11 +24,14 @@ def default_path(script: str, job_id: str) -> Path:
         lambda to people.
     job_id
         Id of the job.
+    is_dated
+        Whether the name has the time of the call.
 
     """
     name = script.removesuffix(".py").rpartition("<locals>.")[2]
     name = re.sub(r"[^\w.-]+", "", name) or "job"
-    return Path("daskprs-jobs") / f"{name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{job_id}"
+    date = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-" if is_dated else ""
+    return Path("daskprs-jobs") / f"{name}-{date}{job_id}"
 
 
 class JobFolder:
@@ -49,6 +52,8 @@ class JobFolder:
     """The record of uploaded parts of an output that goes to a URL."""
     snapshot = Below("snapshot")
     """The folder of snapshots of the source directory."""
+    source = Below("source")
+    """The folder of a copy of the source directory, for a job behind a lazy collection."""
     model = Below("model")
     """The folder that contains the model of a deployment, and nothing else."""
     scratch = Below("scratch")

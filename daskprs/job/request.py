@@ -250,7 +250,7 @@ def kept_call(
             objects.append(f"{name}={value!r}")
     if script.pickled is not None:
         objects.append(f"the script {script.name}")
-    paths = _paths(data)
+    paths = absolute_paths(data)
     if paths is None:
         objects.append(f"data, a {type(data).__module__}.{type(data).__qualname__}")
     return {
@@ -309,7 +309,7 @@ def _place_of(script: CheckedScript) -> str | None:
     return str(script.root / script.file)
 
 
-def _paths(data: Any) -> list[str] | str | None:
+def absolute_paths(data: Any) -> list[str] | str | None:
     """Return input paths as absolute ones or URLs; None for input that is not paths."""
     if isinstance(data, (str, os.PathLike)):
         return _absolute(os.fspath(data))

@@ -20,7 +20,7 @@ from daskprs.errors import JobFolderError, ReturnTypeError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import begun_epochs, epochs_of
 from daskprs.output.journal.history import History
-from daskprs.output.read_rows import frame_of_each, no_rows, pieces_of_each
+from daskprs.output.read_rows import frame_of_each, no_rows, pieces_of, pieces_of_each
 from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.result_tables import table_of, tables_of
 from daskprs.output.rows.row_schema import RowSchema
@@ -97,6 +97,15 @@ class KeptRows:
             else:
                 parts[-1] = KeptPart(parts[-1].first, number + 1)
         return parts
+
+    @property
+    def stop(self) -> int:
+        """The number after that of the last mini-batch with rows."""
+        return int(self._numbers[-1]) + 1 if len(self._numbers) else 0
+
+    def pieces(self, part: KeptPart) -> Generator[tuple[int, TypedPiece]]:
+        """Yield the pieces of a part as they were kept, each with the number of its mini-batch."""
+        return pieces_of(self.folder, self._commits, self._within(part))
 
     def frames(self, part: KeptPart | None = None) -> Iterator[pd.DataFrame]:
         """Yield the rows of each mini-batch as a frame, as `to_pandas` makes it."""

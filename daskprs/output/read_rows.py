@@ -143,7 +143,7 @@ def _together(frames: list[pd.DataFrame | KeptTable]) -> pd.DataFrame:
 
 def pieces_of(
     folder: JobFolder, commits: CommitTable, rows: Numbers
-) -> Iterator[tuple[int, TypedPiece]]:
+) -> Generator[tuple[int, TypedPiece]]:
     """Yield the typed pieces of these commits, each with the number of its mini-batch."""
     for index, pieces in pieces_of_each(folder, commits, rows):
         for piece in pieces:

@@ -13,12 +13,12 @@ import hashlib
 import os
 import secrets
 import shutil
-import tarfile
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.script.side_inputs import placed, version_of
+from daskprs.agent.script.snapshot import extract
 from daskprs.folders.job_folder import JobFolder
 from daskprs.system.file_lock import boot_id, is_still_there
 from daskprs.system.log_cap import LIMIT_BYTES, give_back
@@ -187,7 +187,7 @@ class NodeFolder:
                 return False
             shutil.rmtree(part, ignore_errors=True)
             file.seek(0)
-            _extract(file, part)
+            extract(file, part)
         part.rename(self.snapshot(digest))
         archive.unlink()
         return True
@@ -257,12 +257,6 @@ def _from(at: int, size: int) -> int:
     """Return the offset of the next bytes of a log that was sent up to `at`."""
     half = LIMIT_BYTES // 2
     return size - half if at >= half and size - at > half else at
-
-
-def _extract(file: IO[bytes], folder: Path) -> None:
-    safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-    with tarfile.open(fileobj=file) as archive:
-        archive.extractall(folder, **safely)  # noqa: S202 - the driver's own archive
 
 
 # ---- locks ----

@@ -23,6 +23,7 @@ import cloudpickle
 from daskprs.agent.child.entry_script import takes_one
 from daskprs.agent.protocol.messages import ScriptSpec
 from daskprs.agent.script.snapshot import (
+    archive_of,
     content_hash,
     copy_snapshot,
     digests_of,
@@ -61,6 +62,8 @@ class CheckedScript:
     """The script in it, relative to it."""
     module: str | None = None
     pickled: bytes | None = None
+    original: Path | None = None
+    """The source directory of which `root` is a copy; None where `root` is the original."""
     data_folders: tuple[Path, ...] = ()
     """Data folders, left out of the snapshot unless the source directory or script is in them."""
     inputs: tuple[Path, ...] = ()
@@ -105,15 +108,24 @@ class CheckedScript:
     def travel(self, folder: Path) -> ScriptSpec:
         """Copy the source directory to a snapshot, and return what agents need (after `look`)."""
         if self.root is None:
-            return ScriptSpec(self.name, module=self.module, pickled=self.pickled)
+            return self.at(None)
         digest = content_hash(self._digests)
-        snapshot = copy_snapshot(self.root, self._files, folder, digest)
+        return self.at(copy_snapshot(self.root, self._files, folder, digest))
+
+    def packed(self) -> bytes:
+        """Return an archive of the source directory (after `look`); empty without one."""
+        return b"" if self.root is None else archive_of(self.root, self._files)
+
+    def at(self, snapshot: Path | None) -> ScriptSpec:
+        """Return what agents need; `snapshot` is the folder of the copy, if there is one."""
+        if snapshot is None:
+            return ScriptSpec(self.name, module=self.module, pickled=self.pickled)
         return ScriptSpec(
             self.name,
             file=None if self.file is None else str(snapshot / self.file),
             module=self.module,
             source_directory=str(snapshot),
-            original_directory=str(self.root),
+            original_directory=str(self.original or self.root),
             pickled=self.pickled,
         )
 
@@ -124,6 +136,8 @@ def _is_importable(path: Path) -> bool:
 
 def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -> CheckedScript:
     """Return the script; a `ScriptError` says why it cannot be run."""
+    if isinstance(script, CheckedScript):
+        return script
     root = None if source_directory is None else _folder(Path(source_directory))
     if isinstance(script, types.ModuleType):
         script = script.__file__ or script.__name__

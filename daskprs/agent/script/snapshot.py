@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
 import re
+import secrets
 import shutil
+import tarfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import ScriptError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import RESULTS, is_pipeline_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 RULE_FILES = (".amlignore", ".gitignore")
 """The first one that is there counts, as Azure has it."""
@@ -87,19 +91,49 @@ def copy_snapshot(root: Path, files: Iterable[str], folder: Path, digest: str) -
 
     The folder gets its name when it is complete. An existing folder has the same content.
     """
-    target = folder / digest
+
+    def copy(part: Path) -> None:
+        for path in files:
+            (part / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / path, part / path)
+
+    return _made(folder / digest, copy)
+
+
+def unpack(archive: bytes, folder: Path) -> Path:
+    """Unpack an archive into a folder named by its hash, and return that folder."""
+    digest = hashlib.sha256(archive).hexdigest()[:DIGEST_CHARS]
+    return _made(folder / digest, partial(extract, io.BytesIO(archive)))
+
+
+def _made(target: Path, fill: Callable[[Path], None]) -> Path:
+    """Return a folder, which is filled under another name if it does not exist."""
     if target.exists():
         return target
-    part = folder / f".{digest}.{os.getpid()}.part"
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     part.mkdir(parents=True)
-    for path in files:
-        (part / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(root / path, part / path)
+    fill(part)
     try:
         part.rename(target)
     except OSError:  # another driver was first
         shutil.rmtree(part)
     return target
+
+
+def archive_of(root: Path, files: Iterable[str]) -> bytes:
+    """Return the files as an archive, for a node that unpacks it by `extract`."""
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz", compresslevel=1, dereference=True) as archive:
+        for path in files:
+            archive.add(root / path, arcname=path)
+    return sink.getvalue()
+
+
+def extract(archive: IO[bytes], folder: Path) -> None:
+    """Unpack an archive of ours, compressed or not, into a folder."""
+    safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+    with tarfile.open(fileobj=archive) as files:
+        files.extractall(folder, **safely)  # noqa: S202 - the driver's own archive
 
 
 def _walk(

@@ -38,10 +38,19 @@ class AgentPool:
     """Starts and ends the agents of a worker's slots.
 
     Leases of different slots run at the same time, each in a thread of its own.
+
+    Parameters
+    ----------
+    job
+        The job, with this node's paths.
+    spools
+        Whether agents write rows to spools; else all rows travel with their outcomes.
+
     """
 
-    def __init__(self, job: JobSpec) -> None:
+    def __init__(self, job: JobSpec, *, spools: bool = True) -> None:
         self.job = job
+        self._has_spools = spools
         self._folder = JobFolder(job.job_dir)
         self._slots: dict[int, Slot] = {}
         self._lock = threading.Lock()
@@ -159,7 +168,7 @@ class AgentPool:
             stdout=str(folder.stdout(node, name)),
             stderr=str(folder.stderr(node, name)),
             entry_script_log=str(folder.entry_script_log(node, name)),
-            spool=self._spool(f"{node}-{name}"),
+            spool=self._spool(f"{node}-{name}") if self._has_spools else None,
             environment=variables,
             far=self.job.far,
         )

@@ -63,17 +63,38 @@ def collection_graph(data: Any, columns: Sequence[str] | None = None) -> Collect
         The columns that are read of a frame.
 
     """
+    match kind_of(data):
+        case "frame":
+            return _frame_graph(data, columns)
+        case "bag":
+            return _layered("bag", data, [data], None)
+        case "array":
+            blocks = blocks_of_rows(data)
+            return _layered("array", data, [blocks], blocks._meta)  # noqa: SLF001 - Dask's name for it
+        case "delayed":
+            items = list(data) if isinstance(data, (list, tuple)) else [data]
+            return _layered("delayed", data, items, None)
+
+
+def kind_of(data: Any) -> Kind:
+    """Return the kind of a collection; Delayeds and futures stand in a list or tuple, or alone.
+
+    Raises
+    ------
+    InputError
+        For a collection that cannot be cut.
+
+    """
     kinds = _dask_classes(data)
     if {"DataFrame", "Series"} & kinds and "Index" not in kinds:
-        return _frame_graph(data, columns)
+        return "frame"
     if "Bag" in kinds:
-        return _layered("bag", data, [data], None)
+        return "bag"
     if "Array" in kinds:
-        blocks = _blocks_of_rows(data)
-        return _layered("array", data, [blocks], blocks._meta)  # noqa: SLF001 - Dask's name for it
-    items = list(data) if isinstance(data, (list, tuple)) else [data]
+        return "array"
+    items = data if isinstance(data, (list, tuple)) else [data]
     if items and all(map(is_delayed, items)):
-        return _layered("delayed", data, items, None)
+        return "delayed"
     msg = (
         "data: of dask's collections a DataFrame, a Series, a Bag and an Array can be cut, and so "
         f"can a list of Delayed objects or futures, not a {class_name(type(data))}."
@@ -108,7 +129,7 @@ def _frame_graph(data: Any, columns: Sequence[str] | None) -> CollectionGraph:
     return _made("frame", data, tasks, optimized.__dask_keys__(), {}, meta, tasks)
 
 
-def _blocks_of_rows(array: Any) -> Any:
+def blocks_of_rows(array: Any) -> Any:
     """Return an array that is cut along its first axis alone."""
     if not array.ndim:
         msg = "data: an array without dimensions has no rows. Give one with at least one dimension."

@@ -26,8 +26,10 @@ from daskprs.inputs.source.read_options import check_options
 from daskprs.inputs.source.sizes import files_per_mini_batch
 
 if TYPE_CHECKING:
+    from daskprs.inputs.collections.collection_graph import Kind
+    from daskprs.inputs.collections.staging_form import StagingForm
     from daskprs.inputs.source.read_options import ReadOptions
-    from daskprs.inputs.source.source import Source
+    from daskprs.inputs.source.source import Source, Unit
 
 
 def open_collection(data: Any, reading: ReadOptions) -> Source:
@@ -40,23 +42,27 @@ def open_collection(data: Any, reading: ReadOptions) -> Source:
         return _open_paths(data, reading)
     collection = collection_graph(data, reading.columns)
     if collection.kind == "delayed" and reading.meta is not None:
-        collection = collection._replace(kind="frame", meta=_announced(reading))
+        collection = collection._replace(kind="frame", meta=announced_frame(reading))
         reading = replace(reading, meta=None)
-    match collection.kind:
+    form, unit = form_of(collection.kind, collection.meta, reading)
+    if reading.partition_keys and collection.kind == "frame":
+        check_columns(reading.partition_keys, list(collection.meta.columns), "partition_keys")
+        form = replace(form, size=WHOLE)
+    return CollectionSource(collection, form, unit)
+
+
+def form_of(kind: Kind, meta: Any, reading: ReadOptions) -> tuple[StagingForm, Unit]:
+    """Return the form and the unit of a collection's partitions; an option may not fit."""
+    match kind:
         case "frame":
-            form = form_of_frames(collection.meta, reading)
-            check_columns(reading.partition_keys, list(collection.meta.columns), "partition_keys")
-            if reading.partition_keys:
-                form = replace(form, size=WHOLE)
-            return CollectionSource(collection, form, "row")
+            return form_of_frames(meta, reading), "row"
         case "array":
-            return CollectionSource(collection, form_of_arrays(reading), "row")
-        case kind:
-            form = form_of_objects(reading, is_bag=kind == "bag")
-            return CollectionSource(collection, form, "item")
+            return form_of_arrays(reading), "row"
+        case _:
+            return form_of_objects(reading, is_bag=kind == "bag"), "item"
 
 
-def _announced(reading: ReadOptions) -> pd.DataFrame:
+def announced_frame(reading: ReadOptions) -> pd.DataFrame:
     """Return a frame without rows, with the columns of `meta`."""
     if reading.columns is not None:
         given = Option("columns", reading.columns)

@@ -1,0 +1,1 @@
+"""Lazy Dask collections of what an entry script makes of mini-batches."""

@@ -1,0 +1,179 @@
+"""The job behind a lazy collection: run by the first task that needs it, read by all others."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from daskprs.agent.script.snapshot import unpack
+from daskprs.cluster.connect import outside_pool
+from daskprs.cluster.task_host import (
+    blind_workers,
+    client_of_task,
+    ended_with_task,
+)
+from daskprs.core.ending import JobStatus
+from daskprs.errors import (
+    JobFolderError,
+    JobFolderLocked,
+    Option,
+    OptionError,
+    ParallelRunCanceled,
+)
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import has_begun
+from daskprs.inputs.collections.partition_table import PartitionTable
+from daskprs.inputs.collections.source import TABLE
+from daskprs.job.parallel_run import ParallelRun
+from daskprs.job.request import check_call
+from daskprs.job.status import state_of
+from daskprs.lazy.task_agents import TaskEnded
+from daskprs.output.kept_rows import KeptPart, KeptRows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from daskprs.agent.script.checked_script import CheckedScript
+    from daskprs.folders.row_labels import Numbers
+    from daskprs.job.request import CheckedCall
+    from daskprs.lazy.result_form import ResultForm
+    from daskprs.options.run_options import RunOptions
+
+LOOK_EVERY_S = 0.5
+"""Seconds between looks at a job folder in which another driver is at work."""
+
+
+@dataclass(frozen=True, eq=False)
+class JobCall:
+    """What the task of a job needs."""
+
+    token: str
+    """A digest of all that follows: the same for calls that give the same rows."""
+    data: Any
+    script: CheckedScript
+    archive: bytes
+    """The files that the script imports from."""
+    options: RunOptions
+    job_dir: str
+    count: int
+    """Number of partitions of the result."""
+    has_partitions: bool
+    """Whether they are those of the data, which is a collection."""
+
+    def __dask_tokenize__(self) -> str:
+        """Return what tells calls apart."""
+        return self.token
+
+    def checked(self, folder: JobFolder, client: Any, *, resumes: bool) -> CheckedCall:
+        """Return the call of a job in its folder, on a cluster."""
+        script = self.script
+        if script.root is not None:
+            copy = unpack(self.archive, folder.source)
+            script = replace(script, root=copy, original=script.root)
+        options = self.options.replace(resume=resumes, progress=False)
+        return check_call(self.data, script, options, client=client, job_dir=folder.path)
+
+
+class FinishedJob(NamedTuple):
+    """A Completed job, as the tasks that read its rows find it."""
+
+    job_dir: str
+    bounds: Numbers
+    """The first mini-batch of each partition of the result, and the end."""
+
+
+def run_job(call: JobCall) -> FinishedJob:
+    """Run the job behind a collection, unless it is Completed (a Dask task).
+
+    A driver that is at work in the folder is waited for. A job that was interrupted, or has failed,
+    is resumed.
+
+    Raises
+    ------
+    OptionError
+        When workers do not see the job folder.
+    ParallelRunFailed
+        When the job fails.
+
+    """
+    folder = JobFolder(call.job_dir)
+    with outside_pool():
+        while not _is_complete(folder):
+            folder.create()
+            _refuse_unseen(folder)
+            resumes = has_begun(folder)
+            try:
+                _run(call, folder, resumes=resumes)
+            except JobFolderLocked:
+                time.sleep(LOOK_EVERY_S)
+            except JobFolderError:
+                if resumes or not has_begun(folder):
+                    raise  # else another driver has begun the job meanwhile
+    return FinishedJob(str(folder), _bounds(folder, call))
+
+
+def _run(call: JobCall, folder: JobFolder, *, resumes: bool) -> None:
+    """Run the job, and cancel it if the task of this thread is cancelled."""
+    checked = call.checked(folder, client_of_task(), resumes=resumes)
+    run = ParallelRun.begun(checked, ExitStack())
+    try:
+        with ended_with_task(run.cancel):
+            run.result()
+    except ParallelRunCanceled as error:
+        raise TaskEnded(str(error)) from error
+
+
+def _is_complete(folder: JobFolder) -> bool:
+    return has_begun(folder) and state_of(folder).status == JobStatus.COMPLETED
+
+
+def _refuse_unseen(folder: JobFolder) -> None:
+    blind = blind_workers(folder.seen("lazy"))
+    if blind:
+        msg = (
+            f"map_batches: {', '.join(blind)} cannot see the job folder {folder}, where tasks read "
+            f"the rows of the collection. Name a folder that all workers share by "
+            f"{Option('job_dir')}, or run partitions in tasks of their own by "
+            f"{Option('committed', value=False)}."
+        )
+        raise OptionError(msg)
+
+
+def _bounds(folder: JobFolder, call: JobCall) -> Numbers:
+    """Return which mini-batches each partition of the result has.
+
+    Those of a partition of a collection, as the job has cut it; else an even share of all, for a
+    Bag of paths, too.
+    """
+    if call.has_partitions:
+        cuts = PartitionTable(folder.scratch / TABLE, {}).before
+        if cuts:
+            return np.cumsum([0, *(len(list(cuts[number].slices())) for number in sorted(cuts))])
+    last = KeptRows.of(folder).stop
+    return np.arange(call.count + 1) * last // call.count
+
+
+def read_part(
+    job: FinishedJob, result: ResultForm, number: int, columns: Sequence[Any] | None = None
+) -> Any:
+    """Return a partition of the rows that a job has committed (a Dask task).
+
+    Parameters
+    ----------
+    job
+        The job.
+    result
+        What the collection announces.
+    number
+        The partition.
+    columns
+        The columns to take of frames. Default: all.
+
+    """
+    part = KeptPart(*job.bounds[number : number + 2].tolist())
+    with closing(KeptRows.of(JobFolder(job.job_dir)).pieces(part)) as pieces:
+        return result.partition(pieces, number, columns)

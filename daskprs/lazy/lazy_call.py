@@ -1,0 +1,87 @@
+"""A call of `map_batches` whose partitions run in tasks of Dask: all that these tasks need."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+from daskprs.agent.node.environment import system_arguments
+from daskprs.agent.protocol.messages import JobSpec
+from daskprs.agent.script.snapshot import unpack
+from daskprs.inputs.collections.staged_reader import StagedReader
+from daskprs.inputs.source.batch_format import BatchForm
+from daskprs.output.spec import OutputSpec
+from daskprs.system.file_lock import boot_id
+
+if TYPE_CHECKING:
+    from daskprs.agent.script.checked_script import CheckedScript
+    from daskprs.core.limits import Limits
+    from daskprs.folders.job_folder import JobFolder
+    from daskprs.inputs.collections.staging_form import StagingForm
+    from daskprs.inputs.source.included import Included
+    from daskprs.inputs.source.source import Unit
+    from daskprs.lazy.result_form import ResultForm
+    from daskprs.options.run_options import RunOptions
+
+OnError = Literal["raise", "drop"]
+
+
+@dataclass(frozen=True, eq=False)
+class LazyCall:
+    """What the tasks of a call need; it is the result of a task that they depend on."""
+
+    token: str
+    """A digest of all that follows: the same for calls that give the same rows."""
+    script: CheckedScript
+    archive: bytes
+    """The files that the script imports from."""
+    options: RunOptions
+    form: StagingForm
+    unit: Unit
+    included: Included | None
+    """The columns of the data that stand beside what `run` returns."""
+    result: ResultForm
+    on_error: OnError
+
+    def __dask_tokenize__(self) -> str:
+        """Return what tells calls apart."""
+        return self.token
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of one partition."""
+        return replace(
+            self.options.limits(),
+            allowed_failed_count=-1 if self.on_error == "drop" else 0,
+            allowed_failed_percent=100.0,
+            error_threshold=-1,
+            fail_on_timeout=False,
+            progress_update_timeout_s=math.inf,  # each step has a timeout of its own
+        )
+
+    def job_in(self, folder: JobFolder) -> JobSpec:
+        """Return what agents receive that work in a folder of this node."""
+        options, snapshot = self.options, None
+        if self.script.root is not None:
+            snapshot = unpack(self.archive, folder.snapshot)
+        batch_form = BatchForm(options.batch_format, {}, keeps_nan=True)
+        return JobSpec(
+            job_id=self.token,
+            script=self.script.at(snapshot),
+            arguments=system_arguments(options, str(folder.output)),
+            environment=dict(options.environment_variables or {}),
+            reader=pickle.dumps(StagedReader()),
+            unit=self.unit,
+            output=OutputSpec(text=False, typed=True),
+            job_dir=str(folder),
+            epoch=1,
+            boot_id=boot_id(),
+            output_dir=str(folder.output),
+            logging_level=options.logging_level,
+            start_method=options.start_method,
+            limits=options.limits(),
+            batch_form=None if options.batch_format == "pandas" else batch_form,
+            included=self.included,
+        )

@@ -1,0 +1,273 @@
+"""`map_batches`: from a collection and a script to a lazy Dask collection."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import dask.bag as db
+import dask.dataframe as dd
+from dask._task_spec import Task, TaskRef
+from dask.base import tokenize
+from dask.delayed import Delayed
+from dask.highlevelgraph import HighLevelGraph
+
+from daskprs.agent.script.checked_script import check_script_of
+from daskprs.errors import Option, OptionError
+from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.inputs.source.included import included_columns
+from daskprs.job.request import absolute_paths
+from daskprs.lazy.committed_job import JobCall, read_part, run_job
+from daskprs.lazy.committed_parts import NAME, frame_of_parts
+from daskprs.lazy.lazy_call import LazyCall
+from daskprs.lazy.lazy_input import partitions_of, plan_of
+from daskprs.lazy.partition_run import run_numbered, run_partition
+from daskprs.lazy.result_form import ResultForm
+from daskprs.options.rules import check_job_dir, check_one_of
+from daskprs.options.run_options import OUTPUT, TABLE, RunOptions
+from daskprs.options.site_defaults import site_defaults
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from os import PathLike
+
+    import pandas as pd
+
+    from daskprs.lazy.lazy_call import OnError
+    from daskprs.lazy.lazy_input import InputPartitions
+
+TOKEN_CHARS = 12
+IN_TASKS = {
+    "source_directory",
+    "arguments",
+    "environment_variables",
+    "batch_format",
+    "logging_level",
+    "mini_batch_size",
+    "dtypes",
+    "meta",
+    "include_columns",
+    "gpus_per_process",
+    "start_method",
+    "agent_memory_limit",
+    "run_max_try",
+    "run_invocation_timeout",
+    "task_overhead_timeout",
+    "init_timeout",
+    "shutdown_timeout",
+}
+"""The options that have a meaning where partitions run in tasks of Dask."""
+NOT_OF_JOBS = {
+    **dict.fromkeys(
+        (name for name, row in TABLE.items() if row.group == OUTPUT and name != "include_columns"),
+        "whose rows Dask writes, such as by to_parquet()",
+    ),
+    "resume": "which resumes its job by itself",
+    "accept_changes": "whose token names the job folder: a change makes another job",
+    "progress": "whose progress Dask shows",
+}
+"""The options that a job behind a collection does not have, and why."""
+
+
+def map_batches(
+    data: Any,
+    script: str | PathLike[str] | Callable[..., Any] | Any,
+    *,
+    schema: Any = None,
+    collection: Literal["dataframe", "bag"] = "dataframe",
+    committed: bool = True,
+    on_error: OnError = "raise",
+    job_dir: str | PathLike[str] | None = None,
+    **options: Any,
+) -> Any:
+    """Return a lazy Dask collection of what an entry script makes of mini-batches.
+
+    Nothing runs before Dask computes the collection. There are two forms.
+
+    ``committed=True``: one job runs behind the collection, with the first partition that Dask
+    computes, and its partitions are the committed rows of that job. Another computation, by any
+    client, reads these rows and calls no `run`. ``head()`` runs the whole job.
+
+    ``committed=False``: each partition runs in an agent process within a task of Dask, on the
+    worker that has the partition. Timeouts, kills and retries are those of a job, and agents end a
+    minute after their last task. Dask runs a partition again if its worker is lost.
+
+    Parameters
+    ----------
+    data
+        A dask DataFrame, Series, Bag or Array, a list of Delayed objects or futures, or a frame of
+        pandas, polars or pyarrow. With ``committed=True`` also the paths that `parallel_run` takes.
+    script
+        The entry script, as `parallel_run` takes it.
+    schema
+        The columns of the result: a mapping of names to types of pandas, a frame without rows, or
+        an Arrow schema. Each mini-batch is checked: a value that does not fit is an error. Needed
+        for a DataFrame.
+    collection
+        ``"dataframe"``, or ``"bag"``: of the elements of lists and arrays, and of rows of frames as
+        dicts.
+    committed
+        Whether a job keeps the rows.
+    on_error
+        ``"raise"``: a mini-batch that fails in all its tries fails the computation. ``"drop"``: its
+        rows are left out, with a warning in the log.
+    job_dir
+        With ``committed=True``, the job folder, which all workers must see. Default:
+        ``./daskprs-jobs/<script>-<token>``. The token is the same for the same data, script and
+        options.
+    **options
+        Options of `parallel_run`. With ``committed=False`` those of the script, the agents, tries
+        and timeouts.
+
+    Returns
+    -------
+    dask.dataframe.DataFrame or dask.bag.Bag
+        The partitions are those of a collection; a frame and paths are cut anew. The index of each
+        partition of a DataFrame counts from 0.
+
+    Raises
+    ------
+    UsageError
+        Something given to the call cannot be used.
+
+    """
+    check_one_of("raise", "drop")("on_error", on_error)
+    result = ResultForm.of(schema, collection)
+    if committed:
+        return _of_a_job(data, script, result, on_error, job_dir, options)
+    if job_dir is not None:
+        msg = f"{Option('job_dir', str(job_dir))}: not with committed=False, which keeps no rows."
+        raise OptionError(msg)
+    return _in_tasks(data, script, result, on_error, options)
+
+
+# ---- by a job ----
+
+
+def _of_a_job(
+    data: Any,
+    script: Any,
+    result: ResultForm,
+    on_error: OnError,
+    job_dir: str | PathLike[str] | None,
+    given: Mapping[str, Any],
+) -> Any:
+    """Return a collection of the rows that one job commits."""
+    options = _options_of_job(given, on_error)
+    checked = check_script_of(data, script, options.source_directory)
+    checked.look(exclude=())
+    data = absolute_paths(data) or data
+    check_job_dir(job_dir)
+    plan = plan_of(data, options)
+    token = tokenize(checked.fingerprint(), options.of_results(), plan.token, result)
+    folder = job_dir or default_path(checked.name, token[:TOKEN_CHARS], is_dated=False)
+    call = JobCall(
+        token,
+        data,
+        checked,
+        checked.packed(),
+        options,
+        str(JobFolder(folder)),
+        plan.partition_count,
+        has_partitions=plan.has_partitions and not options.partition_keys,
+    )
+    key = f"{NAME}-job-{tokenize(token, call.job_dir)}"
+    job = Delayed(key, {key: Task(key, run_job, call)})
+    return _parts(job, result, plan.partition_count)
+
+
+def _parts(job: Delayed, result: ResultForm, count: int) -> Any:
+    """Return a collection whose tasks read the rows of a job."""
+    if result.meta is not None:
+        return frame_of_parts(job, result, count)
+    name = f"{NAME}-{tokenize(job.key, count)}"
+    layer = {
+        (name, number): Task((name, number), read_part, TaskRef(job.key), result, number)
+        for number in range(count)
+    }
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[job])
+    return db.Bag(graph, name, count)
+
+
+def _options_of_job(given: Mapping[str, Any], on_error: OnError) -> RunOptions:
+    """Return the options of a job; some are the collection's own business."""
+    for name, value in given.items():
+        if name in TABLE and name in NOT_OF_JOBS:
+            msg = f"{Option(name, value)}: not for a lazy collection, {NOT_OF_JOBS[name]}."
+            raise OptionError(msg)
+    if on_error == "drop":
+        if "allowed_failed_count" in given:
+            count = Option("allowed_failed_count", given["allowed_failed_count"])
+            msg = f"{count}: not with {Option('on_error', 'drop')}, which allows all. Say either."
+            raise OptionError(msg)
+        given = {**given, "allowed_failed_count": -1}
+    of_site = {name: value for name, value in site_defaults().items() if name not in NOT_OF_JOBS}
+    return RunOptions.from_names(**{**of_site, **given})
+
+
+# ---- within tasks of Dask ----
+
+
+def _in_tasks(
+    data: Any, script: Any, result: ResultForm, on_error: OnError, given: Mapping[str, Any]
+) -> Any:
+    """Return a collection whose partitions run in tasks of their own."""
+    options = _options_in_tasks(given)
+    checked = check_script_of(data, script, options.source_directory)
+    checked.look(exclude=())
+    parts = partitions_of(data, options)
+    source: Any = parts  # it knows of its columns what a source does
+    included = included_columns(source, options.include_columns)
+    form = [getattr(parts.form, name) for name in ("kind", "size", "meta", "batch_format")]
+    token = tokenize(checked.fingerprint(), options.changed(), form, result, on_error)
+    call = LazyCall(
+        token,
+        checked,
+        checked.packed(),
+        options,
+        parts.form,
+        parts.unit,
+        included,
+        result,
+        on_error,
+    )
+    key = f"{NAME}-call-{token}"
+    needed = Delayed(key, {key: call})
+    if isinstance(parts.collection, dd.DataFrame) and result.meta is not None:
+        return parts.collection.map_partitions(
+            run_numbered,
+            needed,
+            meta=result.meta,
+            enforce_metadata=False,
+            clear_divisions=True,
+            token=NAME,
+        )
+    return _collection(parts, needed, result.meta)
+
+
+def _options_in_tasks(given: Mapping[str, Any]) -> RunOptions:
+    """Return the options of a call, with the site's defaults of those that have a meaning."""
+    for name, value in given.items():
+        if name in TABLE and name not in IN_TASKS:
+            msg = (
+                f"{Option(name, value)}: not with committed=False, where Dask runs each partition "
+                f"in a task of its own. These have a meaning: {', '.join(sorted(IN_TASKS))}."
+            )
+            raise OptionError(msg)
+    of_site = {name: value for name, value in site_defaults().items() if name in IN_TASKS}
+    return RunOptions.from_names(**{**of_site, **given})
+
+
+def _collection(parts: InputPartitions, call: Delayed, meta: pd.DataFrame | None) -> Any:
+    """Return a collection with a task for each partition: a DataFrame, or without `meta` a Bag."""
+    keys = parts.keys
+    name = f"{NAME}-{tokenize(keys, call.key)}"
+    layer = {
+        (name, number): Task((name, number), run_partition, TaskRef(key), TaskRef(call.key), number)
+        for number, key in enumerate(keys)
+    }
+    collections = parts.collection if isinstance(parts.collection, list) else [parts.collection]
+    graph = HighLevelGraph.from_collections(name, layer, dependencies=[*collections, call])
+    if meta is None:
+        return db.Bag(graph, name, len(keys))
+    divisions = (None,) * (len(keys) + 1)
+    return dd.from_graph(graph.to_dict(), meta, divisions, list(layer), NAME)

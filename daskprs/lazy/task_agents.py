@@ -1,0 +1,230 @@
+"""The agents that tasks of Dask run a script in: kept from task to task, ended when idle.
+
+The agents of a call of `map_batches` on a worker share a zygote and a folder. Each task takes a
+seat, which has at most one agent at a time, and leaves it to the next task.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from contextlib import contextmanager, suppress
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from daskprs.agent.node.environment import usable_cores, visible_devices
+from daskprs.agent.supervision.pool import AgentPool
+from daskprs.cluster.task_host import end_with_worker, host_of_task
+from daskprs.core.actions import SlotId, SlotResources
+from daskprs.core.agent_allocation import PROCESS
+from daskprs.errors import AgentError, Option, OptionError
+from daskprs.folders.job_folder import JobFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from daskprs.cluster.task_host import TaskHost
+    from daskprs.core.lease import Lease, LeaseReturned
+    from daskprs.lazy.lazy_call import LazyCall
+
+LINGER_S = 60.0
+"""Seconds for which agents wait for another task."""
+TAIL_BYTES = 4000
+"""Bytes from the end of a stderr log that an error quotes."""
+
+_lock = threading.Lock()
+
+
+class TaskAgents:
+    """The agents of one call on one host."""
+
+    def __init__(self, call: LazyCall, host: TaskHost) -> None:
+        self.host = host
+        self.is_closed = False
+        self.busy = 0
+        """Number of seats that tasks have."""
+        self.timer: threading.Timer | None = None
+        """Ends the agents when it has run down; None while a task has a seat."""
+        self._call = call
+        self._pool: AgentPool | None = None
+        self._opening = threading.Lock()
+        self._share = call.options.gpus_per_process
+        self._devices = (visible_devices() or ()) if self._share else ()
+        self._free = [Seat(self, number) for number in range(self._places())]
+        self._seated = threading.Condition(_lock)
+        self.folder = TemporaryDirectory(
+            prefix="daskprs-", dir=host.folder, ignore_cleanup_errors=True
+        )
+
+    def _places(self) -> int:
+        """Return the number of seats: one for each thread, or as many as have devices."""
+        if not self._devices:
+            return self.host.threads
+        places = int(len(self._devices) / self._share)
+        if places == 0:
+            given = Option("gpus_per_process", self._share)
+            raise OptionError(given, f": {self.host.name} has {len(self._devices)} of them.")
+        return places
+
+    def take(self) -> Seat:
+        """Return a seat; wait for one that is free."""
+        self.busy += 1
+        self._seated.wait_for(lambda: self._free)
+        return self._free.pop()
+
+    def put_back(self, seat: Seat) -> None:
+        """Keep a seat for the next task."""
+        self.busy -= 1
+        self._free.append(seat)
+        self._seated.notify()
+
+    def pool(self) -> AgentPool:
+        """Return the pool, which is opened with the first task."""
+        with self._opening:
+            if self.is_closed:
+                msg = f"{self.host.name} ends: no more agents are started."
+                raise AgentError(msg)
+            if self._pool is None:
+                folder = JobFolder(self.folder.name)
+                folder.create()
+                self._pool = AgentPool(self._call.job_in(folder), spools=False)
+            return self._pool
+
+    def kill(self, number: int) -> None:
+        """End the agent of a seat at once, if there is one."""
+        with self._opening:
+            pool = self._pool
+        if pool is not None:
+            pool.kill(number, 0)
+
+    def resources(self, number: int) -> SlotResources:
+        """Return the devices and the threads of a seat's agents: a share of the host's."""
+        first = int(number * self._share)
+        devices = self._devices[first : first + max(1, int(self._share))]
+        return SlotResources(devices, max(1, usable_cores() // self.host.threads))
+
+    def close(self, *, at_once: bool = False) -> None:
+        """End the agents; unless that must be at once, they call `shutdown` first."""
+        with self._opening:
+            self.is_closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            if not at_once:
+                pool.stop()
+            pool.close()
+        self.folder.cleanup()
+
+
+class TaskEnded(Exception):  # noqa: N818 - it says what happened
+    """The task was cancelled, or its host ends: its result is not wanted any more."""
+
+
+class Seat:
+    """A place for one agent at a time; only one task has it."""
+
+    def __init__(self, agents: TaskAgents, number: int) -> None:
+        self.number = number
+        self.slot = SlotId(agents.host.name, number, node=number)
+        self.resources = agents.resources(number)
+        self.logger = agents.host.logger
+        self.is_cancelled = False
+        """Whether the task that has the seat was cancelled."""
+        self.process = 0
+        """Number of the process of the last agent, which may still be there."""
+        self._agents = agents
+
+    @property
+    def folder(self) -> JobFolder:
+        """The folder of the agents."""
+        return JobFolder(self._agents.folder.name)
+
+    def run(self, lease: Lease) -> LeaseReturned:
+        """Work on a lease, in the agent that is there or in a new one.
+
+        Raise `TaskEnded` when the task is cancelled or its host ends.
+        """
+        if self.is_cancelled or self._agents.is_closed:
+            raise TaskEnded
+        returned = self._agents.pool().run(lease)
+        if returned.process:
+            self.process = int(returned.process.removeprefix(PROCESS))
+        return returned
+
+    def end_of_stderr(self) -> str:
+        """Return what the last agent wrote to stderr, from its end: the stacks after a timeout."""
+        log = self.folder.stderr(self.number, f"{PROCESS}{self.process:03d}")
+        with suppress(OSError):
+            return log.read_bytes()[-TAIL_BYTES:].decode("utf-8", "replace").strip()
+        return ""
+
+    def cancel(self) -> None:
+        """End the work of the task: its thread sees the death of the agent."""
+        self.is_cancelled = True
+        self.kill()
+
+    def kill(self) -> None:
+        """End the agent at once; the next lease gets a new one."""
+        self._agents.kill(self.number)
+
+
+_agents: dict[tuple[str, str], TaskAgents] = {}
+"""The agents of this process, by host and by token of the call."""
+
+
+@contextmanager
+def seat_of(call: LazyCall) -> Iterator[Seat]:
+    """Yield a seat on the host of this thread's task; its agent outlives the task.
+
+    An agent whose work is not done, after an error, is ended.
+    """
+    host = host_of_task()
+    end_with_worker(end_agents_of)
+    key = host.name, call.token
+    with _lock:
+        if key not in _agents:
+            _agents[key] = TaskAgents(call, host)
+        agents = _agents[key]
+        if agents.timer is not None:
+            agents.timer.cancel()
+            agents.timer = None
+        seat = agents.take()
+    try:
+        yield seat
+    except BaseException:
+        seat.kill()
+        raise
+    finally:
+        seat.is_cancelled = False
+        with _lock:
+            agents.put_back(seat)
+            if not agents.busy and not agents.is_closed:
+                agents.timer = threading.Timer(LINGER_S, _end_idle, (key, agents))
+                agents.timer.name, agents.timer.daemon = "daskprs-linger", True
+                with suppress(RuntimeError):  # no more threads: they end with the host
+                    agents.timer.start()
+
+
+def _end_idle(key: tuple[str, str], agents: TaskAgents) -> None:
+    """End agents whose time has run down, unless a task has come meanwhile."""
+    with _lock:
+        if agents.timer is not threading.current_thread():
+            return
+        del _agents[key]
+    agents.close()
+
+
+def end_agents_of(host: str) -> None:
+    """End the agents of a host at once; tasks that wait for them raise."""
+    with _lock:
+        ended = [_agents.pop(key) for key in [*_agents] if key[0] == host]
+        for agents in ended:
+            if agents.timer is not None:
+                agents.timer.cancel()
+    for agents in ended:
+        agents.close(at_once=True)
+
+
+@atexit.register
+def _end_all() -> None:
+    for host in {host for host, _ in _agents}:
+        end_agents_of(host)

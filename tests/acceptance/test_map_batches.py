@@ -1,0 +1,523 @@
+"""`map_batches`: lazy collections, whose partitions run in agents within tasks of Dask."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import dask
+import dask.array as da
+import dask.bag as db
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import polars as pl
+import psutil
+import pyarrow as pa
+import pytest
+from dask import delayed
+from distributed import Client, LocalCluster
+
+import daskprs
+import daskprs.accessors
+from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_lock import holder
+from daskprs.job.status import state_of
+from daskprs.lazy import task_agents
+from tests.support.by_hand import ByHand
+from tests.support.polling import poll_for
+from tests.support.separate_nodes import separate_nodes, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FRAME = pd.DataFrame({"number": range(24), "name": [f"row {n % 5}" for n in range(24)]})
+SCHEMA = {"number": "int64", "square": "float64"}
+PARTS = 6
+LONGEST_S = 60.0
+SOON_S = 0.3
+"""Seconds for which agents wait for another task, in place of a minute."""
+
+
+@pytest.fixture(autouse=True)
+def _agents_end_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let agents of this process end soon."""
+    monkeypatch.setattr(task_agents, "LINGER_S", SOON_S)
+
+
+def _end_soon() -> None:
+    task_agents.LINGER_S = SOON_S
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByHand]:
+    """Yield a cluster of three workers, of two threads each; a test kills one of them."""
+    cluster = ByHand(tmp_path_factory.mktemp("cluster"))
+    try:
+        for _ in range(3):
+            cluster.worker("--nthreads", "2")
+        with Client(cluster.address, set_as_default=False) as client:
+            client.wait_for_workers(3, LONGEST_S)
+            client.run(_end_soon)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture
+def client(cluster: ByHand) -> Iterator[Client]:
+    """Yield the current client, of that cluster."""
+    with Client(cluster.address) as its:
+        yield its
+
+
+def frame(parts: int = PARTS) -> Any:
+    """Return the rows as a dask DataFrame."""
+    return dd.from_pandas(FRAME, npartitions=parts)
+
+
+def square(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return what is expected of all rows, of some."""
+    return pd.DataFrame({"number": rows["number"], "square": rows["number"] ** 2.0})
+
+
+def in_tasks(data: Any, script: Any, **options: Any) -> Any:
+    """Return a collection whose partitions run in tasks of their own."""
+    if options.get("collection") != "bag":
+        options = {"schema": SCHEMA} | options
+    return daskprs.map_batches(data, script, committed=False, **options)
+
+
+def same_rows(made: pd.DataFrame) -> bool:
+    """Say whether rows are those of a serial map."""
+    pd.testing.assert_frame_equal(made.reset_index(drop=True), square(FRAME))
+    return True
+
+
+# ---- within tasks of Dask ----
+
+
+def test_a_collection_has_the_rows_of_a_serial_map(tmp_path: Path, client: Client) -> None:
+    """However Dask computes it, and beside what else it computes."""
+    lazy = in_tasks(frame(), square)
+    assert lazy._name == in_tasks(frame(), square)._name
+    assert same_rows(lazy.compute())
+    assert same_rows(lazy.persist().compute())
+    lazy.to_parquet(tmp_path / "rows")
+    assert same_rows(pd.read_parquet(tmp_path / "rows"))
+    sums = lazy.assign(even=lazy["number"] % 2).groupby("even")["square"].sum().compute()
+    assert sums.to_dict() == {0: 2024.0, 1: 2300.0}
+    assert same_rows(lazy.merge(frame(), on="number")[[*SCHEMA]].compute().sort_values("number"))
+    assert lazy.head(2, npartitions=1)["number"].tolist() == [0, 1]
+    del client
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "synchronous"])
+def test_dask_needs_no_cluster(scheduler: str) -> None:
+    """Agents are children of this process then."""
+    assert same_rows(in_tasks(frame(), square).compute(scheduler=scheduler))
+
+
+def test_every_kind_of_collection() -> None:
+    """What run gets and gives is what it would be in a job."""
+    bag = db.from_sequence(range(5), npartitions=2)
+    parts = [delayed(FRAME)[:9], delayed(FRAME)[9:]]
+    cases: list[tuple[Any, Any, dict[str, Any], list[Any]]] = [
+        (bag, lambda items: [item + 1 for item in items], {}, [1, 2, 3, 4, 5]),
+        (
+            da.from_array(np.arange(6).reshape(3, 2), chunks=1),
+            lambda rows: rows[:, 1],
+            {},
+            [1, 3, 5],
+        ),
+        (parts, lambda rows: rows[:1], {}, [dict(FRAME.iloc[n]) for n in (0, 9)]),
+        (parts, len_of_table, {"batch_format": "pyarrow", "meta": FRAME[:0]}, [9, 15]),
+        (frame(1), lambda rows: [len(rows)], {"mini_batch_size": 100}, None),
+    ]
+    for place, (data, script, options, expected) in enumerate(cases):
+        lazy = in_tasks(data, script, collection="bag", **options)
+        made = lazy.compute(scheduler="threads")
+        if expected is None:
+            assert len(made) > 1, place
+            assert sum(made) == len(FRAME), place
+        else:
+            assert made == expected, place
+    lazy = in_tasks(bag, lambda items: items, schema={"result": "float64"})
+    assert lazy["result"].sum().compute(scheduler="threads") == 10.0
+
+
+def len_of_table(rows: pa.Table) -> list[int]:
+    """Return the number of rows of an Arrow table."""
+    assert isinstance(rows, pa.Table)
+    return [len(rows)]
+
+
+def test_frames_of_all_kinds_have_the_accessor() -> None:
+    """Those of pandas and polars are cut into mini-batches."""
+    for data in (frame(), FRAME, pl.from_pandas(FRAME)):
+        lazy = data.prs.map_batches(square, schema=SCHEMA, committed=False, mini_batch_size=150)  # type: ignore[union-attr]
+        assert lazy.npartitions > 1
+        assert same_rows(lazy.compute(scheduler="threads"))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_columns_of_the_data_stand_beside_those_of_run(tmp_path: Path, committed: bool) -> None:  # noqa: FBT001 - a case
+    """By row, also after a filter."""
+    schema = {"number": "int64", "name": "str", "square": "float64"}
+    options: dict[str, Any] = {"job_dir": tmp_path / "job"} if committed else {}
+    lazy = daskprs.map_batches(
+        frame(),
+        lambda rows: square(rows[rows["number"] % 2 == 0])[["square"]],
+        schema=schema,
+        committed=committed,
+        include_columns=["number", "name"],
+        **options,
+    )
+    made = lazy.compute(scheduler="synchronous")
+    expected = FRAME.merge(square(FRAME))[::2].reset_index(drop=True)
+    pd.testing.assert_frame_equal(made.reset_index(drop=True), expected)
+
+
+class Strikes:
+    """Does what a test says in the first attempts at the row 13."""
+
+    def __init__(self, folder: Path, deed: str, times: int = 1) -> None:
+        self.notes = folder / "notes"
+        self._deed, self._times = deed, times
+
+    def run(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Return rows, or strike."""
+        with self.notes.open("a") as notes:
+            notes.write(f"{rows['number'].iloc[0]} {os.getpid()}\n")
+        if 13 in rows["number"].to_numpy() and len(self.calls(12)) <= self._times:
+            if self._deed == "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self._deed == "hang":
+                time.sleep(LONGEST_S)
+            msg = f"not {self._deed}"
+            raise ValueError(msg)
+        return square(rows)
+
+    def calls(self, first: int | None = None) -> list[int]:
+        """Return the processes of all calls, or of those with a row that came first."""
+        lines = self.notes.read_text().splitlines() if self.notes.exists() else []
+        calls = [tuple(map(int, line.split())) for line in lines]
+        return [process for row, process in calls if first in (None, row)]
+
+
+def test_an_agent_that_dies_costs_one_attempt(tmp_path: Path, client: Client) -> None:
+    """The Dask worker lives on, and no other mini-batch runs again."""
+    strikes = Strikes(tmp_path, "die")
+    workers = client.run(os.getpid)
+    assert same_rows(in_tasks(frame(), strikes).compute())
+    assert len(strikes.calls()) == PARTS + 1
+    assert len(strikes.calls(12)) == 2
+    assert client.run(os.getpid) == workers
+
+
+def test_an_error_names_partition_and_mini_batch_and_has_the_traceback(
+    tmp_path: Path, client: Client
+) -> None:
+    """After as many tries as the option says."""
+    strikes = Strikes(tmp_path, "possible", 9)
+    with pytest.raises(daskprs.DaskprsError) as caught:
+        in_tasks(frame(), strikes, run_max_try=2).compute()
+    told = str(caught.value)
+    assert "mini-batch 0 of partition 3 failed in attempt 2" in told
+    assert "ValueError: not possible" in told
+    assert "raise ValueError(msg)" in told
+    assert len(strikes.calls(12)) == 2
+    del client
+
+
+def test_a_timeout_kills_and_shows_where_it_was(tmp_path: Path) -> None:
+    """The stacks of the process that was killed are in the error."""
+    strikes = Strikes(tmp_path, "hang", 9)
+    lazy = in_tasks(frame(), strikes, run_max_try=1, run_invocation_timeout=0.5)
+    with pytest.raises(daskprs.DaskprsError, match=r"(?s)run\(\) exceeded 0.5 s.*in run"):
+        lazy.compute(scheduler="threads")
+
+
+def test_rows_of_failed_mini_batches_are_dropped_on_demand(tmp_path: Path, client: Client) -> None:
+    """The worker's log has a warning; the other rows of the partition are there."""
+    strikes = Strikes(tmp_path, "possible", 9)
+    lazy = in_tasks(frame(2), strikes, run_max_try=1, on_error="drop", mini_batch_size="32 B")
+    left_out = sorted({*FRAME["number"]} - {*lazy["number"].compute()})
+    assert 13 in left_out
+    assert len(left_out) < 12, "the partition has other mini-batches"
+    told = [line for lines in client.get_worker_logs().values() for _, line in lines]
+    assert any("its rows are left out. ValueError" in line for line in told)
+
+
+def test_an_agent_serves_many_partitions_and_ends(tmp_path: Path) -> None:
+    """It calls shutdown before."""
+    strikes = Strikes(tmp_path, "nothing", 0)
+    script = type("Script", (), {"run": strikes.run, "shutdown": (tmp_path / "over").touch})
+    assert same_rows(in_tasks(frame(), script()).compute(scheduler="synchronous"))
+    assert len(strikes.calls()) == PARTS
+    assert len(set(strikes.calls())) == 1
+    assert poll_for((tmp_path / "over").exists)
+    assert poll_for(lambda: not psutil.pid_exists(strikes.calls()[0]))
+
+
+def test_a_task_that_is_cancelled_ends_its_agent(tmp_path: Path, client: Client) -> None:
+    """Its thread is free for others at once."""
+    strikes = Strikes(tmp_path, "hang", 9)
+    future = client.compute(in_tasks(frame(1), strikes))
+    assert poll_for(strikes.calls)
+    future.cancel()
+    assert poll_for(lambda: not psutil.pid_exists(strikes.calls()[0]), SOON_S + LONGEST_S / 3)
+    assert len(strikes.calls()) == 1
+
+
+def test_agents_end_with_their_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once, whatever the time that they would wait for other tasks."""
+    monkeypatch.setattr(task_agents, "LINGER_S", LONGEST_S)
+    with (
+        LocalCluster(processes=False, n_workers=1, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        rows = client.compute(
+            in_tasks(frame(1), lambda rows: square(rows).assign(square=os.getpid()))
+        )
+        (agent,) = set(rows.result()["square"].astype(int))
+        assert psutil.pid_exists(agent)
+    assert not psutil.pid_exists(agent)
+
+
+def test_each_agent_has_devices_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are no more agents at a time than devices."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+
+    def devices(_: pd.DataFrame) -> list[str]:
+        time.sleep(0.1)
+        return [f"{os.environ['CUDA_VISIBLE_DEVICES']} {os.getpid()}"]
+
+    lazy = in_tasks(frame(), devices, collection="bag")
+    with ThreadPoolExecutor(4) as threads, dask.config.set(pool=threads):
+        found = set(lazy.compute(scheduler="threads"))
+    assert sorted(one.split()[0] for one in found) == ["3", "5"]
+    with pytest.raises(daskprs.OptionError, match="gpus_per_process=4"):
+        in_tasks(frame(), devices, collection="bag", gpus_per_process=4).compute(
+            scheduler="threads"
+        )
+
+
+def test_a_lost_worker_costs_what_it_had(tmp_path: Path, client: Client) -> None:
+    """Dask runs its partitions again elsewhere; the agents went with the worker."""
+    strikes = Strikes(tmp_path, "hang", 1)
+    future = client.compute(in_tasks(frame(), strikes))
+    assert poll_for(lambda: strikes.calls(12))
+    agent = psutil.Process(strikes.calls(12)[0])
+    zygote, worker = agent.parents()[:2]
+    worker.kill()
+    assert same_rows(future.result())
+    assert poll_for(lambda: _has_ended(agent) and _has_ended(zygote))
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_an_asynchronous_client_computes(cluster: ByHand) -> None:
+    """The collection is made before, and knows of no loop."""
+
+    async def computed() -> pd.DataFrame:
+        async with Client(cluster.address, asynchronous=True) as client:
+            rows: pd.DataFrame = await client.compute(in_tasks(frame(), square))
+            return rows
+
+    assert same_rows(asyncio.run(computed()))
+
+
+# ---- by a job ----
+
+
+def by_job(data: Any, script: Any, folder: Path, **options: Any) -> Any:
+    """Return a collection of the rows that a job commits."""
+    if options.get("collection") != "bag":
+        options = {"schema": SCHEMA} | options
+    return daskprs.map_batches(data, script, job_dir=folder / "job", **options)
+
+
+@pytest.mark.parametrize("size", [None, 40])
+def test_a_second_computation_by_any_client_calls_no_run(
+    tmp_path: Path, client: Client, size: int | None
+) -> None:
+    """Each partition has the rows that are made of one partition of the data."""
+    strikes = Strikes(tmp_path, "nothing", 0)
+    lazy = by_job(frame(), strikes, tmp_path, mini_batch_size=size)
+    assert not (tmp_path / "job").exists()
+    assert same_rows(lazy.compute())
+    calls = len(strikes.calls())
+    assert calls == PARTS if size is None else calls > PARTS
+    assert same_rows(lazy.persist().compute())
+    again = by_job(frame(), Strikes(tmp_path, "nothing", 0), tmp_path, mini_batch_size=size)
+    assert again._name == lazy._name
+    sums = again.assign(even=again["number"] % 2).groupby("even")["square"].sum()
+    assert sums.compute(scheduler="threads").to_dict() == {0: 2024.0, 1: 2300.0}
+    parts = frame().partitions
+    for number in range(PARTS):
+        mine = again.partitions[number].compute(scheduler="synchronous")
+        assert mine["number"].tolist() == parts[number].compute()["number"].tolist()
+    assert len(strikes.calls()) == calls
+    del client
+
+
+def test_only_columns_that_are_needed_are_read(tmp_path: Path) -> None:
+    """The projection is a part of the reading tasks, so others are not even compared."""
+    lazy = by_job(FRAME, lambda rows: square(rows).assign(square="no number"), tmp_path)
+    assert lazy["number"].sum().compute(scheduler="threads") == FRAME["number"].sum()
+    with pytest.raises(daskprs.DaskprsError, match=r"mini-batch 0: .*'square' as str.* float64"):
+        lazy.compute(scheduler="threads")
+
+
+def test_data_of_all_kinds_has_a_job(tmp_path: Path) -> None:
+    """What has no partitions is cut into mini-batches, which partitions share out."""
+    FRAME.to_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "script").mkdir()
+    (tmp_path / "script" / "factor.py").write_text("POWER = 2.0\n")
+    script = tmp_path / "script" / "square.py"
+    script.write_text(
+        "import factor\n"
+        "def run(rows):\n"
+        "    return rows[['number']].assign(square=rows['number'] ** factor.POWER)\n"
+    )
+    kinds = [FRAME, pl.from_pandas(FRAME), pa.table(FRAME), tmp_path / "rows.parquet", frame(2)]
+    for place, data in enumerate(kinds):
+        lazy = by_job(data, script, tmp_path / str(place), mini_batch_size=150)
+        assert lazy.npartitions > 1, place
+        assert same_rows(lazy.compute(scheduler="threads")), place
+    bag = db.from_sequence(range(5), npartitions=2)
+    lazy = by_job(bag, lambda items: [n + 1 for n in items], tmp_path, collection="bag")
+    assert lazy.compute(scheduler="threads") == [1, 2, 3, 4, 5]
+
+
+def test_two_computations_at_once_share_one_job(tmp_path: Path, client: Client) -> None:
+    """One runs it, on the cluster or here, and the other one waits."""
+    strikes = Strikes(tmp_path, "nothing", 0)
+    with ThreadPoolExecutor(2) as threads:
+        there = client.compute(by_job(frame(), strikes, tmp_path))
+        here = threads.submit(by_job(frame(), strikes, tmp_path).compute, scheduler="synchronous")
+        assert same_rows(there.result())
+        assert same_rows(here.result())
+    assert len(strikes.calls()) == PARTS
+
+
+def test_what_is_committed_survives_the_workers(tmp_path: Path) -> None:
+    """Killed during the job, only what was lost runs again; killed after it, nothing does."""
+    strikes = Strikes(tmp_path, "hang", 1)
+    folder = tmp_path / "cluster"
+    folder.mkdir()
+    cluster = ByHand(folder)
+    try:
+        workers = [cluster.worker("--nthreads", "2") for _ in range(2)]
+        with Client(cluster.address, set_as_default=False) as client:
+            client.wait_for_workers(2, LONGEST_S)
+            future = client.compute(by_job(frame(), strikes, tmp_path))
+            assert poll_for(lambda: len(strikes.calls()) == PARTS)
+            for worker in workers:
+                worker.kill()
+            cluster.worker("--nthreads", "2")
+            assert same_rows(future.result(LONGEST_S))
+            before = len(strikes.calls())
+            assert before < 2 * PARTS
+            assert len(strikes.calls(12)) == 2
+            kept = client.persist(by_job(frame(), strikes, tmp_path))
+            assert same_rows(kept.compute(scheduler=client))
+            os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+            cluster.worker("--nthreads", "2")
+            assert same_rows(client.compute(kept).result(LONGEST_S))
+            assert len(strikes.calls()) == before
+    finally:
+        cluster.close()
+
+
+def test_a_job_that_failed_is_resumed(tmp_path: Path) -> None:
+    """The error has the cause; the next computation runs only what has failed."""
+    strikes = Strikes(tmp_path, "possible", 2)
+    lazy = by_job(frame(), strikes, tmp_path, run_max_try=2, allowed_failed_count=0)
+    with pytest.raises(daskprs.ParallelRunFailed, match="not possible"):
+        lazy.compute(scheduler="threads")
+    assert same_rows(lazy.compute(scheduler="threads"))
+    assert len(strikes.calls(12)) == 3
+    dropped = Strikes(tmp_path, "allowed", 99)
+    lazy = by_job(frame(), dropped, tmp_path / "other", run_max_try=1, on_error="drop")
+    assert lazy["number"].compute(scheduler="threads").tolist() == [*range(12), *range(16, 24)]
+
+
+def test_a_computation_that_is_cancelled_cancels_the_job(tmp_path: Path, client: Client) -> None:
+    """The next one goes on with it."""
+    strikes = Strikes(tmp_path, "hang", 1)
+    future = client.compute(by_job(frame(), strikes, tmp_path))
+    assert poll_for(lambda: len(strikes.calls()) == PARTS)
+    future.cancel()
+    folder = JobFolder(tmp_path / "job")
+    assert poll_for(lambda: holder(folder) is None)
+    assert state_of(folder).status == "Canceled"
+    assert same_rows(by_job(frame(), strikes, tmp_path).compute())
+    assert len(strikes.calls()) < 2 * PARTS
+
+
+def test_workers_have_to_share_the_job_folder(tmp_path: Path) -> None:
+    """Without a common folder, partitions run in tasks of their own: there the script travels."""
+    if reason := why_not():
+        pytest.skip(reason)
+    script = tmp_path / "square.py"
+    script.write_text(
+        "def run(rows):\n    return rows[['number']].assign(square=rows.number ** 2)\n"
+    )
+    with (
+        separate_nodes(tmp_path / "log", [tmp_path], count=2) as nodes,
+        Client(nodes.address) as client,
+    ):
+        client.wait_for_workers(2, LONGEST_S)
+        client.run(_end_soon)
+        with pytest.raises(daskprs.OptionError, match=r"cannot see the job folder .*job_dir"):
+            by_job(frame(), script, tmp_path).compute()
+        assert same_rows(in_tasks(frame(), script).compute())
+
+
+# ---- what is refused ----
+
+
+def test_rows_that_are_not_announced_are_refused() -> None:
+    """The error names mini-batch, column and both types."""
+    wrong = in_tasks(frame(1), lambda rows: square(rows).assign(square="a"))
+    with pytest.raises(daskprs.DaskprsError, match=r"mini-batch 0: .*'square' as str.* float64"):
+        wrong.compute(scheduler="synchronous")
+    fewer = in_tasks(frame(1), lambda rows: rows)
+    with pytest.raises(daskprs.DaskprsError, match=r"the columns \['number', 'name'\]"):
+        fewer.compute(scheduler="synchronous")
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (FRAME, {"schema": None}, "schema: a dask DataFrame announces its columns"),
+        (FRAME, {"collection": "bag", "schema": SCHEMA}, r"schema: not with collection='bag'"),
+        (FRAME, {"collection": "array"}, r"collection='array': must be one of"),
+        (FRAME, {"on_error": "skip"}, r"on_error='skip': must be one of"),
+        (FRAME, {"partition_keys": ["name"]}, r"partition_keys=.*not with committed=False"),
+        (FRAME, {"run_max_tri": 2}, r"Did you mean run_max_try"),
+        ("some.parquet", {}, r"dask.dataframe.read_parquet"),
+        (FRAME, {"job_dir": "job"}, r"job_dir='job': not with committed=False"),
+        (FRAME, {"committed": True, "resume": True}, r"resume=True: not for a lazy"),
+        (FRAME, {"committed": True, "overwrite": True}, r"overwrite=True.*by to_parquet"),
+        (FRAME, {"committed": True, "job_dir": "s3://a/b"}, r"job_dir=.*folder of this machine"),
+        (pl.from_pandas(FRAME).lazy(), {"committed": True}, r"read once"),
+    ],
+)
+def test_a_call_that_cannot_be_is_refused(data: Any, options: dict[str, Any], message: str) -> None:
+    """Before anything is made."""
+    given = {"schema": SCHEMA, "committed": False, **options}
+    with pytest.raises(daskprs.UsageError, match=message):
+        daskprs.map_batches(data, square, **given)

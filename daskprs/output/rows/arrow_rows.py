@@ -14,6 +14,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs.errors import ReturnTypeError, class_name
+from daskprs.output.rows.blocks import as_times, with_times
 from daskprs.output.rows.part_formats import check_writable
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class ArrowRows:
 def _tables(frame: pd.DataFrame) -> Iterator[pa.Table]:
     """Yield a frame as Arrow, a large one in pieces that have the types of the whole."""
     try:
+        frame = with_times(frame)
         size = int(frame.memory_usage(index=False).sum())
         if size <= FRAME_BYTES:
             yield pa.Table.from_pandas(frame, preserve_index=False)
@@ -155,7 +157,7 @@ def _unfit(frame: pd.DataFrame, error: Exception) -> ReturnTypeError:
 
 def _fits(column: pd.Series[Any]) -> bool:
     try:
-        pa.Array.from_pandas(column)
+        pa.Array.from_pandas(as_times(column))
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
         return False
     return True

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+from pandas.api.types import infer_dtype
 
 from daskprs.errors import ReturnTypeError, class_name, how_to_convert
 
@@ -63,6 +66,39 @@ def frames_of(block: Block) -> Iterator[pd.DataFrame]:
     for start in range(0, max(1, block.num_rows), rows):
         # Integers beside nulls stay integers: large ones would change as floats.
         yield block.slice(start, rows).to_pandas(integer_object_nulls=True)
+
+
+def with_times(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame in which objects that are times have a type of pandas.
+
+    Arrow would leave out the nanoseconds of such objects.
+
+    Raises
+    ------
+    TypeError
+        When dates and datetimes are in one column: Arrow would leave out the time of the day.
+
+    """
+    times = {
+        place: as_times(frame.iloc[:, place])
+        for place, dtype in enumerate(frame.dtypes)
+        if isinstance(dtype, np.dtype) and dtype.kind == "O"
+    }
+    if not times:
+        return frame
+    columns = [times.get(place, frame.iloc[:, place]) for place in range(frame.shape[1])]
+    return pd.concat(columns, axis=1, keys=range(len(columns))).set_axis(frame.columns, axis=1)
+
+
+def as_times(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Do the same with one column."""
+    kind = infer_dtype(column) if column.dtype == object else ""
+    if kind in ("datetime", "timedelta"):
+        return column.infer_objects()
+    if kind == "date" and column.map(lambda value: isinstance(value, dt.datetime)).any():
+        msg = "dates and datetimes have no one type"
+        raise TypeError(msg)
+    return column
 
 
 def is_block(kind: type) -> bool:

@@ -7,7 +7,6 @@ in what a resume compares. Types that no name says are written as Arrow writes a
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
-from pandas.api.types import infer_dtype
 
 from daskprs.errors import Option, ReturnTypeError, class_name
 from daskprs.output.rows.arrow_rows import first_unfit
+from daskprs.output.rows.blocks import as_times
 from daskprs.output.rows.result_tables import NO_TYPE
 from daskprs.output.rows.row_schema import RowSchema
 
@@ -189,15 +188,8 @@ class GivenSchema:
         return pa.table(arrays, names=names)
 
     def _array(self, name: str, column: pd.Series[Any]) -> pa.Array | pa.ChunkedArray:
-        kind = infer_dtype(column) if column.dtype == object else ""
-        if kind in ("datetime", "timedelta"):  # Arrow would leave nanoseconds out
-            column = column.infer_objects()
-        elif kind == "date":  # and here the time of a day
-            are_times = column.map(lambda value: isinstance(value, dt.datetime))
-            if are_times.any():
-                raise self._of_several_types(name, column, int(are_times.argmax()), "among dates")
         try:
-            return pa.array(column, from_pandas=True)
+            return pa.array(as_times(column), from_pandas=True)
         except NO_TYPE as error:
             row = first_unfit(column)
             raise self._of_several_types(name, column, row, str(error)) from error

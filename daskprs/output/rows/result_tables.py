@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from daskprs.arrow.arrow_pandas import pandas_metadata, with_notes, without_labels
 from daskprs.errors import ReturnTypeError, class_name
+from daskprs.output.rows.blocks import as_times, with_times
 from daskprs.output.rows.typed_rows import KeptTable
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def values_of(pieces: Iterable[TypedPiece]) -> list[Any]:
 def table_of(frame: pd.DataFrame, mini_batch: int) -> pa.Table:
     """Return a frame as a table; a NaN becomes null, and labels become text."""
     try:
-        table = pa.Table.from_pandas(frame, preserve_index=False)
+        table = pa.Table.from_pandas(with_times(frame), preserve_index=False)
     except NO_TYPE as error:
         raise _no_arrow(frame, mini_batch, error) from error
     return table.replace_schema_metadata(without_labels(table.schema).metadata)
@@ -105,7 +106,7 @@ def _no_arrow(frame: pd.DataFrame, mini_batch: int, error: Exception) -> ReturnT
     for place, label in enumerate(frame.columns):
         column = frame.iloc[:, place]
         try:
-            pa.array(column)
+            pa.array(as_times(column))
         except NO_TYPE as misfit:
             kinds = sorted({class_name(type(cell)) for cell in column})
             held = f" of {', '.join(kinds[:SHOWN_KINDS])}" if column.dtype == object else ""

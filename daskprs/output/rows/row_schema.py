@@ -342,6 +342,10 @@ def _cast_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 def _converted(array: pa.Array, type_: pa.DataType) -> pa.Array:
     """Cast an array, where Arrow refuses integers for their type, and not for their values."""
+    if is_.is_dictionary(type_):  # Arrow makes dictionaries of text alone
+        coded = array if is_.is_dictionary(array.type) else array.dictionary_encode()
+        codes = coded.indices.cast(type_.index_type)
+        return pa.DictionaryArray.from_arrays(codes, coded.dictionary, ordered=type_.ordered)
     if is_.is_integer(array.type) and is_.is_decimal(type_):
         array = array.cast(pa.decimal256(MOST_DIGITS, max(0, type_.scale)))
     # Beyond 2 ** 53 some integers are floats: whoever compares the values sees which.

@@ -1,0 +1,48 @@
+"""Blocks: what Arrow would change silently when it takes objects of Python."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from daskprs.errors import ReturnTypeError
+from daskprs.output.rows.format_result import format_result
+from daskprs.output.rows.result_tables import table_of
+from daskprs.output.spec import OutputSpec
+
+LATE = pd.Timestamp("2026-01-01 23:59:59.999999999")
+AS_DATA_SET = OutputSpec(text=True, typed=False, format="parquet")
+
+
+def written(frame: pd.DataFrame) -> pa.Table:
+    """Return rows as a data set gets them."""
+    return pa.ipc.open_stream(format_result(frame, AS_DATA_SET).payload).read_all()
+
+
+def kept(frame: pd.DataFrame) -> pa.Table:
+    """Return rows as `to_arrow` makes them."""
+    return table_of(frame, 7)
+
+
+@pytest.mark.parametrize("as_arrow", [written, kept])
+def test_objects_that_are_times_lose_nothing(as_arrow: Any) -> None:
+    """Arrow alone leaves out nanoseconds, and the time of the day where a date comes first."""
+    frame = pd.DataFrame(
+        {
+            "at": pd.Series([LATE, None], dtype=object),
+            "took": pd.Series([pd.Timedelta(1, "ns"), None], dtype=object),
+            "number": [1, 2],
+            "cells": pd.Series([[1], None], dtype=object),
+        }
+    )
+    back = as_arrow(frame).to_pandas()
+    assert back["at"][0] == LATE
+    assert back["took"][0] == pd.Timedelta(1, "ns")
+    assert list(back.columns) == list(frame.columns)
+    mixed = pd.DataFrame({"day": pd.Series([dt.date(2026, 1, 1), LATE], dtype=object)})
+    with pytest.raises(ReturnTypeError, match=r"'day'.*dates and datetimes have no one type"):
+        as_arrow(mixed)

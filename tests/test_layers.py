@@ -93,6 +93,7 @@ LAYERS = {
         dataset
         store read_rows
         committed_rows kept_rows
+        published_rows
     """,
 }
 """Each package that has packages in it: what lies in it, a layer a line, from the bottom up.

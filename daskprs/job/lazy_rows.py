@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.kept_rows import JournalState, KeptPart, KeptRows
+from daskprs.output.kept_rows import KeptPart
+from daskprs.output.published_rows import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pandas as pd
     import polars as pl
+
+    from daskprs.output.kept_rows import JournalState, KeptRows
+    from daskprs.output.published_rows import PublishedRows
 
 PARTITION_BYTES = 64 << 20
 """Most bytes of kept rows in a partition, unless one mini-batch has more."""
@@ -25,23 +29,24 @@ class PartReader:
 
     job_dir: str
     plans: int
-    """The number of plans that the parts belong to: a later one numbers mini-batches anew."""
+    """The number of plans that the parts belong to: a later one numbers mini-batches anew. For a
+    data set, the checksum of its manifest."""
     state: JournalState
     """The journals at the time of the call: other rows make other keys of Dask."""
 
     def __call__(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:
         """Return columns of the rows of a part."""
-        kept = KeptRows.of(JobFolder(self.job_dir))
+        kept = rows_of(JobFolder(self.job_dir))
         if kept.plans != self.plans:
             msg = (
-                f"the job in {self.job_dir} went on with another input, which numbers the "
-                "mini-batches anew. Call to_dask_dataframe() again."
+                f"the job in {self.job_dir} went on, and its rows are not those of before. Call "
+                "to_dask_dataframe() again."
             )
             raise JobFolderError(msg)
         return kept.frame(part, columns)
 
 
-def dask_frame(kept: KeptRows) -> Any:
+def dask_frame(kept: KeptRows | PublishedRows) -> Any:
     """Return the rows of a job as a dask DataFrame, which tasks read from the job folder."""
     import dask.dataframe as dd
     from dask.dataframe.utils import clear_known_categories
@@ -52,7 +57,7 @@ def dask_frame(kept: KeptRows) -> Any:
     return dd.from_map(read, parts, meta=meta, label="daskprs-rows")
 
 
-def polars_scan(kept: KeptRows) -> pl.LazyFrame:
+def polars_scan(kept: KeptRows | PublishedRows) -> pl.LazyFrame:
     """Return the rows of a job as a LazyFrame, which reads them when it is collected."""
     import polars as pl
     from polars.io.plugins import register_io_source

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from daskprs.output.kept_rows import KeptRows
+    from daskprs.output.published_rows import PublishedRows
 
 
 __all__ = ["Counts", "ParallelRunResult"]
@@ -151,7 +152,8 @@ class ParallelRunResult:
         ------
         OptionError
             When typed rows were not kept: with an `output_dir` they are only with
-            ``keep_rows=True``, since text that is read back would turn ``"007"`` into 7.
+            ``keep_rows=True`` or in a data set, since text that is read back would turn ``"007"``
+            into 7.
 
         Warns
         -----
@@ -163,7 +165,7 @@ class ParallelRunResult:
 
         rows = read_rows(JobFolder(self.job_dir), ignore_index=ignore_index)
         if rows is None:
-            raise _no_rows_kept("to_pandas")
+            rows = self._kept("to_pandas").reader().read_all().to_pandas()
         return rows
 
     def to_arrow(self) -> pa.Table:
@@ -233,13 +235,13 @@ class ParallelRunResult:
     def to_dask_dataframe(self) -> dd.DataFrame:
         """Return what `run` returned as a dask DataFrame, in input order.
 
-        Tasks read the partitions from the job folder, which every worker has to see. A partition
-        holds 64 MB of kept rows, or one mini-batch that has more. Where only some columns are
-        used, only those are decoded.
+        Tasks read the partitions from the job folder, or from the data set of the job, which every
+        worker has to see. A partition holds 64 MB of rows, or one mini-batch that has more. Where
+        only some columns are used, only those are decoded.
 
         Columns and types are those of `to_arrow`, and each partition numbers its rows from 0.
         Integers and booleans that were no columns of a pandas frame are ``Int64`` and
-        ``boolean``, since rows that have not been read may be null.
+        ``boolean``, since rows that have not been read may be null; those of a data set always are.
 
         Returns
         -------
@@ -300,10 +302,10 @@ class ParallelRunResult:
 
         return (pl.DataFrame(pl.from_arrow(table)) for table in kept.batches())
 
-    def _kept(self, method: str) -> KeptRows:
-        from daskprs.output.kept_rows import KeptRows
+    def _kept(self, method: str) -> KeptRows | PublishedRows:
+        from daskprs.output.published_rows import rows_of
 
-        kept = KeptRows.of(JobFolder(self.job_dir))
+        kept = rows_of(JobFolder(self.job_dir))
         if not kept.has_types:
             raise _no_rows_kept(method)
         return kept

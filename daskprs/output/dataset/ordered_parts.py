@@ -57,7 +57,7 @@ class FinishedParts(NamedTuple):
     checksum: int
     """The checksum of the manifest, or of the one file."""
     schema: bytes
-    """Its schema as an Arrow message; empty without rows."""
+    """Its schema as an Arrow message."""
     parts: list[list[PublishedFile]]
 
     def record(self, target: Path) -> tuple[Any, ...]:
@@ -130,7 +130,7 @@ class OrderedParts:
         given = None if self._spec.schema is None else schema_of(self._spec.schema)
         self._schema = RowSchema(given)
         self._metadata = None if given is None else given.metadata
-        if given is None and self._earlier is not None and self._earlier.schema:
+        if given is None and self._earlier is not None and self._earlier.has_rows:
             known = pa.ipc.read_schema(pa.py_buffer(self._earlier.schema))
             self._schema.add(known, 0)
             self._metadata = known.metadata
@@ -348,7 +348,7 @@ class OrderedParts:
     @property
     def _keeps_schema(self) -> bool:
         """Whether published parts have the schema that new parts get."""
-        if self._earlier is None or self._spec.single_file or not self._earlier.schema:
+        if self._earlier is None or self._spec.single_file:
             return False
         known = pa.ipc.read_schema(pa.py_buffer(self._earlier.schema))
         return bool(known.equals(self._schema.schema, check_metadata=False))
@@ -377,9 +377,7 @@ class OrderedParts:
 
     def _single_file(self, parts: list[list[PublishedFile]]) -> FinishedParts:
         ((file,),) = parts
-        return FinishedParts(
-            file.size, file.checksum, self._message(parts), [[file._replace(name="")]]
-        )
+        return FinishedParts(file.size, file.checksum, self._message, [[file._replace(name="")]])
 
     def _folder(self, parts: list[list[PublishedFile]]) -> FinishedParts:
         self.part.mkdir(exist_ok=True)
@@ -390,12 +388,11 @@ class OrderedParts:
         for folder, _, _ in os.walk(self.part):
             sync_folder(self.part / folder)
         size += sum(one.size for part in parts for one in part)
-        return FinishedParts(size, checksum, self._message(parts), parts)
+        return FinishedParts(size, checksum, self._message, parts)
 
-    def _message(self, parts: list[list[PublishedFile]]) -> bytes:
-        if not any(one.rows for part in parts for one in part):
-            return b""  # the next rows say what the schema is
-        schema: pa.Schema = self._schema.schema
+    @property
+    def _message(self) -> bytes:
+        schema = self._schema.schema or pa.schema([])
         return bytes(schema.with_metadata(self._metadata).serialize())
 
     def _manifest(self, parts: list[list[PublishedFile]]) -> dict[str, Any]:

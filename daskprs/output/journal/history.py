@@ -51,7 +51,7 @@ class Publication(NamedTuple):
     parts: list[list[PublishedFile]] | None = None
     """The parts of a data set in input order: files with rows of the same mini-batches."""
     schema: bytes = b""
-    """The schema of a data set that has rows, as an Arrow message."""
+    """The schema of a data set, as an Arrow message."""
 
     @property
     def identity(self) -> Path:
@@ -62,6 +62,11 @@ class Publication(NamedTuple):
     def is_single_file(self) -> bool:
         """Whether a data set is one file."""
         return self.parts is not None and any(not one.name for part in self.parts for one in part)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a data set has rows, which have fixed its schema."""
+        return any(one.rows for part in self.parts or () for one in part)
 
     @property
     def manifest(self) -> Path:

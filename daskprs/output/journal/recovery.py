@@ -164,7 +164,7 @@ def recover(
         defaults=resumption.defaults,
     )
     commits, standing = history.commits, history.standing()
-    published = _published(history, target)
+    published = publication_in_place(history, target)
     if published is not None:
         _place_in_file(history, published)
     whole = np.ones(len(standing), dtype=bool)
@@ -206,7 +206,7 @@ def _unfinished(folder: JobFolder, count: int, left: int) -> str:
     )
 
 
-def _published(history: History, target: Path | None) -> Publication | None:
+def publication_in_place(history: History, target: Path | None) -> Publication | None:
     """Return the publication that is in place, whether or not its epoch lived to say so."""
     checksums: dict[Path, tuple[int, int]] = {}
     for publication in reversed(history.publications):

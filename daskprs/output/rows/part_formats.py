@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
@@ -58,35 +59,52 @@ def schema_in_file(format_: str, schema: pa.Schema) -> pa.Schema:
     return pa.schema([one.with_type(_plain(one.type)) for one in schema], schema.metadata)
 
 
+def groups_in(format_: str, path: Path) -> int:
+    """Return the number of row groups of a Parquet file, or of batches of an Arrow file."""
+    with _opened(format_, path) as (sizes, _):
+        return len(sizes)
+
+
+def read_group(format_: str, path: Path, number: int, columns: list[str]) -> pa.Table:
+    """Return columns of one row group of a Parquet file, or of one batch of an Arrow file."""
+    with _opened(format_, path) as (_, read):
+        return read(number, columns)
+
+
 def read_part(format_: str, path: Path, start: int, count: int) -> Iterator[pa.Table]:
     """Yield some rows of a Parquet or Arrow file, a row group at a time."""
+    before = 0
+    with _opened(format_, path) as (sizes, read):
+        for number, size in enumerate(sizes):
+            first, stop = max(start - before, 0), min(start + count - before, size)
+            if first < stop:
+                yield read(number, None).slice(first, stop - first)
+            before += size
+
+
+@contextmanager
+def _opened(format_: str, path: Path) -> Iterator[tuple[list[int], Any]]:
+    """Yield the rows of each row group of a file, and what reads columns of one."""
     if format_ == "parquet":
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(path) as file:
             sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-            yield from _cut(sizes, file.read_row_group, start, count)
-    else:
-        with pa.memory_map(str(path)) as mapped:
-            reader = pa.ipc.open_file(mapped)
-            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-            tables = [pa.Table.from_batches([one]) for one in batches]
-            yield from _cut([len(one) for one in tables], tables.__getitem__, start, count)
+            yield sizes, file.read_row_group
+        return
+    with pa.memory_map(str(path)) as mapped:
+        reader = pa.ipc.open_file(mapped)
+
+        def read(number: int, columns: list[str] | None) -> pa.Table:
+            table = pa.Table.from_batches([reader.get_batch(number)])
+            return table if columns is None else table.select(columns)
+
+        yield [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)], read
 
 
 def read_lines(file: IO[bytes], start: int, count: int) -> Iterator[bytes]:
     """Yield some lines of a file of JSON lines."""
     return islice(file, start, start + count)
-
-
-def _cut(sizes: list[int], get: Any, start: int, count: int) -> Iterator[pa.Table]:
-    """Yield what lies within some rows of tables that follow one another."""
-    before = 0
-    for place, size in enumerate(sizes):
-        first, stop = max(start - before, 0), min(start + count - before, size)
-        if first < stop:
-            yield get(place).slice(first, stop - first)
-        before += size
 
 
 # ---- what fits ----

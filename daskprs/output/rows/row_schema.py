@@ -333,6 +333,8 @@ def _cast_array(array: pa.Array, type_: pa.DataType) -> pa.Array:
     made = array
     if is_.is_dictionary(type_) and _values(array.type) != type_.value_type:
         made = _converted(array, type_.value_type)
+    if is_.is_dictionary(type_) and not is_.is_dictionary(made.type):
+        made = made.dictionary_encode()  # Arrow casts text alone to dictionaries
     made = _converted(made, type_)
     if not all(map(_equal, _leaves(array), _leaves(made))):
         msg = f"not every value of {array.type} is one of {type_}"

@@ -1,0 +1,173 @@
+"""The rows of a job whose output is a data set, read back from its files, in input order.
+
+The row groups of the files are the pieces. Each process that sees the files may read some of them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from daskprs.errors import JobFolderError, Option, OptionError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.output.journal.history import History
+from daskprs.output.journal.recovery import publication_in_place
+from daskprs.output.kept_rows import MOST_READ, FrameForm, KeptPart, KeptRows
+from daskprs.output.rows.part_formats import groups_in, read_group
+from daskprs.output.rows.row_schema import cast_exactly
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+    from pathlib import Path
+
+    import pandas as pd
+
+    from daskprs.output.journal.history import Publication
+    from daskprs.output.kept_rows import JournalState
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""The name of a null in a folder's name."""
+GROUP_BYTES = 16 << 20
+"""About the size of a row group, as `output.dataset` makes them."""
+
+
+def rows_of(folder: JobFolder) -> KeptRows | PublishedRows:
+    """Return what reads the rows of a job: those that were kept, else those of its data set."""
+    kept = KeptRows.of(folder)
+    return kept if kept.has_types else _published(str(folder), kept.state) or kept
+
+
+class PublishedGroup(NamedTuple):
+    """A row group of a file."""
+
+    path: Path
+    number: int
+    folder: str
+    """The folder within the data set, whose name has values."""
+
+
+class PublishedRows:
+    """The rows of a data set, as `KeptRows` gives those that were kept.
+
+    Raise `OptionError` for a data set of JSON lines, which have too few types.
+    """
+
+    has_types = True
+    """Whether rows have types."""
+
+    def __init__(
+        self, folder: JobFolder, state: JournalState, published: Publication, format_: str
+    ) -> None:
+        if format_ == "jsonl":
+            msg = (
+                "the rows of this job are a data set of JSON lines, which have too few types to be "
+                f"read back. Read {published.target} by a reader of JSON, or keep the rows with "
+                f"their types, too, by {Option('keep_rows', value=True)}."
+            )
+            raise OptionError(msg)
+        self.folder = folder
+        self.state = state
+        """The journals when they were read."""
+        self.plans = published.checksum
+        """The manifest: other files have another one."""
+        self._published = published
+        self._format = format_
+        self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(published.schema))
+        """The schema of all rows."""
+
+    def parts(self, most_bytes: int) -> list[KeptPart]:
+        """Return the row groups in parts of about `most_bytes`."""
+        step, count = max(1, most_bytes // GROUP_BYTES), len(self._groups)
+        return [KeptPart(first, min(first + step, count)) for first in range(0, count, step)]
+
+    def tables(
+        self, part: KeptPart | None = None, columns: Sequence[str] | None = None
+    ) -> Generator[tuple[int, pa.Table]]:
+        """Yield row groups as tables in the schema of all, each with its number."""
+        first, stop = part or KeptPart(0, len(self._groups))
+        names = self.schema.names if columns is None else list(columns)
+        schema = pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
+        for number, group in enumerate(self._groups[first:stop], first):
+            values = _values_in(group.folder, self.schema)
+            in_file = [name for name in names if name not in values]
+            table = read_group(self._format, group.path, group.number, in_file)
+            for name in values.keys() & set(names):
+                table = table.append_column(name, pa.repeat(values[name], table.num_rows))
+            arrays = [cast_exactly(table.column(one.name), one.type) for one in schema]
+            yield number, pa.table(arrays, schema=schema) if arrays else table
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield each row group as a table."""
+        for _, table in self.tables():
+            yield table
+
+    def frames(self) -> Iterator[pd.DataFrame]:
+        """Yield each row group as a frame."""
+        for table in self.batches():
+            yield table.to_pandas()
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream of Arrow, which reads a row group when it is asked for."""
+        batches = (batch for table in self.batches() for batch in table.to_batches())
+        return pa.RecordBatchReader.from_batches(self.schema, batches)
+
+    @cached_property
+    def frame_form(self) -> FrameForm:
+        """What makes frames of tables, with types that hold nulls: any row may have one."""
+        return FrameForm(self.schema.remove_metadata())
+
+    def frame(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:
+        """Return columns of the rows of a part as a frame, with the types of all parts."""
+        tables = [table for _, table in self.tables(part, columns)]
+        schema = pa.schema([self.schema.field(name) for name in columns])
+        return self.frame_form.frame(pa.concat_tables(tables) if tables else schema.empty_table())
+
+    @cached_property
+    def _groups(self) -> list[PublishedGroup]:
+        """All row groups; the ends of the files are read for them."""
+        files = [
+            (self._published.target / file.name, file.name.rpartition("/")[0])
+            for part in self._published.parts or ()
+            for file in part
+            if file.rows
+        ]
+        return [
+            PublishedGroup(path, number, folder)
+            for path, folder in files
+            for number in range(groups_in(self._format, path))
+        ]
+
+
+def _values_in(folder: str, schema: pa.Schema) -> dict[str, pa.Scalar]:
+    """Return the values that the name of a folder has, as Hive writes them."""
+    values = {}
+    for part in folder.split("/") if folder else ():
+        name, _, text = part.partition("=")
+        type_ = schema.field(name).type
+        type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
+        value = None if text == NULL_FOLDER else unquote(text)
+        values[name] = pa.scalar(value, pa.string()).cast(type_)
+    return values
+
+
+@lru_cache(maxsize=MOST_READ)
+def _published(path: str, state: JournalState) -> PublishedRows | None:
+    """Return the rows of the data set that a job has published; None if it makes none."""
+    folder = JobFolder(path)
+    history = History(folder)
+    format_ = history.forms.get("format")
+    if not format_:
+        return None
+    last = history.publications[-1].target if history.publications else None
+    published = publication_in_place(history, last)
+    if published is None:
+        msg = (
+            f"the job in {folder} has no data set"
+            + (f" in {last}: it was moved or changed" if last else " yet")
+            + f". Go on with the job by {Option('resume', value=True)}."
+        )
+        raise JobFolderError(msg)
+    return PublishedRows(folder, state, published, str(format_))

@@ -1,0 +1,127 @@
+"""Rows of a data set, read back by the job's result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import tests.support.polars_threads  # noqa: F401
+from daskprs.core.events import Counts
+from daskprs.errors import JobFolderError, OptionError
+from daskprs.job.result import ParallelRunResult
+from daskprs.output.dataset import part_file
+from tests.support.datasets import PARQUET
+from tests.support.store_driver import driving
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+N = 9
+
+
+def frame_of(index: int) -> pd.DataFrame:
+    """Return what `run` returns for a mini-batch."""
+    rows = range(3 * index, 3 * index + 3)
+    frame = pd.DataFrame(
+        {"n": rows, "town": ["Lima", "a/b", "Rome"], "day": pd.Timestamp(2020, 1, 2)}
+    )
+    return frame.assign(kind=pd.Categorical(["x", "z", "y"]), small=pd.array([1, None, 2], "Int8"))
+
+
+WHOLE = pd.concat(map(frame_of, range(N)), ignore_index=True)
+
+
+def published(base: Path, count: int = N, **given: Any) -> ParallelRunResult:
+    """Publish a data set, and return the result of its job; without mini-batches, of no rows."""
+    target, spec = base / "out" / "set", PARQUET._replace(**given)
+    fingerprint = {"output": {"text": True, "typed": False, "format": spec.format}}
+    with driving(base / "job", target, spec, fingerprint) as driver:
+        for index in reversed(range(count)):
+            driver.commit(index, frame_of(index))
+        if not count:
+            driver.commit(0, frame_of(0).iloc[:0])
+        driver.store.publish()
+    return ParallelRunResult("Completed", Counts(), Counts(), target, base, base, base / "job", 0.0)
+
+
+@pytest.fixture(
+    params=[
+        {"format": "parquet"},
+        {"format": "arrow"},
+        {"format": "parquet", "partition_by": ("town", "small")},
+        {"format": "arrow", "partition_by": ("town",)},
+        {"format": "parquet", "single_file": True},
+    ],
+    ids=str,
+)
+def result(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ParallelRunResult:
+    """Return the result of a job with a data set of several row groups."""
+    monkeypatch.setattr(part_file, "ROW_GROUP_BYTES", 1)
+    return published(tmp_path, **request.param)
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return rows by their number: in folders they are apart."""
+    return frame.sort_values("n").reset_index(drop=True)[list(WHOLE.columns)]
+
+
+def test_every_reader_gives_the_rows_with_their_types(result: ParallelRunResult) -> None:
+    """As those that were kept, numbered from 0."""
+    frame = result.to_pandas()
+    assert list(frame.index) == list(range(len(WHOLE)))
+    pd.testing.assert_frame_equal(in_order(frame), WHOLE, check_categorical=False)
+    table = result.to_arrow()
+    assert sorted(table["n"].to_pylist()) == list(range(3 * N))
+    assert table.schema.field("small").type == pa.int8()
+    assert pa.RecordBatchReader.from_stream(result).read_all().equals(table)
+    assert result.to_polars().sort("n")["town"].to_list() == WHOLE["town"].to_list()
+    lazy = result.to_polars(lazy=True).filter(pl.col("n") > 20).select("n", "town").collect()
+    assert sorted(lazy["n"]) == list(range(21, 27))
+    batches = list(result.iter_batches())
+    assert len(batches) > 1
+    pd.testing.assert_frame_equal(
+        in_order(pd.concat(batches)), WHOLE, check_categorical=False, check_dtype=False
+    )
+
+
+def test_dask_reads_some_row_groups_at_a_time(
+    result: ParallelRunResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only the columns that it needs; integers may be null in rows that come later."""
+    monkeypatch.setattr("daskprs.job.lazy_rows.PARTITION_BYTES", 40 << 20)
+    rows = result.to_dask_dataframe()
+    assert rows.npartitions > 3
+    assert rows["n"].sum().compute(scheduler="sync") == WHOLE["n"].sum()
+    assert rows.dtypes["n"] == "Int64"
+    found = rows.compute(scheduler="sync")
+    assert {name: str(one) for name, one in found.dtypes.items()} == {
+        name: str(one) for name, one in rows.dtypes.items()
+    }
+    assert in_order(found)["town"].tolist() == WHOLE["town"].tolist()
+    by_town = rows.groupby("town")["n"].count().compute(scheduler="sync")
+    assert by_town.to_dict() == {"Lima": N, "a/b": N, "Rome": N}
+
+
+def test_a_data_set_without_rows_has_columns(tmp_path: Path) -> None:
+    """Those of the empty frames."""
+    result = published(tmp_path, count=0)
+    assert list(result.to_pandas().columns) == list(WHOLE.columns)
+    assert len(result.to_dask_dataframe().compute(scheduler="sync")) == 0
+
+
+def test_what_cannot_be_read_back_says_what_to_do(tmp_path: Path) -> None:
+    """JSON lines have too few types, and a data set may have been moved."""
+    lines = published(tmp_path / "lines", format="jsonl")
+    with pytest.raises(OptionError, match=r"data set of JSON lines.*keep_rows=True"):
+        lines.to_pandas()
+    moved = published(tmp_path / "moved")
+    assert isinstance(moved.output_file, type(tmp_path))
+    moved.output_file.rename(tmp_path / "elsewhere")
+    with pytest.raises(JobFolderError, match=r"moved or changed.*resume=True"):
+        moved.to_arrow()

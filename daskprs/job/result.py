@@ -236,8 +236,8 @@ class ParallelRunResult:
         """Return what `run` returned as a dask DataFrame, in input order.
 
         Tasks read the partitions from the job folder, or from the data set of the job, which every
-        worker has to see. A partition holds 64 MB of rows, or one mini-batch that has more. Where
-        only some columns are used, only those are decoded.
+        worker has to see. A partition holds 64 MB of kept rows, or one mini-batch that has more; of
+        a data set, 32 MB. Where only some columns are used, only those are decoded.
 
         Columns and types are those of `to_arrow`, and each partition numbers its rows from 0.
         Integers and booleans that were no columns of a pandas frame are ``Int64`` and

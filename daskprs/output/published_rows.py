@@ -30,8 +30,11 @@ if TYPE_CHECKING:
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 """The name of a null in a folder's name."""
-GROUP_BYTES = 16 << 20
+GROUP_BYTES = 8 << 20
 """About the size of a row group, as `output.dataset` makes them."""
+
+PART_BYTES = 32 << 20
+"""Most bytes of a part: frames of it and what is computed of them take several times as much."""
 
 
 def rows_of(folder: JobFolder) -> KeptRows | PublishedRows:
@@ -80,7 +83,7 @@ class PublishedRows:
 
     def parts(self, most_bytes: int) -> list[KeptPart]:
         """Return the row groups in parts of about `most_bytes`."""
-        step, count = max(1, most_bytes // GROUP_BYTES), len(self._groups)
+        step, count = max(1, min(most_bytes, PART_BYTES) // GROUP_BYTES), len(self._groups)
         return [KeptPart(first, min(first + step, count)) for first in range(0, count, step)]
 
     def tables(
@@ -123,7 +126,11 @@ class PublishedRows:
         """Return columns of the rows of a part as a frame, with the types of all parts."""
         tables = [table for _, table in self.tables(part, columns)]
         schema = pa.schema([self.schema.field(name) for name in columns])
-        return self.frame_form.frame(pa.concat_tables(tables) if tables else schema.empty_table())
+        table = pa.concat_tables(tables) if tables else schema.empty_table()
+        frame = self.frame_form.frame(table)
+        del table, tables
+        pa.default_memory_pool().release_unused()  # a worker of Dask counts it as in use
+        return frame
 
     @cached_property
     def _groups(self) -> list[PublishedGroup]:

@@ -148,7 +148,7 @@ def values_in(path: Path, format_: str) -> dict[str, Any]:
 
 
 def test_row_groups_have_a_size_and_rows_pass_through_in_pieces(tmp_path: Path) -> None:
-    """A large frame becomes batches in the agent, and row groups of 16 MB in the part."""
+    """A large frame becomes batches in the agent, and row groups of 8 MB in the part."""
     frame = pd.DataFrame({"n": range(10_000_000)})
     plan = plan_of(tmp_path, [frame], "parquet")
     before = pa.total_allocated_bytes()
@@ -157,8 +157,8 @@ def test_row_groups_have_a_size_and_rows_pass_through_in_pieces(tmp_path: Path) 
     groups = pq.ParquetFile(tmp_path / "set" / made.name).metadata
     sizes = [groups.row_group(i).num_rows * 8 for i in range(groups.num_row_groups)]
     assert sum(sizes) == 80_000_000
-    assert max(sizes) < 21 << 20
-    assert min(sizes[:-1]) >= 16 << 20
+    assert max(sizes) < 13 << 20
+    assert min(sizes[:-1]) >= 8 << 20
 
 
 def test_damaged_bytes_are_never_written(tmp_path: Path) -> None:

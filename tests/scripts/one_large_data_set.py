@@ -10,7 +10,6 @@ import json
 import sys
 from pathlib import Path
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 from distributed import Client, LocalCluster
@@ -58,9 +57,7 @@ def main(folder: Path, megabytes: int) -> None:
         ) as cluster,
         Client(cluster),
     ):
-        rows = dd.read_parquet(
-            str(result.output_file), split_row_groups="adaptive", blocksize="32MiB"
-        )["x"]
+        rows = result.to_dask_dataframe()["x"]
         length, total = len(rows), int((rows % 1009).sum().compute())
     expected = sum(int((numbers(seed)["x"] % 1009).sum()) for seed in range(count))
     print(json.dumps([length * 8, peak, total == expected]))

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 100_000
 """Most mini-batches that wait for an earlier one; beyond that, the rest is left for the end."""
-THREADS = 2
+THREADS = 1
 """Threads that write parts, beside the agents."""
 MANIFEST_FORM = 1
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from daskprs.output.rows.row_schema import RowSchema
 
-ROW_GROUP_BYTES = 16 << 20
+ROW_GROUP_BYTES = 8 << 20
 """Bytes of Arrow rows that make a row group."""
-MOST_HELD_BYTES = 64 << 20
+MOST_HELD_BYTES = 32 << 20
 """Bytes of rows that wait for their row groups, in all files of a part together."""
 MOST_FOLDERS = 1_000
 """Most folders of one part: each has an open file."""

@@ -251,6 +251,15 @@ class FrameForm:
     def __init__(self, schema: pa.Schema) -> None:
         if pandas_metadata(schema) is None:
             schema = _nullable(schema)
+        for field in schema:
+            try:
+                pa.schema([field]).empty_table().to_pandas()
+            except pa.ArrowException as error:
+                msg = (
+                    f"the column {field.name!r} is {field.type}, which pandas cannot hold: {error}."
+                    " Read the rows by to_arrow() or to_polars()."
+                )
+                raise ReturnTypeError(msg) from error
         self._to_pandas = ToPandas(schema.empty_table())
         self.meta = self._to_pandas.meta()
         """The frame without rows."""

@@ -13,7 +13,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from polars.testing import assert_frame_equal as assert_polars_equal
 
 import tests.support.polars_threads  # noqa: F401
@@ -95,6 +96,29 @@ def test_frames_of_pandas_are_what_arrow_makes_of_them(
     made = result.to_arrow()
     assert same(made.to_pylist(), expected.to_pylist())
     assert made.column_names == expected.column_names
+
+
+@given(rows=frames() | tables(), cut=st.integers(0, 6))
+def test_every_part_has_the_types_of_all(rows: Any, cut: int, tmp_path_factory: Any) -> None:
+    """Whatever its rows hold, and however few they are; categories alone are its own."""
+    assume(rows.shape[1])
+    halves = (
+        [rows.iloc[:cut], rows.iloc[cut:]]
+        if isinstance(rows, pd.DataFrame)
+        else [rows.slice(0, cut), rows.slice(cut)]
+    )
+    kept = KeptRows.of(JobFolder(result_of(tmp_path_factory.mktemp("job"), *halves).job_dir))
+    try:
+        meta = kept.frame_form.meta
+        parts = [kept.frame(part, list(meta.columns)) for part in kept.parts(1)]
+    except ReturnTypeError:  # for a column without a type of Arrow, or of pandas
+        return
+    for part in parts:
+        assert list(part.columns) == list(meta.columns)
+        for name in meta.columns:
+            if not isinstance(meta[name].dtype, pd.CategoricalDtype):
+                assert part[name].dtype == meta[name].dtype
+    assert sum(map(len, parts)) == len(rows)
 
 
 @pytest.mark.parametrize(

@@ -173,8 +173,8 @@ class ParallelRunResult:
 
         The first mini-batch with rows fixes the columns and their types. A column of nulls takes
         the first type that comes. Later rows are cast, if no value is lost. A NaN in a frame of
-        pandas is null, and labels of columns are text. Elements of lists make one column called
-        ``result``. The rows carry no labels of the input.
+        pandas, a list or an array of NumPy is null, and labels of columns are text. Elements of
+        lists make one column called ``result``. The rows carry no labels of the input.
 
         Returns
         -------

@@ -16,7 +16,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprs.arrow.arrow_pandas import ToPandas, noted_by, pandas_metadata, with_notes
-from daskprs.errors import JobFolderError, ReturnTypeError
+from daskprs.errors import JobFolderError, Option, ReturnTypeError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import begun_epochs, epochs_of
 from daskprs.output.journal.history import History
@@ -275,8 +275,8 @@ class FrameForm:
             if name in self._without_null and table.column(name).null_count:
                 msg = (
                     f"column {name!r} has a null in mini-batch {mini_batch}, and the rows before "
-                    f"are {self._without_null[name]}, which has none in pandas. Return another type"
-                    f" for every mini-batch, such as 'Int64' or 'boolean'."
+                    f"are {self._without_null[name]}, which has none in pandas. Return 'Int64' or "
+                    f"'boolean' for every mini-batch, or give the type by {Option('schema')}."
                 )
                 raise ReturnTypeError(msg)
 

@@ -74,7 +74,7 @@ class LazyCall:
             environment=dict(options.environment_variables or {}),
             reader=pickle.dumps(StagedReader()),
             unit=self.unit,
-            output=OutputSpec(text=False, typed=True),
+            output=OutputSpec(text=False, typed=True, schema=options["schema"]),
             job_dir=str(folder),
             epoch=1,
             boot_id=boot_id(),

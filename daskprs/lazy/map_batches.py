@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from daskprs.lazy.lazy_input import InputPartitions
 
 TOKEN_CHARS = 12
+OF_ROWS = ("include_columns", "schema")
+"""The options of the output that say which columns there are."""
 IN_TASKS = {
     "source_directory",
     "arguments",
@@ -45,7 +47,7 @@ IN_TASKS = {
     "mini_batch_size",
     "dtypes",
     "meta",
-    "include_columns",
+    *OF_ROWS,
     "gpus_per_process",
     "start_method",
     "agent_memory_limit",
@@ -58,7 +60,7 @@ IN_TASKS = {
 """The options that have a meaning where partitions run in tasks of Dask."""
 NOT_OF_JOBS = {
     **dict.fromkeys(
-        (name for name, row in TABLE.items() if row.group == OUTPUT and name != "include_columns"),
+        (name for name, row in TABLE.items() if row.group == OUTPUT and name not in OF_ROWS),
         "whose rows Dask writes, such as by to_parquet()",
     ),
     "resume": "which resumes its job by itself",
@@ -99,9 +101,8 @@ def map_batches(
     script
         The entry script, as `parallel_run` takes it.
     schema
-        The columns of the result: a mapping of names to types of pandas, a frame without rows, or
-        an Arrow schema. Each mini-batch is checked: a value that does not fit is an error. Needed
-        for a DataFrame.
+        The columns of the result and their types, as `parallel_run` takes them: an Arrow schema,
+        types by column name, or a frame without rows. Needed for a DataFrame.
     collection
         ``"dataframe"``, or ``"bag"``: of the elements of lists and arrays, and of rows of frames as
         dicts.
@@ -131,13 +132,14 @@ def map_batches(
 
     """
     check_one_of("raise", "drop")("on_error", on_error)
-    result = ResultForm.of(schema, collection)
+    if schema is not None:
+        options["schema"] = schema
     if committed:
-        return _of_a_job(data, script, result, on_error, job_dir, options)
+        return _of_a_job(data, script, collection, on_error, job_dir, options)
     if job_dir is not None:
         msg = f"{Option('job_dir', str(job_dir))}: not with committed=False, which keeps no rows."
         raise OptionError(msg)
-    return _in_tasks(data, script, result, on_error, options)
+    return _in_tasks(data, script, collection, on_error, options)
 
 
 # ---- by a job ----
@@ -146,13 +148,14 @@ def map_batches(
 def _of_a_job(
     data: Any,
     script: Any,
-    result: ResultForm,
+    collection: str,
     on_error: OnError,
     job_dir: str | PathLike[str] | None,
     given: Mapping[str, Any],
 ) -> Any:
     """Return a collection of the rows that one job commits."""
     options = _options_of_job(given, on_error)
+    result = ResultForm.of(options["schema"], collection)
     checked = check_script_of(data, script, options.source_directory)
     checked.look(exclude=())
     data = absolute_paths(data) or data
@@ -208,10 +211,11 @@ def _options_of_job(given: Mapping[str, Any], on_error: OnError) -> RunOptions:
 
 
 def _in_tasks(
-    data: Any, script: Any, result: ResultForm, on_error: OnError, given: Mapping[str, Any]
+    data: Any, script: Any, collection: str, on_error: OnError, given: Mapping[str, Any]
 ) -> Any:
     """Return a collection whose partitions run in tasks of their own."""
     options = _options_in_tasks(given)
+    result = ResultForm.of(options["schema"], collection)
     checked = check_script_of(data, script, options.source_directory)
     checked.look(exclude=())
     parts = partitions_of(data, options)

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
+from dask.dataframe.utils import clear_known_categories
+from pandas.api.types import union_categoricals
 
 from daskprs.errors import Option, OptionError, ReturnTypeError
-from daskprs.inputs.source.given_types import converted, pandas_type
-from daskprs.options.rules import announced_columns, check_one_of
+from daskprs.inputs.source.given_types import converted
+from daskprs.options.rules import check_one_of
 from daskprs.output.read_rows import one_frame
+from daskprs.output.rows.given_schema import schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,13 +30,13 @@ class ResultForm(NamedTuple):
     """The frame without rows that a dask DataFrame announces; None for a Bag."""
 
     @classmethod
-    def of(cls, schema: Any, collection: str) -> ResultForm:
-        """Return the form that a call gives.
+    def of(cls, schema: str | None, collection: str) -> ResultForm:
+        """Return the form of a call; its schema is text, as `RunOptions` has it.
 
         Raises
         ------
         OptionError
-            For a DataFrame without a schema, a Bag with one, and what is not a schema.
+            For a DataFrame without a schema, and a Bag with one.
 
         """
         if check_one_of("dataframe", "bag")("collection", collection) == "bag":
@@ -49,7 +52,7 @@ class ResultForm(NamedTuple):
                 f"{Option('collection', 'bag')}."
             )
             raise OptionError(msg)
-        return cls(_frame_without_rows(schema))
+        return cls(clear_known_categories(schema_of(schema).empty_table().to_pandas()))
 
     def partition(
         self,
@@ -78,52 +81,39 @@ class ResultForm(NamedTuple):
             return [item for _, piece in pieces for item in _items(piece)]
         taken = self.meta if columns is None else self.meta[list(columns)]
         frames = [
-            self._frame(taken, index, some, number)
+            _typed(one_frame(some), taken, f"partition {number}, mini-batch {index}")
             for index, some in groupby(pieces, key=itemgetter(0))
         ]
         filled = [frame for frame in frames if len(frame)]
-        return pd.concat(filled, ignore_index=True) if filled else taken.copy()
+        return _together(filled) if filled else taken.copy()
 
-    def _frame(
-        self, taken: pd.DataFrame, index: int, pieces: Iterable[Any], number: int
-    ) -> pd.DataFrame:
-        """Return the rows of a mini-batch with announced columns and types."""
-        where = f"partition {number}, mini-batch {index}: run() returned"
-        frame = one_frame(pieces)
-        if frame is None or not len(frame):
-            return taken
-        meta = self.meta
-        assert meta is not None  # noqa: S101 - for the types
-        if set(frame.columns) != set(meta.columns) or len(frame.columns) != len(meta.columns):
+
+def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """Concatenate frames of the same types; each has categories of its own."""
+    made = pd.concat(frames, ignore_index=True)
+    for name, dtype in frames[0].dtypes.items():
+        if isinstance(dtype, pd.CategoricalDtype):
+            made[name] = union_categoricals([frame[name] for frame in frames])
+    return made
+
+
+def _typed(frame: pd.DataFrame | None, taken: pd.DataFrame, where: str) -> pd.DataFrame:
+    """Return the rows of a mini-batch with the announced columns, and their types of pandas."""
+    if frame is None or not len(frame):
+        return taken
+    columns = {}
+    for name, dtype in taken.dtypes.items():
+        column, is_category = frame[name], isinstance(dtype, pd.CategoricalDtype)
+        try:
+            columns[name] = converted(column, "category" if is_category else dtype)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             msg = (
-                f"{where} the columns {list(frame.columns)}, and {Option('schema')} has "
-                f"{list(meta.columns)}. Return these, or correct the schema."
+                f"{where}: the column {name!r} is {dtype} in {Option('schema')}, which pandas "
+                f"cannot make of it: {error}. Give a type with a null, such as 'Int64' or "
+                "'boolean', if it has nulls."
             )
-            raise ReturnTypeError(msg)
-        frame = frame[list(taken.columns)]
-        for name, dtype in taken.dtypes.items():
-            if frame[name].dtype == dtype:
-                continue
-            try:
-                frame = frame.assign(**{str(name): converted(frame[name], dtype)})
-            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                msg = (
-                    f"{where} the column {name!r} as {frame[name].dtype}, and {Option('schema')} "
-                    f"has {dtype}: {error}. Return that type, or correct the schema ('Int64' holds "
-                    "integers and nulls)."
-                )
-                raise ReturnTypeError(msg) from error
-        return frame
-
-
-def _frame_without_rows(schema: Any) -> pd.DataFrame:
-    """Return the frame without rows that a schema describes."""
-    if isinstance(schema, pa.Schema):
-        frame: pd.DataFrame = schema.empty_table().to_pandas()
-        return frame
-    types = announced_columns("schema", schema) or {}
-    typed = {name: pandas_type(name, kind, "schema") for name, kind in types.items()}
-    return pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in typed.items()})
+            raise ReturnTypeError(msg) from error
+    return pd.DataFrame(columns)
 
 
 def _items(piece: TypedPiece) -> Iterator[Any]:

@@ -24,10 +24,12 @@ from distributed import Client, LocalCluster
 
 import daskprs
 import daskprs.accessors
+from daskprs.cluster.connect import IN_PROCESS
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import holder
 from daskprs.job.status import state_of
 from daskprs.lazy import task_agents
+from daskprs.lazy.committed_parts import CommittedParts
 from tests.support.by_hand import ByHand
 from tests.support.polling import poll_for
 from tests.support.separate_nodes import separate_nodes, why_not
@@ -279,7 +281,7 @@ def test_agents_end_with_their_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, whatever the time that they would wait for other tasks."""
     monkeypatch.setattr(task_agents, "LINGER_S", LONGEST_S)
     with (
-        LocalCluster(processes=False, n_workers=1, dashboard_address=None) as cluster,
+        LocalCluster(threads_per_worker=1, **IN_PROCESS) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
         rows = client.compute(
@@ -327,12 +329,15 @@ def _has_ended(process: psutil.Process) -> bool:
         return True
 
 
-def test_an_asynchronous_client_computes(cluster: ByHand) -> None:
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_asynchronous_client_computes(tmp_path: Path, cluster: ByHand, committed: bool) -> None:  # noqa: FBT001 - a case
     """The collection is made before, and knows of no loop."""
+    data = frame()
+    lazy = by_job(data, square, tmp_path) if committed else in_tasks(data, square)
 
     async def computed() -> pd.DataFrame:
         async with Client(cluster.address, asynchronous=True) as client:
-            rows: pd.DataFrame = await client.compute(in_tasks(frame(), square))
+            rows: pd.DataFrame = await client.compute(lazy)
             return rows
 
     assert same_rows(asyncio.run(computed()))
@@ -373,11 +378,11 @@ def test_a_second_computation_by_any_client_calls_no_run(
 
 
 def test_only_columns_that_are_needed_are_read(tmp_path: Path) -> None:
-    """The projection is a part of the reading tasks, so others are not even compared."""
-    lazy = by_job(FRAME, lambda rows: square(rows).assign(square="no number"), tmp_path)
-    assert lazy["number"].sum().compute(scheduler="threads") == FRAME["number"].sum()
-    with pytest.raises(daskprs.DaskprsError, match=r"mini-batch 0: .*'square' as str.* float64"):
-        lazy.compute(scheduler="threads")
+    """Dask's optimizer passes a projection to the tasks that read."""
+    total = by_job(FRAME, square, tmp_path)["number"].sum()
+    (parts,) = total.optimize(fuse=False).expr.find_operations(CommittedParts)
+    assert parts.columns == ["number"]
+    assert total.compute(scheduler="threads") == FRAME["number"].sum()
 
 
 def test_data_of_all_kinds_has_a_job(tmp_path: Path) -> None:
@@ -489,14 +494,34 @@ def test_workers_have_to_share_the_job_folder(tmp_path: Path) -> None:
 # ---- what is refused ----
 
 
-def test_rows_that_are_not_announced_are_refused() -> None:
+@pytest.mark.parametrize("committed", [True, False])
+def test_rows_that_are_not_announced_are_refused(tmp_path: Path, committed: bool) -> None:  # noqa: FBT001 - a case
     """The error names mini-batch, column and both types."""
-    wrong = in_tasks(frame(1), lambda rows: square(rows).assign(square="a"))
-    with pytest.raises(daskprs.DaskprsError, match=r"mini-batch 0: .*'square' as str.* float64"):
-        wrong.compute(scheduler="synchronous")
-    fewer = in_tasks(frame(1), lambda rows: rows)
-    with pytest.raises(daskprs.DaskprsError, match=r"the columns \['number', 'name'\]"):
-        fewer.compute(scheduler="synchronous")
+
+    def computed(script: Any, schema: Any) -> pd.DataFrame:
+        options: dict[str, Any] = {"job_dir": tmp_path / str(script)} if committed else {}
+        lazy = daskprs.map_batches(
+            frame(1), script, schema=schema, committed=committed, run_max_try=1, **options
+        )
+        rows: pd.DataFrame = lazy.compute(scheduler="synchronous")
+        return rows
+
+    def text(rows: pd.DataFrame) -> pd.DataFrame:
+        return square(rows).assign(square="a")
+
+    def nulls(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows[["number"]].where(rows["number"] > 0)
+
+    with pytest.raises(daskprs.DaskprsError, match=r"'square' is .*string in mini-batch 0.*double"):
+        computed(text, SCHEMA)
+    with pytest.raises(daskprs.DaskprsError, match=r"lacks the columns \['square'\]"):
+        computed(lambda rows: rows[["number"]], SCHEMA)
+    with pytest.raises(daskprs.DaskprsError, match=r"'number' is int64 in schema.*'Int64'"):
+        computed(nulls, {"number": "int64"})
+    schema = FRAME[:1].astype({"number": "Int64", "name": "category"})[:0]
+    made = computed(lambda rows: rows.where(rows["number"] > 0), schema)
+    assert made.dtypes.astype(str).tolist() == ["Int64", "category"]
+    assert made["number"].isna().sum() == 1
 
 
 @pytest.mark.parametrize(

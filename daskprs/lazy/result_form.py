@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,7 @@ from daskprs.inputs.source.given_types import converted
 from daskprs.options.rules import check_one_of
 from daskprs.output.read_rows import one_frame
 from daskprs.output.rows.given_schema import schema_of
+from daskprs.output.rows.typed_rows import KeptTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -82,7 +84,7 @@ class ResultForm(NamedTuple):
         taken = self.meta if columns is None else self.meta[list(columns)]
         frames = [
             _typed(one_frame(some), taken, f"partition {number}, mini-batch {index}")
-            for index, some in groupby(pieces, key=itemgetter(0))
+            for index, some in groupby(_selected(pieces, [*taken]), key=itemgetter(0))
         ]
         filled = [frame for frame in frames if len(frame)]
         return _together(filled) if filled else taken.copy()
@@ -113,14 +115,27 @@ def _typed(frame: pd.DataFrame | None, taken: pd.DataFrame, where: str) -> pd.Da
                 "'boolean', if it has nulls."
             )
             raise ReturnTypeError(msg) from error
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns, index=frame.index)
+
+
+def _selected(
+    pieces: Iterable[tuple[int, TypedPiece]], columns: list[Any]
+) -> Iterator[tuple[int, TypedPiece]]:
+    """Yield pieces, those of Arrow with these columns alone; without any, rows are counted."""
+    for index, piece in pieces:
+        value = piece.value
+        if columns and isinstance(value, KeptTable):
+            value = replace(value, table=value.table.select(columns))
+        yield index, piece._replace(value=value)
 
 
 def _items(piece: TypedPiece) -> Iterator[Any]:
     """Yield the items of a piece; a row of a frame is a dict."""
     match piece.kind:
         case "frame":
-            yield from piece.value.to_dict("records")
+            value = piece.value
+            for frame in value.frames() if isinstance(value, KeptTable) else [value]:
+                yield from frame.to_dict("records")
         case "array":
             yield from piece.value
         case "element":

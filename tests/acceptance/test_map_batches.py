@@ -369,6 +369,7 @@ def test_a_second_computation_by_any_client_calls_no_run(
     assert again._name == lazy._name
     sums = again.assign(even=again["number"] % 2).groupby("even")["square"].sum()
     assert sums.compute(scheduler="threads").to_dict() == {0: 2024.0, 1: 2300.0}
+    assert len(again) == len(FRAME)
     parts = frame().partitions
     for number in range(PARTS):
         mine = again.partitions[number].compute(scheduler="synchronous")

@@ -8,10 +8,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from pyarrow import csv
+from pyarrow import csv, dataset
 
 from benchmarks.faulty import NOTES_VARIABLE, TIMEOUT_S
-from benchmarks.work import FIT_COLUMNS, GLANCE_COLUMNS, INFERENCE_COLUMNS, SCORE_COLUMNS
+from benchmarks.work import (
+    FIT_COLUMNS,
+    GLANCE_COLUMNS,
+    GROUP_COLUMNS,
+    GROUPS,
+    INFERENCE_COLUMNS,
+    SCORE_COLUMNS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,10 +57,24 @@ def check_arrays(output: Path, expected: Expected, *, ordered: bool) -> Measures
 def check_scores(output: Path, expected: Expected, *, ordered: bool) -> Measures:
     """Check that each id has its score."""
     columns = _columns(output, SCORE_COLUMNS)
-    ids, scores = columns["id"], columns["score"]
-    _check_ids(ids, expected["rows"], ordered=ordered)
-    _check_sum("scores", scores.sum(), expected["total"], NEAR)
-    _check_sum("scores by id", (scores * (ids % 1009)).sum(), expected["crossed"], NEAR)
+    return _check_scores(columns["id"], columns["score"], expected, ordered=ordered)
+
+
+def check_dataset(output: Path, expected: Expected, *, ordered: bool) -> Measures:
+    """Check that each id has its score, in a folder of Parquet files."""
+    table = dataset.dataset(output, format="parquet").to_table()
+    ids, scores = (table[name].to_numpy().astype(float) for name in SCORE_COLUMNS)
+    return _check_scores(ids, scores, expected, ordered=ordered)
+
+
+def check_groups(output: Path, expected: Expected, *, ordered: bool) -> Measures:
+    """Check the sum of the scores in each group of ids."""
+    del ordered
+    groups = _columns(output, GROUP_COLUMNS)
+    numbers, totals = groups["group"], groups["total"]
+    _check_ids(numbers, GROUPS, ordered=False)
+    _check_sum("scores", totals.sum(), expected["total"], NEAR)
+    _check_sum("scores by group", (totals * numbers).sum(), expected["crossed"], NEAR)
     return {}
 
 
@@ -127,6 +148,15 @@ def _columns(output: Path, names: Sequence[str]) -> dict[str, NDArray[np.float64
     """Return the columns of an output as numbers; ids are exact up to 2 to the 53rd."""
     table = csv.read_csv(output, csv.ReadOptions(column_names=list(names)))
     return {name: table[name].to_numpy().astype(float) for name in names}
+
+
+def _check_scores(
+    ids: NDArray[np.float64], scores: NDArray[np.float64], expected: Expected, *, ordered: bool
+) -> Measures:
+    _check_ids(ids, expected["rows"], ordered=ordered)
+    _check_sum("scores", scores.sum(), expected["total"], NEAR)
+    _check_sum("scores by id", (scores * (ids % GROUPS)).sum(), expected["crossed"], NEAR)
+    return {}
 
 
 def _check_ids(ids: NDArray[np.float64], count: float, *, ordered: bool) -> None:

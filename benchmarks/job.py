@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LIKE = {"faults": "files", "pipeline": "table", "cluster_keys": "keys"}
 """Kinds that are done like another one, unless a peer knows better."""
-ON_CLUSTER = ("cluster_frame", "cluster_keys")
+ON_CLUSTER = ("cluster_frame", "cluster_keys", "cluster_dataset", "cluster_groups")
 """Kinds whose clock begins when the cluster has started."""
 SECONDS_FILE = "seconds.txt"
 
@@ -38,7 +38,7 @@ class Job:
         A folder of files, or a Parquet file; for ``"frame"`` the number of rows, and for
         ``"cluster_frame"`` what `benchmarks.lazy_frames` has written.
     output
-        The one file to write.
+        The one file to write; for ``"cluster_dataset"`` a folder of Parquet files.
     size
         Of a mini-batch: bytes, or files.
     processes

@@ -20,6 +20,9 @@ WEIGHTS = (0.8, -0.5, 0.3, 0.1, -0.9, 0.4, 0.2)
 SCORE_COLUMNS = ("id", "score")
 FIT_COLUMNS = ("key", "rows", "a", "b", "c")
 GLANCE_COLUMNS = ("first", "rows", "total")
+GROUP_COLUMNS = ("group", "total")
+GROUPS = 1009
+"""Into which rows are put by their id."""
 INFERENCE_COLUMNS = ("first", "rows", "begin", "end")
 INFERENCE_S = 0.02
 BLOCK = bytes(1 << 18)

@@ -111,6 +111,7 @@ BUSY = DataSet("busy", data.busy_partitions, 48)
 WAITING = DataSet("waiting", data.waiting_partitions, 48)
 KEYS = DataSet("keys", data.unsorted_keys, 5_000, file="input.parquet")
 PARQUET = DataSet("parquet", data.scored_parquet, 20_000_000, file="input.parquet")
+SCORED = DataSet("scored", data.scored_parquet, 5_000_000, file="input.parquet")
 CSV = DataSet("csv", data.scored_csv, ROWS_OF_CSV)
 WORKLOADS = (
     _nothing("nothing-1", 1),
@@ -203,6 +204,28 @@ WORKLOADS = (
         0,
         KEYS,
         checks.check_fits,
+        peers=CLUSTERS,
+        reference="dask",
+    ),
+    Workload(
+        "dataset",
+        "score {count} rows of Parquet into a data set; {processes} processes",
+        "cluster_dataset",
+        "benchmarks.work:score",
+        10 * MB,
+        SCORED,
+        checks.check_dataset,
+        peers=CLUSTERS,
+        reference="dask",
+    ),
+    Workload(
+        "groups",
+        "score {count} rows of Parquet lazily, then sum by group; {processes} processes",
+        "cluster_groups",
+        "benchmarks.work:score",
+        10 * MB,
+        SCORED,
+        checks.check_groups,
         peers=CLUSTERS,
         reference="dask",
     ),

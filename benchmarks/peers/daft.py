@@ -15,7 +15,7 @@ from daft.recordbatch import RecordBatch
 
 from benchmarks.job import Job, gather, play, write_all
 from benchmarks.slices import csv_text, lines_text, paths
-from benchmarks.work import FEATURES, FIT_COLUMNS, GLANCE_COLUMNS
+from benchmarks.work import FEATURES, FIT_COLUMNS, GLANCE_COLUMNS, GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,14 +58,30 @@ def files(job: Job) -> None:
 
 def table(job: Job) -> None:
     """Read, map, and write; then put the files together."""
+    parts = Path(f"{job.output}.parts")
+    _scored(job).write_csv(str(parts), header=False)
+    gather(job, sorted(parts.iterdir()))
+
+
+def dataset(job: Job) -> None:
+    """Read, map, and write."""
+    with job.timed_on_cluster():
+        _scored(job).write_parquet(job.output)
+
+
+def groups(job: Job) -> None:
+    """Read, map, and sum by group."""
+    with job.timed_on_cluster():
+        grouped = _scored(job).groupby((daft.col("id") % GROUPS).alias("group"))
+        write_all(job, [csv_text(grouped.agg(daft.col("score").sum()).to_pandas())])
+
+
+def _scored(job: Job) -> Any:
     whole = Path(job.input).is_file()
     names = ("id", "key", *FEATURES) if whole else ("id", *FEATURES)
     source = daft.read_parquet(job.input) if whole else daft.read_csv(f"{job.input}/*.csv")
     made = {"id": DataType.int64(), "score": DataType.float64()}
-    scored = source.select(batch(job.function(), names, made, job.size // ROW_BYTES_ON_DISK))
-    parts = Path(f"{job.output}.parts")
-    scored.write_csv(str(parts), header=False)
-    gather(job, sorted(parts.iterdir()))
+    return source.select(batch(job.function(), names, made, job.size // ROW_BYTES_ON_DISK))
 
 
 def keys(job: Job) -> None:
@@ -132,4 +148,12 @@ def _structs(frame: pd.DataFrame) -> pa.Array:
 
 
 if __name__ == "__main__":
-    play(files=files, table=table, keys=keys, frame=frame, cluster_frame=lazy_frame)
+    play(
+        files=files,
+        table=table,
+        keys=keys,
+        frame=frame,
+        cluster_frame=lazy_frame,
+        cluster_dataset=dataset,
+        cluster_groups=groups,
+    )

@@ -15,7 +15,7 @@ from benchmarks.dask_cluster import cluster
 from benchmarks.job import Job, play, write_all
 from benchmarks.lazy_frames import empty_result
 from benchmarks.slices import csv_text, lines_text, paths, row_ranges
-from benchmarks.work import FIT_COLUMNS
+from benchmarks.work import FIT_COLUMNS, GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,19 +42,37 @@ def files(job: Job) -> None:
 
 def table(job: Job) -> None:
     """Work on partitions: row groups of Parquet, ranges of CSV files."""
-    run = job.function()
-    rows = max(1, job.size // ROW_BYTES_ON_DISK)
     with cluster(job):
-        if Path(job.input).is_file():
-            source = dd.read_parquet(job.input, split_row_groups=True)
-        else:
-            source = dd.read_csv(f"{job.input}/*.csv", blocksize=job.size)
-        made = source.map_partitions(by_mini_batch, run, rows, meta=_meta(run))
+        made = _mapped(job)
         names = made.to_csv(f"{job.output}.parts/*", index=False, header=False)
         with Path(job.output).open("wb") as output:
             for name in names:
                 with Path(name).open("rb") as part:
                     shutil.copyfileobj(part, output)
+
+
+def dataset(job: Job) -> None:
+    """Work on partitions, each of which is a file."""
+    with cluster(job), job.timed_on_cluster():
+        _mapped(job).to_parquet(job.output, write_index=False)
+
+
+def groups(job: Job) -> None:
+    """Work on partitions, and sum by group."""
+    with cluster(job), job.timed_on_cluster():
+        made = _mapped(job)
+        totals = made["score"].groupby(made["id"] % GROUPS).sum().compute()
+        write_all(job, [csv_text(totals.reset_index())])
+
+
+def _mapped(job: Job) -> Any:
+    run = job.function()
+    rows = max(1, job.size // ROW_BYTES_ON_DISK)
+    if Path(job.input).is_file():
+        source = dd.read_parquet(job.input, split_row_groups=True)
+    else:
+        source = dd.read_csv(f"{job.input}/*.csv", blocksize=job.size)
+    return source.map_partitions(by_mini_batch, run, rows, meta=_meta(run))
 
 
 def keys(job: Job) -> None:
@@ -94,4 +112,12 @@ def _meta(run: Callable[[Any], pd.DataFrame]) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    play(files=files, table=table, keys=keys, frame=frame, cluster_frame=lazy_frame)
+    play(
+        files=files,
+        table=table,
+        keys=keys,
+        frame=frame,
+        cluster_frame=lazy_frame,
+        cluster_dataset=dataset,
+        cluster_groups=groups,
+    )

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from benchmarks.job import Job, gather, play, write_all
 from benchmarks.slices import csv_text, lines_text, paths
+from benchmarks.work import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,15 +62,34 @@ def files(job: Job) -> None:
 
 def table(job: Job) -> None:
     """Read, map, and write; then put the files together."""
-    run = job.function()
     session = start(job, max(1, job.size // ROW_BYTES_ON_DISK))
+    parts = Path(f"{job.output}.parts")
+    _mapped(job, session).write.csv(str(parts))
+    gather(job, sorted(parts.glob("part-*")))
+
+
+def dataset(job: Job) -> None:
+    """Read, map, and write."""
+    session = start(job, max(1, job.size // ROW_BYTES_ON_DISK))
+    with job.timed_on_cluster():
+        _mapped(job, session).write.parquet(job.output)
+
+
+def groups(job: Job) -> None:
+    """Read, map, and sum by group."""
+    session = start(job, max(1, job.size // ROW_BYTES_ON_DISK))
+    with job.timed_on_cluster():
+        group = (functions.col("id") % GROUPS).alias("group")
+        totals = _mapped(job, session).groupBy(group).agg(functions.sum("score"))
+        write_all(job, [csv_text(totals.toPandas())])
+
+
+def _mapped(job: Job, session: SparkSession) -> Any:
     if Path(job.input).is_file():
         source = session.read.parquet(job.input)
     else:
         source = session.read.csv(job.input, header=True, schema=f"id long, {FEATURES}")
-    parts = Path(f"{job.output}.parts")
-    source.mapInPandas(each(run), SCORES).write.csv(str(parts))
-    gather(job, sorted(parts.glob("part-*")))
+    return source.mapInPandas(each(job.function()), SCORES)
 
 
 def keys(job: Job) -> None:
@@ -113,4 +133,12 @@ def lazy_frame(job: Job) -> None:
 
 
 if __name__ == "__main__":
-    play(files=files, table=table, keys=keys, frame=frame, cluster_frame=lazy_frame)
+    play(
+        files=files,
+        table=table,
+        keys=keys,
+        frame=frame,
+        cluster_frame=lazy_frame,
+        cluster_dataset=dataset,
+        cluster_groups=groups,
+    )

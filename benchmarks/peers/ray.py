@@ -9,6 +9,7 @@ import ray
 
 from benchmarks.job import Job, gather, play, write_all
 from benchmarks.slices import csv_text, lines_text, paths
+from benchmarks.work import GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,16 +40,37 @@ def files(job: Job) -> None:
 
 def table(job: Job) -> None:
     """Read, map, and write; then put the files together."""
-    run = job.function()
     start(job)
+    parts = Path(f"{job.output}.parts")
+    _mapped(job).write_csv(str(parts), arrow_csv_args_fn=_no_header)
+    gather(job, sorted(parts.iterdir()))
+
+
+def dataset(job: Job) -> None:
+    """Read, map, and write."""
+    start(job)
+    with job.timed_on_cluster():
+        _mapped(job).write_parquet(job.output)
+
+
+def groups(job: Job) -> None:
+    """Read, map, and sum by group."""
+
+    def numbered(rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.assign(group=rows["id"].to_numpy() % GROUPS)
+
+    start(job)
+    with job.timed_on_cluster():
+        made = _map(_mapped(job), numbered, None).groupby("group").sum("score")
+        write_all(job, _texts(made))
+
+
+def _mapped(job: Job) -> Any:
     if Path(job.input).is_file():
         source = ray.data.read_parquet(job.input)
     else:
         source = ray.data.read_csv(job.input)
-    made = _map(source, run, max(1, job.size // ROW_BYTES_ON_DISK))
-    parts = Path(f"{job.output}.parts")
-    made.write_csv(str(parts), arrow_csv_args_fn=_no_header)
-    gather(job, sorted(parts.iterdir()))
+    return _map(source, job.function(), max(1, job.size // ROW_BYTES_ON_DISK))
 
 
 def keys(job: Job) -> None:
@@ -104,4 +126,12 @@ def _no_header() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    play(files=files, table=table, keys=keys, frame=frame, cluster_frame=lazy_frame)
+    play(
+        files=files,
+        table=table,
+        keys=keys,
+        frame=frame,
+        cluster_frame=lazy_frame,
+        cluster_dataset=dataset,
+        cluster_groups=groups,
+    )

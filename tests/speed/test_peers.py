@@ -28,6 +28,10 @@ ON_CLUSTER = [
     (DASK, "lazy-cheap"),
     (peer_list.BY_NAME["daskprs-cluster"], "lazy-cheap"),
     (peer_list.BY_NAME["daskprs-cluster"], "keys-cluster"),
+    (DASK, "dataset"),
+    (peer_list.BY_NAME["daskprs-cluster"], "dataset"),
+    (DASK, "groups"),
+    (peer_list.BY_NAME["daskprs-cluster"], "groups"),
 ]
 
 

@@ -38,25 +38,7 @@ if TYPE_CHECKING:
 TOKEN_CHARS = 12
 OF_ROWS = ("include_columns", "schema")
 """The options of the output that say which columns there are."""
-IN_TASKS = {
-    "source_directory",
-    "arguments",
-    "environment_variables",
-    "batch_format",
-    "logging_level",
-    "mini_batch_size",
-    "dtypes",
-    "meta",
-    *OF_ROWS,
-    "gpus_per_process",
-    "start_method",
-    "agent_memory_limit",
-    "run_max_try",
-    "run_invocation_timeout",
-    "task_overhead_timeout",
-    "init_timeout",
-    "shutdown_timeout",
-}
+IN_TASKS = sorted(name for name, row in TABLE.items() if row.is_of_task)
 """The options that have a meaning where partitions run in tasks of Dask."""
 NOT_OF_JOBS = {
     **dict.fromkeys(
@@ -254,7 +236,7 @@ def _options_in_tasks(given: Mapping[str, Any]) -> RunOptions:
         if name in TABLE and name not in IN_TASKS:
             msg = (
                 f"{Option(name, value)}: not with committed=False, where Dask runs each partition "
-                f"in a task of its own. These have a meaning: {', '.join(sorted(IN_TASKS))}."
+                f"in a task of its own. These have a meaning: {', '.join(IN_TASKS)}."
             )
             raise OptionError(msg)
     of_site = {name: value for name, value in site_defaults().items() if name in IN_TASKS}

@@ -87,6 +87,8 @@ class OptionRow(NamedTuple):
     is_site_default: bool
     """Whether Dask's config may set a default. An option that describes the data, the paths or the
     result of one call has none, and no such default contradicts an option of a call."""
+    is_of_task: bool
+    """Whether it has a meaning where `map_batches` runs a partition within a task of Dask."""
     default: Any = None
     types: tuple[Any, ...] = ()
     """The type of the values, or the types of a union."""
@@ -109,6 +111,7 @@ def option(
     flag: str = "",
     is_generated: bool = True,
     is_site_default: bool | None = None,
+    is_of_task: bool = False,
 ) -> Any:
     """Return the dataclass field of an option; see `OptionRow` for the parameters.
 
@@ -123,6 +126,7 @@ def option(
         flag,
         is_generated,
         group != INPUT if is_site_default is None else is_site_default,
+        is_of_task,
     )
     return dataclasses.field(default=default, metadata={"row": row})
 
@@ -161,13 +165,13 @@ class RunOptions:
     """
 
     source_directory: str | PathLike[str] | None = option(
-        None, SCRIPT, check_path, changes_results=False, is_site_default=False
+        None, SCRIPT, check_path, changes_results=False, is_site_default=False, is_of_task=True
     )
     arguments: Sequence[str] = option(
-        (), SCRIPT, strings, is_generated=False, is_site_default=False
+        (), SCRIPT, strings, is_generated=False, is_site_default=False, is_of_task=True
     )
     environment_variables: Mapping[str, str] | None = option(
-        None, SCRIPT, variables, flag="environment_variable"
+        None, SCRIPT, variables, flag="environment_variable", is_of_task=True
     )
     side_inputs: Mapping[str, str | PathLike[str]] | None = option(
         None,
@@ -177,18 +181,20 @@ class RunOptions:
         changes_results=False,
         is_site_default=False,
     )
-    batch_format: BatchFormat = option("pandas", SCRIPT, is_site_default=False)
+    batch_format: BatchFormat = option("pandas", SCRIPT, is_site_default=False, is_of_task=True)
     logging_level: str = option(
-        "INFO", SCRIPT, check_one_of(*LEVELS, any_case=True), changes_results=False
+        "INFO", SCRIPT, check_one_of(*LEVELS, any_case=True), changes_results=False, is_of_task=True
     )
     input_type: InputType = option("auto", INPUT)
-    mini_batch_size: int | str | None = option(None, INPUT, check_size)
+    mini_batch_size: int | str | None = option(None, INPUT, check_size, is_of_task=True)
     partition_keys: Sequence[str] | str | None = option(None, INPUT, names)
     partition_format: str | None = option(None, INPUT, check_text)
     columns: Sequence[str] | None = option(None, INPUT, names)
-    dtypes: Mapping[str, Any] | None = option(None, INPUT, types_of_columns, flag="dtype")
+    dtypes: Mapping[str, Any] | None = option(
+        None, INPUT, types_of_columns, flag="dtype", is_of_task=True
+    )
     meta: Mapping[str, Any] | Any | None = option(
-        None, INPUT, announced_columns, is_generated=False
+        None, INPUT, announced_columns, is_generated=False, is_of_task=True
     )
     delimiter: str | None = option(None, INPUT, check_separator)
     header: Header | None = option(None, INPUT)
@@ -199,21 +205,33 @@ class RunOptions:
     process_count_per_node: int | None = option(
         None, PROCESSES, check_number(1), changes_results=False
     )
-    gpus_per_process: float = option(1, PROCESSES, check_gpus, changes_results=False)
-    start_method: Literal["fork", "spawn"] = option("fork", PROCESSES, changes_results=False)
-    agent_memory_limit: int | str | None = option(
-        None, PROCESSES, check_size, changes_results=False
+    gpus_per_process: float = option(
+        1, PROCESSES, check_gpus, changes_results=False, is_of_task=True
     )
-    run_max_try: int = option(3, FAILURES, check_number(1), changes_results=False)
+    start_method: Literal["fork", "spawn"] = option(
+        "fork", PROCESSES, changes_results=False, is_of_task=True
+    )
+    agent_memory_limit: int | str | None = option(
+        None, PROCESSES, check_size, changes_results=False, is_of_task=True
+    )
+    run_max_try: int = option(3, FAILURES, check_number(1), changes_results=False, is_of_task=True)
     allowed_failed_count: int = option(0, FAILURES, check_number(-1), changes_results=False)
     allowed_failed_percent: float = option(100, FAILURES, check_percent, changes_results=False)
     error_threshold: int = option(-1, FAILURES, check_number(-1), changes_results=False)
     max_node_losses: int = option(3, FAILURES, check_number(1), changes_results=False)
     fail_on_timeout: bool = option(False, FAILURES, changes_results=False)
-    run_invocation_timeout: float = option(60, TIMES, check_seconds, changes_results=False)
-    task_overhead_timeout: float = option(600, TIMES, check_seconds, changes_results=False)
-    init_timeout: float | None = option(None, TIMES, check_seconds, changes_results=False)
-    shutdown_timeout: float = option(30, TIMES, check_seconds, changes_results=False)
+    run_invocation_timeout: float = option(
+        60, TIMES, check_seconds, changes_results=False, is_of_task=True
+    )
+    task_overhead_timeout: float = option(
+        600, TIMES, check_seconds, changes_results=False, is_of_task=True
+    )
+    init_timeout: float | None = option(
+        None, TIMES, check_seconds, changes_results=False, is_of_task=True
+    )
+    shutdown_timeout: float = option(
+        30, TIMES, check_seconds, changes_results=False, is_of_task=True
+    )
     first_task_creation_timeout: float = option(600, TIMES, check_seconds, changes_results=False)
     progress_update_timeout: float | None = option(
         None, TIMES, check_seconds, changes_results=False
@@ -234,9 +252,11 @@ class RunOptions:
     )
     output_single_file: bool = option(False, OUTPUT, is_site_default=False)
     keep_rows: bool = option(False, OUTPUT, is_site_default=False)
-    include_columns: Sequence[str] | None = option(None, OUTPUT, names, is_site_default=False)
+    include_columns: Sequence[str] | None = option(
+        None, OUTPUT, names, is_site_default=False, is_of_task=True
+    )
     schema: Mapping[str, Any] | Any | None = option(
-        None, OUTPUT, given_schema, is_site_default=False
+        None, OUTPUT, given_schema, is_site_default=False, is_of_task=True
     )
     overwrite: bool = option(
         False, OUTPUT, changes_results=False, is_of_one_run=True, is_site_default=False

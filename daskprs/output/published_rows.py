@@ -138,7 +138,7 @@ class PublishedRows:
         files = [
             (self._published.target / file.name, file.name.rpartition("/")[0])
             for part in self._published.parts or ()
-            for file in part
+            for file in part.files
             if file.rows
         ]
         return [

@@ -268,10 +268,14 @@ class ResultStore:
         if not self._spec.is_dataset:
             header = self._spec.header
             return OrderedText(part, self._rows_of, self._headers, with_header=header)
-        from daskprs.output.dataset.ordered_parts import OrderedParts, made_by
+        # Not at the top: a job with text need not load what makes data sets.
+        from daskprs.output.dataset.earlier_parts import EarlierParts
+        from daskprs.output.dataset.manifest import made_by
+        from daskprs.output.dataset.ordered_parts import OrderedParts
 
         by = made_by(self._folder.path.name, self._fingerprint)
-        return OrderedParts(part, self._spec, self._commits, self._rows_of, by, self._earlier)
+        earlier = None if self._earlier is None else EarlierParts(self._earlier, self._commits)
+        return OrderedParts(part, self._spec, self._commits, self._rows_of, by, earlier)
 
     def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:
         found = recover(self._folder, self._spec, fingerprint, self._target, resumption)

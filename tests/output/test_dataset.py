@@ -46,7 +46,8 @@ def publish(
             if not driver.has(index):
                 driver.commit(index, result)
         assert driver.store.publish() == target_of(base)
-    return table_of(target_of(base)) if target_of(base).is_dir() else None
+    has_files = target_of(base).is_dir() and files_in(target_of(base))
+    return table_of(target_of(base)) if has_files else None
 
 
 def shuffled(count: int, seed: int = 7) -> list[int]:
@@ -336,6 +337,20 @@ def rows_in(target: Path, format_: str) -> list[str]:
             table = ds.dataset(target / name, format=format_).to_table()
             rows += map(str, table.to_pylist())
     return sorted(rows) if "/" in names[0] else rows
+
+
+@pytest.mark.parametrize("partition_by", [(), ("row",)])
+def test_empty_results_keep_their_places_when_a_job_grows(
+    tmp_path: Path, partition_by: tuple[str, ...]
+) -> None:
+    """Twice, so that they come from parts of parts, some of which have no files."""
+    spec = PARQUET._replace(partition_by=partition_by, file_size_bytes=2_000)
+    results = {index: frame_of(index).iloc[: int(index % 3 == 2)] for index in range(12)}
+    for count in (2, 5, 8, 12):
+        publish(tmp_path, {i: results[i] for i in range(count)}, spec, resume=count > 2)
+        whole = table_of(target_of(tmp_path)) if count > 2 else None
+        expected = [index for index in range(count) if index % 3 == 2]
+        assert whole is None or whole["mini_batch"].to_pylist() == expected
 
 
 def test_the_published_schema_stays(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def is_same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 def test_every_value_comes_back(format_: str, table: pa.Table) -> None:
     """Of every type, nested ones too; a file may have a coarser type that holds the same values."""
     with tempfile.TemporaryDirectory() as base:
-        (made,) = write_part(plan_of(Path(base), [table, table], format_))
+        (made,) = write_part(plan_of(Path(base), [table, table], format_)).files
         assert made.counts == [table.num_rows] * 2
         path = Path(base, "set", made.name)
         back = (
@@ -77,7 +77,7 @@ def test_every_value_comes_back(format_: str, table: pa.Table) -> None:
 def test_every_value_can_be_told_from_json(table: pa.Table) -> None:
     """Numbers as numbers, with all their digits; the rest as text of a standard form."""
     with tempfile.TemporaryDirectory() as base:
-        (made,) = write_part(plan_of(Path(base), [table], "jsonl"))
+        (made,) = write_part(plan_of(Path(base), [table], "jsonl")).files
         lines = Path(base, "set", made.name).read_text().split("\n")
     assert lines.pop() == ""
     assert made.counts == [len(lines)] == [table.num_rows]
@@ -120,7 +120,7 @@ def test_rows_of_an_earlier_part_are_those_that_it_had(cut: int, format_: str) -
     with tempfile.TemporaryDirectory() as base, pytest.MonkeyPatch.context() as patch:
         patch.setattr(part_file, "ROW_GROUP_BYTES", cut)
         plan = plan_of(Path(base), frames, format_)
-        (made,) = write_part(plan)
+        (made,) = write_part(plan).files
         assert list(made.counts) == list(range(8))
         path = Path(base, "set", made.name)
         sources, before = Sources.none(), 0
@@ -129,10 +129,10 @@ def test_rows_of_an_earlier_part_are_those_that_it_had(cut: int, format_: str) -
                 sources.add(index, 0, before, count, 0)
             before += count
         again = plan._replace(name="again", files=[RowsFile(str(path), "")], sources=sources)
-        (kept,) = write_part(again)
+        (kept,) = write_part(again).files
         frames = [frame for index, frame in enumerate(frames) if index % 3]
         Path(base, "new").mkdir()
-        (direct,) = write_part(plan_of(Path(base, "new"), frames, format_))
+        (direct,) = write_part(plan_of(Path(base, "new"), frames, format_)).files
         assert kept.counts == direct.counts
         found = [
             Path(base, folder, "set", one.name) for folder, one in (("", kept), ("new", direct))
@@ -152,7 +152,7 @@ def test_row_groups_have_a_size_and_rows_pass_through_in_pieces(tmp_path: Path) 
     frame = pd.DataFrame({"n": range(10_000_000)})
     plan = plan_of(tmp_path, [frame], "parquet")
     before = pa.total_allocated_bytes()
-    (made,) = write_part(plan)
+    (made,) = write_part(plan).files
     assert pa.total_allocated_bytes() == before
     groups = pq.ParquetFile(tmp_path / "set" / made.name).metadata
     sizes = [groups.row_group(i).num_rows * 8 for i in range(groups.num_row_groups)]

@@ -94,7 +94,7 @@ def test_dask_reads_some_row_groups_at_a_time(
     result: ParallelRunResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And only the columns that it needs; integers may be null in rows that come later."""
-    monkeypatch.setattr("daskprs.job.lazy_rows.PARTITION_BYTES", 40 << 20)
+    monkeypatch.setattr("daskprs.job.lazy_rows.PARTITION_BYTES", 16 << 20)
     rows = result.to_dask_dataframe()
     assert rows.npartitions > 3
     assert rows["n"].sum().compute(scheduler="sync") == WHOLE["n"].sum()

@@ -7,11 +7,9 @@ its rows, as Arrow streams, reach a size, so that the parts do not depend on the
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import os
 import secrets
-import shutil
 from array import array
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import repeat
@@ -20,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from daskprs.output.dataset.manifest import manifest_of
 from daskprs.output.dataset.part_file import (
     PartPlan,
     RowsFile,
@@ -28,7 +27,7 @@ from daskprs.output.dataset.part_file import (
     write_part,
 )
 from daskprs.output.journal.commits import in_input_order
-from daskprs.output.journal.history import MANIFEST, PublishedFile
+from daskprs.output.journal.history import MANIFEST
 from daskprs.output.publish.output_file import put_in_place, removed, tidy_up
 from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.row_schema import RowSchema
@@ -36,18 +35,18 @@ from daskprs.output.spool import Region, checksum_of
 from daskprs.system.atomic_file import sync_folder, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
+    from daskprs.output.dataset.earlier_parts import EarlierParts
     from daskprs.output.journal.commits import Commits, CommitTable, Numbers
-    from daskprs.output.journal.history import Publication
+    from daskprs.output.journal.history import PublishedPart
     from daskprs.output.spec import OutputSpec
 
 MOST_WAITING = 100_000
 """Most mini-batches that wait for an earlier one; beyond that, the rest is left for the end."""
 THREADS = 1
 """Threads that write parts, beside the agents."""
-MANIFEST_FORM = 1
 
 
 class FinishedParts(NamedTuple):
@@ -58,7 +57,7 @@ class FinishedParts(NamedTuple):
     """The checksum of the manifest, or of the one file."""
     schema: bytes
     """Its schema as an Arrow message."""
-    parts: list[list[PublishedFile]]
+    parts: list[PublishedPart]
 
     def record(self, target: Path) -> tuple[Any, ...]:
         """Return the journal record of publishing it."""
@@ -95,7 +94,7 @@ class OrderedParts:
         commits: CommitTable,
         source: Callable[[int], Path],
         made_by: dict[str, Any],
-        earlier: Publication | None = None,
+        earlier: EarlierParts | None = None,
         new_executor: Callable[[], Executor] | None = None,
     ) -> None:
         self.part = part
@@ -104,9 +103,6 @@ class OrderedParts:
         self._source = source
         self._made_by = made_by
         self._earlier = earlier
-        self._earlier_parts = [] if earlier is None else earlier.parts or []
-        self._row_bounds: dict[int, list[Numbers]] = {}
-        """Of published parts: where the rows of each mini-batch end in each file."""
         self._new_executor = new_executor or _threads
         self._executor: Executor | None = None
         self._target: Path | None = None
@@ -125,15 +121,14 @@ class OrderedParts:
         self._group = array("q")
         """Commits of the part that is not full yet."""
         self._group_bytes = 0
-        self._parts: list[PartPlan | Future[list[PublishedFile]]] = []
+        self._parts: list[PartPlan | Future[PublishedPart]] = []
         """Parts in order, as plans until they are being written."""
         given = None if self._spec.schema is None else schema_of(self._spec.schema)
         self._schema = RowSchema(given)
         self._metadata = None if given is None else given.metadata
         if given is None and self._earlier is not None and self._earlier.has_rows:
-            known = pa.ipc.read_schema(pa.py_buffer(self._earlier.schema))
-            self._schema.add(known, 0)
-            self._metadata = known.metadata
+            self._schema.add(self._earlier.schema, 0)
+            self._metadata = self._earlier.schema.metadata
 
     # ---- while the job runs ----
 
@@ -217,8 +212,8 @@ class OrderedParts:
         sources = Sources.none()
         for row in rows:
             index, path, region = self._region(row)
-            if path is None:
-                for file, *place in self._places(row):
+            if path is None and self._earlier is not None:
+                for file, *place in self._earlier.places(row):
                     sources.add(index, files.setdefault(file, len(files)), *place, 0)
             else:
                 number = files.setdefault(RowsFile(str(path)), len(files))
@@ -235,20 +230,6 @@ class OrderedParts:
             sources,
         )
 
-    def _places(self, row: int) -> Iterator[tuple[RowsFile, int, int]]:
-        """Yield the files of the published data set with rows of a commit, and which rows."""
-        value = self._table.values(row)
-        number, place = value["part"] - 1, value["text_offset"]
-        files = self._earlier_parts[number]
-        if number not in self._row_bounds:
-            self._row_bounds[number] = [np.cumsum(file.counts) for file in files]
-        for file, ends in zip(files, self._row_bounds[number], strict=True):
-            path = self._published / file.name
-            count = file.counts[place]
-            if count:
-                folder = file.name.rpartition("/")[0]
-                yield RowsFile(str(path), folder), int(ends[place]) - count, count
-
     def _name(self, number: int) -> str:
         return f"part-{number:05d}-{self._publication}.{self._spec.format}"
 
@@ -258,16 +239,18 @@ class OrderedParts:
             if isinstance(one, PartPlan):
                 self._parts[number] = self._write(one)
 
-    def _write(self, plan: PartPlan) -> Future[list[PublishedFile]]:
+    def _write(self, plan: PartPlan) -> Future[PublishedPart]:
         if self._executor is None:
             self._executor = self._new_executor()
         if not self._spec.single_file:
             self.part.mkdir(exist_ok=True)
         self._unwanted = False
-        future: Future[list[PublishedFile]] = self._executor.submit(
-            write_part, plan, lambda: self._unwanted
-        )
-        return future
+        try:
+            return self._executor.submit(write_part, plan, lambda: self._unwanted)
+        except RuntimeError:  # no more threads: this one does it
+            made: Future[PublishedPart] = Future()
+            made.set_result(write_part(plan))
+            return made
 
     # ---- at the end ----
 
@@ -300,7 +283,7 @@ class OrderedParts:
         made = self._made()
         if self._spec.single_file:
             return self._single_file(made)
-        return self._folder(made)
+        return self._folder(made, everything)
 
     def _settle(self, rows: Numbers, everything: Numbers) -> None:
         """Let the missing rows say what the schema is; without any, the columns of empty ones."""
@@ -312,117 +295,69 @@ class OrderedParts:
             if self._schema.schema is not None:
                 return
             self._scan(row, with_rows=False)
+        if self._schema.schema is None and self._earlier is not None:
+            self._schema.add(self._earlier.schema, 0)
 
     def _cut(self, rows: Numbers) -> None:
         """Plan parts of the missing rows; published parts that are as they would be stay."""
         lengths = self._table.column("text_length")[rows].tolist()
+        keeps_parts = (
+            self._earlier is not None
+            and not self._spec.single_file
+            and self._earlier.schema.equals(self._schema.schema, check_metadata=False)
+        )
         place = 0
         while place < len(rows):
-            part = self._unchanged(rows, lengths, place)
-            if part:
+            part = None
+            if self._earlier is not None and keeps_parts:
+                least_bytes = self._spec.file_size_bytes
+                part = self._earlier.unchanged(rows, lengths, place, least_bytes)
+            if part is not None and self._earlier is not None:
                 if self._group:
                     self._close_group()
-                made: Future[list[PublishedFile]] = Future()
-                made.set_result(self._adopted(part))
+                made: Future[PublishedPart] = Future()
+                name = self._name(len(self._parts))
+                made.set_result(self._earlier.adopted(part, self.part, name))
                 self._parts.append(made)
-                place += len(part[0].counts)
+                place += part.mini_batches
             else:
                 self._take(int(rows[place]), lengths[place])
                 place += 1
 
-    def _unchanged(
-        self, rows: Numbers, lengths: list[int], place: int
-    ) -> list[PublishedFile] | None:
-        """Return the full published part that these rows begin and make up; None without one."""
-        value = self._table.values(int(rows[place]))
-        if not value["in_file"] or value["text_offset"] or not self._keeps_schema:
-            return None
-        part = self._earlier_parts[value["part"] - 1]
-        count = len(part[0].counts)
-        of_part = [self._table.values(int(row)) for row in rows[place : place + count]]
-        found = [(one["in_file"], one["part"], one["text_offset"]) for one in of_part]
-        is_whole = found == [(1, value["part"], offset) for offset in range(count)]
-        is_full = sum(lengths[place : place + count]) >= self._spec.file_size_bytes
-        return part if is_whole and is_full else None
-
-    @property
-    def _keeps_schema(self) -> bool:
-        """Whether published parts have the schema that new parts get."""
-        if self._earlier is None or self._spec.single_file:
-            return False
-        known = pa.ipc.read_schema(pa.py_buffer(self._earlier.schema))
-        return bool(known.equals(self._schema.schema, check_metadata=False))
-
-    def _adopted(self, part: list[PublishedFile]) -> list[PublishedFile]:
-        """Give the files of a published part the names of this publication."""
-        adopted = []
-        for file in part:
-            folder = file.name.rpartition("/")[0]
-            name = f"{folder}/{self._name(len(self._parts))}".lstrip("/")
-            path = self.part / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _link(self._published / file.name, path)
-            adopted.append(file._replace(name=name))
-        return adopted
-
-    @property
-    def _published(self) -> Path:
-        """The published data set."""
-        return self.part if self._earlier is None else self._earlier.target
-
-    def _made(self) -> list[list[PublishedFile]]:
+    def _made(self) -> list[PublishedPart]:
         """Have all parts written, and return their files in order."""
         self._submit()
         return [one.result() for one in self._parts if isinstance(one, Future)]
 
-    def _single_file(self, parts: list[list[PublishedFile]]) -> FinishedParts:
-        ((file,),) = parts
-        return FinishedParts(file.size, file.checksum, self._message, [[file._replace(name="")]])
+    def _single_file(self, parts: list[PublishedPart]) -> FinishedParts:
+        (part,) = parts
+        (file,) = part.files
+        part = part._replace(files=[file._replace(name="")])
+        return FinishedParts(file.size, file.checksum, self._message, [part])
 
-    def _folder(self, parts: list[list[PublishedFile]]) -> FinishedParts:
+    def _folder(self, parts: list[PublishedPart], everything: Numbers) -> FinishedParts:
         self.part.mkdir(exist_ok=True)
+        manifest = manifest_of(
+            self._spec,
+            self._publication,
+            self._made_by,
+            self._schema.schema or pa.schema([]),
+            self._table.column("index")[everything].tolist(),
+            parts,
+        )
         with whole_file(self.part / MANIFEST) as file:
-            file.write(json.dumps(self._manifest(parts), indent=1).encode())
+            file.write(json.dumps(manifest, indent=1).encode())
         with (self.part / MANIFEST).open("rb") as written:
             size, checksum = checksum_of(written)
         for folder, _, _ in os.walk(self.part):
             sync_folder(self.part / folder)
-        size += sum(one.size for part in parts for one in part)
+        size += sum(one.size for part in parts for one in part.files)
         return FinishedParts(size, checksum, self._message, parts)
 
     @property
     def _message(self) -> bytes:
         schema = self._schema.schema or pa.schema([])
         return bytes(schema.with_metadata(self._metadata).serialize())
-
-    def _manifest(self, parts: list[list[PublishedFile]]) -> dict[str, Any]:
-        schema = self._schema.schema or pa.schema([])
-        indexes = in_input_order(self._table, np.flatnonzero(self._table.column("text_length") > 0))
-        numbers, files, place = self._table.column("index")[indexes], [], 0
-        for part in parts:
-            count = len(part[0].counts) if part else 0
-            of_part = numbers[place : place + count].tolist()
-            place += count
-            files += [
-                {
-                    "path": one.name,
-                    "rows": one.rows,
-                    "bytes": one.size,
-                    "crc32": f"{one.checksum:08x}",
-                    "mini_batches": [of_part[0], of_part[-1]] if of_part else None,
-                }
-                for one in part
-            ]
-        return {
-            "daskprs_data_set": MANIFEST_FORM,
-            "format": self._spec.format,
-            "publication": self._publication,
-            **self._made_by,
-            "rows": sum(one["rows"] for one in files),
-            "schema": [{"name": one.name, "type": str(one.type)} for one in schema],
-            "partition_by": list(self._spec.partition_by),
-            "files": files,
-        }
 
     def put(self, target: Path) -> None:
         """Give the finished data set its name; readers see the old one or the new one."""
@@ -445,19 +380,3 @@ class OrderedParts:
 
 def _threads() -> Executor:
     return ThreadPoolExecutor(THREADS, "daskprs-output")
-
-
-def made_by(job: str, fingerprint: dict[str, Any]) -> dict[str, Any]:
-    """Return what a manifest says of its job: the folder's name, and a digest of the script."""
-    script = json.dumps(fingerprint.get("script"), sort_keys=True).encode()
-    return {"job": job, "script": hashlib.blake2b(script, digest_size=16).hexdigest()}
-
-
-def _link(old: Path, new: Path) -> None:
-    """Give a file one more name, or copy it where the file system has no links."""
-    try:
-        os.link(old, new)
-    except OSError:
-        shutil.copyfile(old, new)
-        with new.open("rb") as file:
-            os.fsync(file.fileno())

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from daskprs.errors import JournalError, OutputError
 from daskprs.output.journal.commits import each
-from daskprs.output.journal.history import PublishedFile
+from daskprs.output.journal.history import PublishedFile, PublishedPart
 from daskprs.output.rows.part_formats import read_lines, read_part, schema_in_file, writer_of
 from daskprs.output.rows.row_schema import cast_exactly
 from daskprs.output.spool import Region, holds, write_at
@@ -100,9 +100,7 @@ class PartPlan(NamedTuple):
         return schema_in_file(self.format, pa.schema(kept, self.metadata))
 
 
-def write_part(
-    plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False
-) -> list[PublishedFile]:
+def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) -> PublishedPart:
     """Write the files of a part, synced; a file for each combination of values that makes folders.
 
     Without `is_unwanted` no other thread can end the work. The counts of a file are those of its
@@ -134,10 +132,10 @@ def write_part(
                 else:
                     _take_rows(files, source, start, count)
                 if is_unwanted():
-                    return []
+                    return PublishedPart(0, [])
             places += 1
             files.next_mini_batch()
-        return files.finish(places)
+        return PublishedPart(places, files.finish(places))
 
 
 def tables_in(
@@ -182,6 +180,8 @@ def _take_region(files: _PartFiles, mini_batch: int, path: Path, region: Region)
 
 def _take_rows(files: _PartFiles, source: RowsFile, start: int, count: int) -> None:
     """Take rows from an earlier part; lines of JSON have no types, and are copied."""
+    if not count:
+        return
     file = files.file_in(source.folder or "")
     if files.plan.format == "jsonl":
         with Path(source.path).open("rb") as lines:

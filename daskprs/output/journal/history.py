@@ -39,6 +39,15 @@ class PublishedFile(NamedTuple):
     """The number of rows from each mini-batch of the part."""
 
 
+class PublishedPart(NamedTuple):
+    """The files of a data set with the rows of some consecutive mini-batches."""
+
+    mini_batches: int
+    """The number of mini-batches, …"""
+    files: list[PublishedFile]
+    """… all of which may have rows in each file."""
+
+
 class Publication(NamedTuple):
     """An output that an epoch finished, even if the epoch died before it renamed the output."""
 
@@ -48,8 +57,8 @@ class Publication(NamedTuple):
     checksum: int
     """The checksum of the file; for a folder, that of its manifest."""
     header_bytes: int
-    parts: list[list[PublishedFile]] | None = None
-    """The parts of a data set in input order: files with rows of the same mini-batches."""
+    parts: list[PublishedPart] | None = None
+    """The parts of a data set, in input order."""
     schema: bytes = b""
     """The schema of a data set, as an Arrow message."""
 
@@ -61,12 +70,14 @@ class Publication(NamedTuple):
     @property
     def is_single_file(self) -> bool:
         """Whether a data set is one file."""
-        return self.parts is not None and any(not one.name for part in self.parts for one in part)
+        return self.parts is not None and any(
+            not one.name for part in self.parts for one in part.files
+        )
 
     @property
     def has_rows(self) -> bool:
         """Whether a data set has rows, which have fixed its schema."""
-        return any(one.rows for part in self.parts or () for one in part)
+        return any(one.rows for part in self.parts or () for one in part.files)
 
     @property
     def manifest(self) -> Path:
@@ -224,7 +235,10 @@ class History:
             case ["publishing", str(target), *numbers]:
                 self.publications.append(Publication(epoch, Path(target), *numbers))
             case ["publishing parts", str(target), int(size), int(checksum), str(schema), parts]:
-                made = [[PublishedFile(*file) for file in part] for part in parts]
+                made = [
+                    PublishedPart(count, [PublishedFile(*file) for file in files])
+                    for count, files in parts
+                ]
                 message = base64.b64decode(schema)
                 self.publications.append(
                     Publication(epoch, Path(target), size, checksum, 0, made, message)

@@ -17,8 +17,9 @@ whole was being written when its writer died, and is cut off. The records of an 
     ["publishing", target, size, checksum, header bytes]
     ["publishing parts", target, size, checksum, schema, parts]       a data set, its size in all,
                                             the checksum of its manifest (of the one file), and of
-                                            each part the files: name, rows, size, checksum, and the
-                                            rows of each of its mini-batches
+                                            each part the number of mini-batches, and the files:
+                                            name, rows, size, checksum, and the rows of each
+                                            mini-batch
     ["published", target]
     ["ended", result]                       the driver's result of the job
 

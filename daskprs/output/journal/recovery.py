@@ -232,7 +232,7 @@ def _place_in_file(history: History, published: Publication) -> None:
     if published.parts is None:
         offsets[rows] = published.header_bytes + np.cumsum(lengths) - lengths
     else:
-        counts = [len(part[0].counts) for part in published.parts]
+        counts = [part.mini_batches for part in published.parts]
         parts, rows = commits.column("part"), rows[lengths > 0]
         parts[rows] = np.repeat(np.arange(1, len(counts) + 1), counts)
         offsets[rows] = np.concatenate([*map(np.arange, counts), np.empty(0, np.int64)])
@@ -247,7 +247,7 @@ def _broken_in_parts(commits: CommitTable, rows: Numbers, published: Publication
     broken = [
         number
         for number, part in enumerate(published.parts or (), 1)
-        if not all(_is_unchanged(published.target / file.name, file) for file in part)
+        if not all(_is_unchanged(published.target / file.name, file) for file in part.files)
     ]
     in_file = commits.column("in_file")[rows].astype(bool)
     gone: Numbers = rows[in_file & np.isin(commits.column("part")[rows], broken)]

@@ -118,6 +118,8 @@ class Job:
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
+            for half in call.folder.scratch.glob(".*.part"):  # of a driver that was killed
+                half.unlink(missing_ok=True)
             report = report_preparation(listeners, lambda: call.source.how_far)
             with report, self._control.prepares():
                 self._prepare(stack, listeners)

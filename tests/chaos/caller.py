@@ -23,6 +23,8 @@ AFTER_COMMITS = 2
 COMPLETED, FAILED, CANCELED = 0, 42, 43
 FRAME, COLLECTION, KEYED = "frame", "collection", "keyed"
 """Inputs: a frame, a dask DataFrame, and one whose rows are brought together by key."""
+DATA_SET = "data_set"
+"""The action of a job that appends rows to a data set, in place of lines of text."""
 LOADS = {"load": 1, "deal": 1, "gather": 2}
 """Moments that come when a cell is unpickled, and how often it was."""
 PARTITION_S = 0.02
@@ -101,7 +103,7 @@ def main(spec: dict[str, Any]) -> int:
     """Run the job, or what is left of it."""
     folder = Path(spec["folder"])
     wait_in_the_driver(folder, spec["moment"])
-    own_files = spec["action"] == "summary_only"
+    own_files, is_set = spec["action"] == "summary_only", spec["action"] == DATA_SET
     agents = {moments.FOLDER: str(folder), "PYTHONPATH": str(SCRIPT.parent)}
     data = frame_of(spec)
     is_collection = spec["data"] != FRAME
@@ -114,7 +116,8 @@ def main(spec: dict[str, Any]) -> int:
             output_dir=folder / "out",
             mini_batch_size=None if is_collection else 1,
             partition_keys="number" if spec["data"] == KEYED else None,
-            output_action=spec["action"],
+            output_action="summary_only" if own_files else "append_row",
+            **({"output_format": "parquet", "output_file_size": 1_000} if is_set else {}),
             keep_rows=not own_files,
             environment_variables=agents | {"DASKPRS_CHAOS_ACTION": spec["action"]},
             progress=False,

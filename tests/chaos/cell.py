@@ -16,12 +16,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import moments
 import psutil
-from caller import COLLECTION, COMPLETED, FRAME, KEYED, serial_lines
-from strikes import ACTIONS, BALLAST, MOMENTS, MOMENTS_OF_KEYS, STRIKES, Scene
+from caller import COLLECTION, COMPLETED, DATA_SET, FRAME, KEYED, serial_lines
+from strikes import (
+    ACTIONS,
+    BALLAST,
+    MOMENTS,
+    MOMENTS_OF_DATA_SETS,
+    MOMENTS_OF_KEYS,
+    STRIKES,
+    Scene,
+)
 
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.history import History
 from daskprs.output.read_rows import read_rows
+from tests.support.datasets import table_of
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
@@ -67,7 +76,8 @@ def table(strike: str, seed: int) -> Iterator[Cell]:
     for moment in MOMENTS_OF_KEYS:
         yield Cell(strike, moment, "append_row", seed, KEYED)
     for moment in MOMENTS:
-        for action, data in kinds:
+        of_data_sets = [(DATA_SET, FRAME)] if moment in MOMENTS_OF_DATA_SETS else []
+        for action, data in [*kinds, *of_data_sets]:
             if moment == "publish" and (action == "summary_only" or strike.startswith("agent")):
                 continue  # there is nothing to publish, or no agent any more
             yield Cell(strike, moment, action, seed, data)
@@ -198,7 +208,11 @@ def check(cell: Cell, strike: Strike, spec: dict[str, Any]) -> None:
     out = Path(spec["folder"]) / "out"
     job = JobFolder(spec["job_dir"])
     lines = serial_lines(spec)
-    if cell.action == "append_row":
+    if cell.action == DATA_SET:
+        _same([path.name for path in out.iterdir()], ["parallel_run_step.parquet"], "output")
+        rows_of_set = table_of(out / "parallel_run_step.parquet")["result"].to_pylist()
+        _same(rows_of_set, lines, "rows of the data set")
+    elif cell.action == "append_row":
         found = {path.name: path.read_text() for path in out.iterdir()}
         _same(found, {"parallel_run_step.txt": "".join(f"{line}\n" for line in lines)}, "output")
         rows = read_rows(job)

@@ -135,3 +135,5 @@ is told; and when the output is published."""
 MOMENTS_OF_KEYS = ("deal", "gather")
 """While rows are dealt out by key, and while those of a key are gathered."""
 ACTIONS = ("append_row", "summary_only")
+MOMENTS_OF_DATA_SETS = ("run", "committed", "publish")
+"""When a job is struck whose output is a data set."""

@@ -47,6 +47,8 @@ CELLS = {
         "committed | append_row | frame",
         "publish | append_row | frame",
         "committed | append_row | collection",
+        "committed | data_set | frame",
+        "publish | data_set | frame",
     ],
     "caller interrupted": ["gather | append_row | keyed"],
     "caller paused": ["run | append_row | frame"],

@@ -87,6 +87,25 @@ def test_parts_are_written_while_the_job_runs(tmp_path: Path) -> None:
     assert names_in(tmp_path / "out") == []
 
 
+def test_rows_that_came_with_their_outcomes_are_put_among_those_in_spools(tmp_path: Path) -> None:
+    """From agents that do not see the job folder."""
+    with driving(tmp_path / "job", target_of(tmp_path), PARQUET) as driver:
+        for index in shuffled(N):
+            (driver.commit_carried if index % 2 else driver.commit)(index, frame_of(index))
+        driver.store.publish()
+    assert text_of(target_of(tmp_path)) == serial(range(N))
+
+
+def test_folders_are_made_of_categories_and_numbers(tmp_path: Path) -> None:
+    """Whatever the types of pandas are."""
+    spec = PARQUET._replace(partition_by=("kind", "n", "flag"))
+    kinds = pd.Categorical(["b", "a", "b"])
+    frame = pd.DataFrame({"kind": kinds, "n": [1, 2, 1], "flag": [True, False, True], "x": 7})
+    publish(tmp_path, {0: frame}, spec)
+    folders = [name.rpartition("/")[0] for name in files_in(target_of(tmp_path))]
+    assert folders == ["kind=a/n=2/flag=false", "kind=b/n=1/flag=true"]
+
+
 def test_a_mini_batch_that_failed_leaves_no_gap(tmp_path: Path) -> None:
     """Those behind it do not wait."""
     with driving(tmp_path / "job", target_of(tmp_path), PARQUET) as driver:

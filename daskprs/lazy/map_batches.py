@@ -36,13 +36,11 @@ if TYPE_CHECKING:
     from daskprs.lazy.lazy_input import InputPartitions
 
 TOKEN_CHARS = 12
-OF_ROWS = ("include_columns", "schema")
-"""The options of the output that say which columns there are."""
 IN_TASKS = sorted(name for name, row in TABLE.items() if row.is_of_task)
 """The options that have a meaning where partitions run in tasks of Dask."""
 NOT_OF_JOBS = {
     **dict.fromkeys(
-        (name for name, row in TABLE.items() if row.group == OUTPUT and name not in OF_ROWS),
+        (name for name, row in TABLE.items() if row.group == OUTPUT and not row.is_of_task),
         "whose rows Dask writes, such as by to_parquet()",
     ),
     "resume": "which resumes its job by itself",

@@ -242,7 +242,7 @@ def test_a_timeout_kills_and_shows_where_it_was(tmp_path: Path) -> None:
     strikes = Strikes(tmp_path, "hang", 9)
     lazy = in_tasks(frame(), strikes, run_max_try=1, run_invocation_timeout=0.5)
     with pytest.raises(daskprs.DaskprsError, match=r"(?s)run\(\) exceeded 0.5 s.*in run"):
-        lazy.compute(scheduler="threads")
+        lazy.compute(scheduler="synchronous")
 
 
 def test_rows_of_failed_mini_batches_are_dropped_on_demand(tmp_path: Path, client: Client) -> None:
@@ -304,10 +304,9 @@ def test_each_agent_has_devices_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     with ThreadPoolExecutor(4) as threads, dask.config.set(pool=threads):
         found = set(lazy.compute(scheduler="threads"))
     assert sorted(one.split()[0] for one in found) == ["3", "5"]
+    lazy = in_tasks(frame(), devices, collection="bag", gpus_per_process=4)
     with pytest.raises(daskprs.OptionError, match="gpus_per_process=4"):
-        in_tasks(frame(), devices, collection="bag", gpus_per_process=4).compute(
-            scheduler="threads"
-        )
+        lazy.compute(scheduler="synchronous")
 
 
 def test_a_lost_worker_costs_what_it_had(tmp_path: Path, client: Client) -> None:

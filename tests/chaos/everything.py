@@ -52,8 +52,9 @@ def main(cells: list[str], jobs: int, deaths: int, seed: int) -> int:
             else [],
             [*struck, Path(folder) / "random", str(jobs), str(deaths), str(seed)] if jobs else [],
         ]
-        paths = os.pathsep.join(filter(None, [str(HERE.parents[1]), os.environ.get("PYTHONPATH")]))
-        environment = os.environ | {"PYTHONPATH": paths}
+        # Partitions hold objects of a module here, which nodes apart have to find, too.
+        paths = [str(HERE.parents[1]), str(HERE), os.environ.get("PYTHONPATH")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         codes = [
             subprocess.run(part, check=False, env=environment).returncode for part in parts if part
         ]

@@ -77,7 +77,8 @@ class Host:
 
     def start(self, *command: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
         """Start a program here; it ends with the host."""
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": tempfile.gettempdir()}
+        paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": paths, "TMPDIR": tempfile.gettempdir()}
         process = subprocess.Popen(
             self._inside(command),
             stdin=subprocess.DEVNULL,

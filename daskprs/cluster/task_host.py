@@ -72,7 +72,7 @@ def blind_workers(probe: Path) -> list[str]:
     try:
         seen = client.run(file.is_seen)
     finally:
-        probe.unlink()
+        probe.unlink(missing_ok=True)
     return [worker for worker, sees in seen.items() if not sees]
 
 

@@ -46,6 +46,8 @@ class JobFolder:
 
     output = Below("output")
     """The default output folder of the job."""
+    collection = Below("collection.txt")
+    """The token of the lazy collection whose rows the job makes."""
     lock = Below("lock")
     """The lock file, held by the driver that is at work."""
     upload = Below("upload.json")

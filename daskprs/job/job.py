@@ -365,7 +365,8 @@ class Job:
         refuse_changed_files(call.source.files())
         items = ledger.standing().items
         rows = call.options.output_action == "append_row"
-        if rows and items.total > 0 and items.succeeded == 0:
+        is_empty = items.total > 0 and items.succeeded == 0
+        if rows and is_empty and not call.may_be_empty:
             reason = f"not one of {items.total} {call.source.unit}s succeeded"
             return _ended(ledger, reason)
         if items.total == 0 and call.output.typed:

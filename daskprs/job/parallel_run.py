@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from daskprs.job.frontend import Surface
     from daskprs.job.request import CheckedCall
     from daskprs.job.result import ParallelRunResult
 
@@ -116,10 +117,13 @@ class ParallelRun:
         return cls(_OtherJob(folder))
 
     @classmethod
-    def begun(cls, call: CheckedCall, ahead: ExitStack) -> ParallelRun:
+    def begun(
+        cls, call: CheckedCall, ahead: ExitStack, surface: Surface | None = None
+    ) -> ParallelRun:
         """Start a job in a thread, and return its handle.
 
-        `ahead` holds what was started for the job before; it is closed when the job is over.
+        `ahead` holds what was started for the job before; it is closed when the job is over. The
+        `surface` words the next steps.
         """
         # Dask takes the thread that imports it for the main thread: not that of the job.
         from daskprs.cluster.connect import leave_pool
@@ -128,7 +132,7 @@ class ParallelRun:
         if call.folder.lock.exists():
             with held(call.folder.lock, f"the job folder {call.folder}"):
                 pass  # else only the result would say that it is in use
-        return cls(_OwnJob(call, ahead))
+        return cls(_OwnJob(call, ahead, surface))
 
     @property
     def job_dir(self) -> Path:
@@ -255,7 +259,7 @@ class ParallelRun:
 class _OwnJob:
     """A job in a thread of this process."""
 
-    def __init__(self, call: CheckedCall, ahead: ExitStack) -> None:
+    def __init__(self, call: CheckedCall, ahead: ExitStack, surface: Surface | None) -> None:
         self.folder = call.folder
         self.epochs_before = latest_epoch(call.folder)
         """Number of drivers that have worked in the folder before this one."""
@@ -266,7 +270,7 @@ class _OwnJob:
         self._error: BaseException | None = None
         self._over: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._over.set_running_or_notify_cancel()  # no waiter can cancel it
-        work = partial(self._work, Job(call, control=self._control), ahead)
+        work = partial(self._work, Job(call, surface, self._control), ahead)
         within = contextvars.copy_context()  # the current client is a variable of it
         self._thread = threading.Thread(
             target=within.run, args=(work,), name="daskprs-run", daemon=True

@@ -73,6 +73,8 @@ class CheckedCall:
     """The final destination of the output file, if that is a URL."""
     included: Included | None = None
     """The columns of the input that stand beside what `run` returns."""
+    may_be_empty: bool = False
+    """Whether a job is Completed though none of its items succeeded: `run` may be a filter."""
 
     @property
     def named_output_dir(self) -> Path | str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -28,11 +29,13 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
 from daskprs.inputs.collections.partition_table import PartitionTable
 from daskprs.inputs.collections.source import TABLE
+from daskprs.job.frontend import Surface
 from daskprs.job.parallel_run import ParallelRun
 from daskprs.job.request import check_call
 from daskprs.job.status import state_of
 from daskprs.lazy.task_agents import TaskEnded
 from daskprs.output.kept_rows import KeptPart, KeptRows
+from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,6 +48,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.5
 """Seconds between looks at a job folder in which another driver is at work."""
+LAZY = Surface(resume=lambda *_: "compute the collection again, which runs only what is left")
+"""The next step after a job behind a collection has failed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +80,8 @@ class JobCall:
             copy = unpack(self.archive, folder.source)
             script = replace(script, root=copy, original=script.root)
         options = self.options.replace(resume=resumes, progress=False)
-        return check_call(self.data, script, options, client=client, job_dir=folder.path)
+        call = check_call(self.data, script, options, client=client, job_dir=folder.path)
+        return replace(call, may_be_empty=True)
 
 
 class FinishedJob(NamedTuple):
@@ -90,24 +96,28 @@ def run_job(call: JobCall) -> FinishedJob:
     """Run the job behind a collection, unless it is Completed (a Dask task).
 
     A driver that is at work in the folder is waited for. A job that was interrupted, or has failed,
-    is resumed.
+    is resumed; so is one with more failures than this call allows.
 
     Raises
     ------
     OptionError
         When workers do not see the job folder.
+    JobFolderError
+        When the folder has the rows of another call.
     ParallelRunFailed
         When the job fails.
 
     """
     folder = JobFolder(call.job_dir)
     with outside_pool():
-        while not _is_complete(folder):
-            folder.create()
+        _claim(folder, call)
+        if not _is_complete(folder, call.options):
             _refuse_unseen(folder)
+        while not _is_complete(folder, call.options):
             resumes = has_begun(folder)
             try:
                 _run(call, folder, resumes=resumes)
+                break
             except JobFolderLocked:
                 time.sleep(LOOK_EVERY_S)
             except JobFolderError:
@@ -119,7 +129,7 @@ def run_job(call: JobCall) -> FinishedJob:
 def _run(call: JobCall, folder: JobFolder, *, resumes: bool) -> None:
     """Run the job, and cancel it if the task of this thread is cancelled."""
     checked = call.checked(folder, client_of_task(), resumes=resumes)
-    run = ParallelRun.begun(checked, ExitStack())
+    run = ParallelRun.begun(checked, ExitStack(), LAZY)
     try:
         with ended_with_task(run.cancel):
             run.result()
@@ -127,12 +137,42 @@ def _run(call: JobCall, folder: JobFolder, *, resumes: bool) -> None:
         raise TaskEnded(str(error)) from error
 
 
-def _is_complete(folder: JobFolder) -> bool:
-    return has_begun(folder) and state_of(folder).status == JobStatus.COMPLETED
+def _claim(folder: JobFolder, call: JobCall) -> None:
+    """Note whose rows the folder has; refuse one with the rows of another call."""
+    folder.create()
+    try:
+        token = folder.collection.read_text()
+    except FileNotFoundError:
+        token = "" if has_begun(folder) else call.token
+        if token:
+            with whole_file(folder.collection) as file:
+                file.write(token.encode())
+    if token != call.token:
+        msg = (
+            f"map_batches: the job folder {folder} has the rows of other data, of another script, "
+            f"or of other options. Name another one by {Option('job_dir')}, or remove this one."
+        )
+        raise JobFolderError(msg)
+
+
+def _is_complete(folder: JobFolder, options: RunOptions) -> bool:
+    """Say whether all rows are there, but those of failures that the options allow."""
+    if not has_begun(folder):
+        return False
+    state = state_of(folder)
+    if state.status != JobStatus.COMPLETED or state.result is None:
+        return False
+    mini_batches, items = state.result.mini_batches, state.result.items
+    failed = mini_batches.failed
+    return (
+        (options.allowed_failed_count == -1 or failed <= options.allowed_failed_count)
+        and 100 * failed <= options.allowed_failed_percent * mini_batches.total
+        and (options.error_threshold == -1 or items.failed <= options.error_threshold)
+    )
 
 
 def _refuse_unseen(folder: JobFolder) -> None:
-    blind = blind_workers(folder.seen("lazy"))
+    blind = blind_workers(folder.seen(f"lazy.{secrets.token_hex(4)}"))
     if blind:
         msg = (
             f"map_batches: {', '.join(blind)} cannot see the job folder {folder}, where tasks read "
@@ -152,6 +192,9 @@ def _bounds(folder: JobFolder, call: JobCall) -> Numbers:
     if call.has_partitions:
         cuts = PartitionTable(folder.scratch / TABLE, {}).before
         if cuts:
+            if len(cuts) < call.count:
+                msg = f"{folder} has lost the cuts of partitions: remove it, and compute again."
+                raise JobFolderError(msg)
             return np.cumsum([0, *(len(list(cuts[number].slices())) for number in sorted(cuts))])
     last = KeptRows.of(folder).stop
     return np.arange(call.count + 1) * last // call.count

@@ -63,7 +63,7 @@ def partitions_of(data: Any, options: RunOptions) -> InputPartitions:
         row_bytes = frame.memory_usage(deep=True).sum() / max(1, len(frame))
         with dask.config.set({"dataframe.convert-string": False}):
             rows = max(1, int(size / max(1, row_bytes)))
-            data = dd.from_pandas(frame, chunksize=rows, sort=False)
+            data = dd.from_pandas(frame.reset_index(drop=True), chunksize=rows, sort=False)
         reading = replace(reading, mini_batch_size=None)
     kind, meta = kind_of(data), None
     match kind:

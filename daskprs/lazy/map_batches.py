@@ -153,7 +153,8 @@ def _of_a_job(
         plan.partition_count,
         has_partitions=plan.has_partitions and not options.partition_keys,
     )
-    key = f"{NAME}-job-{tokenize(token, call.job_dir)}"
+    limits = options.limits()  # they decide whether failures of an earlier call are borne
+    key = f"{NAME}-job-{tokenize(token, call.job_dir, limits)}"
     job = Delayed(key, {key: Task(key, run_job, call)})
     return _parts(job, result, plan.partition_count)
 

@@ -25,6 +25,7 @@ from distributed import Client, LocalCluster
 import daskprs
 import daskprs.accessors
 from daskprs.cluster.connect import IN_PROCESS
+from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import holder
 from daskprs.job.status import state_of
@@ -546,3 +547,50 @@ def test_a_call_that_cannot_be_is_refused(data: Any, options: dict[str, Any], me
     given = {"schema": SCHEMA, "committed": False, **options}
     with pytest.raises(daskprs.UsageError, match=message):
         daskprs.map_batches(data, square, **given)
+
+
+def test_a_job_folder_has_the_rows_of_one_call(tmp_path: Path) -> None:
+    """Of other scripts, other data and other jobs it is refused."""
+
+    def changed(rows: pd.DataFrame) -> pd.DataFrame:
+        return square(rows) * 100
+
+    with dask.config.set(scheduler="threads"):
+        lazy = daskprs.map_batches(frame(), square, schema=SCHEMA, job_dir=tmp_path / "job")
+        assert same_rows(lazy.compute())
+        others = [
+            daskprs.map_batches(data, script, schema=SCHEMA, job_dir=tmp_path / "job")
+            for data, script in [(frame(), changed), (FRAME, square)]
+        ]
+        for other in others:
+            with pytest.raises(JobFolderError, match="rows of other data, of another scri"):
+                other.compute()
+        daskprs.parallel_run(FRAME, square, job_dir=tmp_path / "eager", progress=False)
+        with pytest.raises(JobFolderError, match="rows of other data, of another scri"):
+            daskprs.map_batches(
+                frame(), square, schema=SCHEMA, job_dir=tmp_path / "eager"
+            ).compute()
+
+
+def test_a_call_that_allows_fewer_failures_runs_them_again(tmp_path: Path) -> None:
+    """It fails, and says what to do; a stage that returns no row does not."""
+
+    def bad(rows: pd.DataFrame) -> pd.DataFrame:
+        if rows["number"].iloc[0] == 0:
+            msg = "the first rows are bad"
+            raise ValueError(msg)
+        return square(rows)
+
+    with dask.config.set(scheduler="threads"):
+        place = tmp_path / "job"
+        dropped = daskprs.map_batches(
+            frame(), bad, schema=SCHEMA, job_dir=place, on_error="drop", run_max_try=1
+        )
+        assert len(dropped.compute()) == len(FRAME) * (PARTS - 1) // PARTS
+        strict = daskprs.map_batches(frame(), bad, schema=SCHEMA, job_dir=place, run_max_try=1)
+        with pytest.raises(daskprs.ParallelRunFailed, match="compute the collection again"):
+            strict.compute()
+        none = daskprs.map_batches(
+            frame(), lambda rows: square(rows)[:0], schema=SCHEMA, job_dir=tmp_path / "none"
+        )
+        assert len(none.compute()) == 0

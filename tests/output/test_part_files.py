@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 from daskprs.errors import JournalError
 from daskprs.output.dataset import part_file
 from daskprs.output.dataset.part_file import PartPlan, RowsFile, Sources, write_part
+from daskprs.output.rows import part_formats
 from daskprs.output.rows.format_result import format_result
-from daskprs.output.rows.part_formats import check_writable
+from daskprs.output.rows.part_formats import RowsInOrder, check_writable
 from daskprs.output.rows.row_schema import RowSchema, cast_exactly
 from tests.support.arrow_of_all_kinds import FLAT, TYPES, tables
 from tests.support.datasets import PARQUET
@@ -139,6 +140,45 @@ def test_rows_of_an_earlier_part_are_those_that_it_had(cut: int, format_: str) -
         ]
         rows = [one.read_text() if format_ == "jsonl" else values_in(one, format_) for one in found]
         assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("format_", ["parquet", "arrow", "jsonl"])
+@pytest.mark.parametrize("most_kept", [part_file.MOST_KEPT_BYTES, 0])
+def test_rows_of_an_earlier_part_are_read_once(
+    tmp_path: Path, format_: str, most_kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file is opened for each row group, not for each mini-batch; JSON lines are gone through."""
+    frames = [pd.DataFrame({"k": ["a", "b"], "n": [i, -i]}) for i in range(30)]
+    plan = plan_of(tmp_path, frames, format_)._replace(partition_by=("k",))
+    made = write_part(plan).files
+    files = [RowsFile(str(tmp_path / "set" / one.name), one.name[:3]) for one in made]
+    sources = Sources.none()
+    for index in range(30):
+        sources.add(index, 0, index, 1, 0)
+        sources.add(index, 1, index, 1, 0)
+    opened: list[Any] = []
+    real = part_formats._opened
+
+    def noted(*what: Any) -> Any:
+        opened.append(what)
+        return real(*what)
+
+    monkeypatch.setattr(part_formats, "_opened", noted)
+    monkeypatch.setattr(part_file, "MOST_KEPT_BYTES", most_kept)
+    again = write_part(plan._replace(name="again", files=files, sources=sources)).files
+    assert [one.checksum for one in again] == [one.checksum for one in made]
+    if format_ != "jsonl":
+        assert len(opened) == (2 if most_kept else 60)
+
+
+def test_lines_that_were_read_are_not_read_again(tmp_path: Path) -> None:
+    """Not even to be skipped: here they are there no more."""
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"0\n11\n2\n3\n4\n")
+    rows = RowsInOrder("jsonl", path)
+    assert list(rows.lines(0, 2)) == [b"0\n", b"11\n"]
+    path.write_bytes(b"-----2\n3\n4\n")
+    assert list(rows.lines(3, 2)) == [b"3\n", b"4\n"]
 
 
 def values_in(path: Path, format_: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ import pyarrow as pa
 from daskprs.errors import JournalError, OutputError
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import PublishedFile, PublishedPart
-from daskprs.output.rows.part_formats import read_lines, read_part, schema_in_file, writer_of
+from daskprs.output.rows.part_formats import RowsInOrder, schema_in_file, writer_of
 from daskprs.output.rows.row_schema import cast_exactly
 from daskprs.output.spool import Region, holds, write_at
 from daskprs.system.regular_files import open_regular
@@ -40,6 +40,8 @@ ROW_GROUP_BYTES = 8 << 20
 """Bytes of Arrow rows that make a row group."""
 MOST_HELD_BYTES = 32 << 20
 """Bytes of rows that wait for their row groups, in all files of a part together."""
+MOST_KEPT_BYTES = 2 * MOST_HELD_BYTES
+"""Bytes of row groups of earlier files that are kept: they waited together when they were made."""
 MOST_FOLDERS = 1_000
 """Most folders of one part: each has an open file."""
 WRITE_BYTES = 1 << 20
@@ -119,7 +121,7 @@ def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) 
 
     """
     with ExitStack() as stack:
-        files = _PartFiles(plan)
+        files, earlier = _PartFiles(plan), _EarlierFiles(plan.format)
         stack.callback(files.close)
         columns = [np.array(column, np.int64) for column in plan.sources]
         places = 0
@@ -130,7 +132,7 @@ def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) 
                     region = Region(start, count, checksum)
                     _take_region(files, mini_batch, Path(source.path), region)
                 else:
-                    _take_rows(files, source, start, count)
+                    _take_rows(files, earlier.rows_of(source), source, start, count)
                 if is_unwanted():
                     return PublishedPart(0, [])
             places += 1
@@ -178,19 +180,46 @@ def _take_region(files: _PartFiles, mini_batch: int, path: Path, region: Region)
             row += table.num_rows
 
 
-def _take_rows(files: _PartFiles, source: RowsFile, start: int, count: int) -> None:
+def _take_rows(
+    files: _PartFiles, rows: RowsInOrder, source: RowsFile, start: int, count: int
+) -> None:
     """Take rows from an earlier part; lines of JSON have no types, and are copied."""
     if not count:
         return
     file = files.file_in(source.folder or "")
     if files.plan.format == "jsonl":
-        with Path(source.path).open("rb") as lines:
-            files.copy(file, read_lines(lines, start, count))
+        files.copy(file, rows.lines(start, count))
         return
     schema = files.plan.schema_in_files
-    for table in read_part(files.plan.format, Path(source.path), start, count):
+    for table in rows.tables(start, count):
         columns = [cast_exactly(table.column(one.name), one.type) for one in schema]
         files.put(file, pa.table(columns, schema=schema))
+
+
+class _EarlierFiles:
+    """The files of earlier parts that rows are taken from; those used last keep a row group."""
+
+    def __init__(self, format_: str) -> None:
+        self._format = format_
+        self._rows: dict[str, RowsInOrder] = {}
+        self._last: RowsInOrder | None = None
+        self._kept: dict[RowsInOrder, int] = {}
+        """Bytes of row groups, the last used one at the end."""
+        self._kept_bytes = 0
+
+    def rows_of(self, source: RowsFile) -> RowsInOrder:
+        """Return what reads a file, after others have dropped what is too much."""
+        if self._last is not None:
+            self._kept_bytes += self._last.held_bytes - self._kept.pop(self._last, 0)
+            self._kept[self._last] = self._last.held_bytes
+        while self._kept_bytes > MOST_KEPT_BYTES and len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            self._kept_bytes -= self._kept.pop(oldest)
+            oldest.drop()
+        if source.path not in self._rows:
+            self._rows[source.path] = RowsInOrder(self._format, Path(source.path))
+        self._last = self._rows[source.path]
+        return self._last
 
 
 class _PartFiles:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import json
 import math
+from bisect import bisect_right
 from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from functools import cache
-from itertools import islice
+from itertools import accumulate, islice
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -71,15 +72,54 @@ def read_group(format_: str, path: Path, number: int, columns: list[str]) -> pa.
         return read(number, columns)
 
 
-def read_part(format_: str, path: Path, start: int, count: int) -> Iterator[pa.Table]:
-    """Yield some rows of a Parquet or Arrow file, a row group at a time."""
-    before = 0
-    with _opened(format_, path) as (sizes, read):
-        for number, size in enumerate(sizes):
-            first, stop = max(start - before, 0), min(start + count - before, size)
-            if first < stop:
-                yield read(number, None).slice(first, stop - first)
-            before += size
+class RowsInOrder:
+    """Reads rows of a part file from its start to its end, without reading any of them twice.
+
+    The file is open only while it reads from it: a part may take rows from very many files.
+    """
+
+    def __init__(self, format_: str, path: Path) -> None:
+        self.held_bytes = 0
+        """Bytes of the row group that it keeps."""
+        self._format = format_
+        self._path = path
+        self._ends: list[int] | None = None
+        """Where the row groups end; None before the first is read."""
+        self._group: pa.Table | None = None
+        self._first = 0
+        """The first row of the group, or the line that follows."""
+        self._offset = 0
+        """Where that line begins."""
+
+    def drop(self) -> None:
+        """Forget the row group; it is read again if more of it is wanted."""
+        self._group, self.held_bytes = None, 0
+
+    def tables(self, start: int, count: int) -> Iterator[pa.Table]:
+        """Yield some rows of a Parquet or Arrow file, none of them before the last ones."""
+        stop = start + count
+        while start < stop:
+            if self._group is None or start >= self._first + self._group.num_rows:
+                self._group = self._group_with(start)
+                self.held_bytes = self._group.nbytes
+            rows = self._group.slice(start - self._first, stop - start)
+            start += rows.num_rows
+            yield rows
+
+    def lines(self, start: int, count: int) -> Iterator[bytes]:
+        """Yield some lines of a file of JSON lines, none of them before the last ones."""
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            yield from islice(file, start - self._first, start - self._first + count)
+            self._first, self._offset = start + count, file.tell()
+
+    def _group_with(self, row: int) -> pa.Table:
+        with _opened(self._format, self._path) as (sizes, read):
+            if self._ends is None:
+                self._ends = list(accumulate(sizes))
+            number = bisect_right(self._ends, row)
+            self._first = self._ends[number] - sizes[number]
+            return read(number, None)
 
 
 @contextmanager
@@ -100,11 +140,6 @@ def _opened(format_: str, path: Path) -> Iterator[tuple[list[int], Any]]:
             return table if columns is None else table.select(columns)
 
         yield [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)], read
-
-
-def read_lines(file: IO[bytes], start: int, count: int) -> Iterator[bytes]:
-    """Yield some lines of a file of JSON lines."""
-    return islice(file, start, start + count)
 
 
 # ---- what fits ----

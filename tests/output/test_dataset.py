@@ -22,6 +22,7 @@ from tests.support.store_driver import BOTH, driving, failed_outcome, frame_of, 
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
 N = 20
@@ -244,6 +245,24 @@ def test_a_change_of_the_schema_ends_the_job_early(
         driver.commit(0, frame_of(0))
         with pytest.raises(ReturnTypeError, match=r"'mini_batch' is .*string in mini-batch 1"):
             driver.commit(1, frame_of(1).astype({"mini_batch": str}))
+
+
+def test_a_result_looks_at_no_part_that_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be thousands of each."""
+    looked_at = []
+
+    class Counted(AtOnce):
+        def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            future = super().submit(function, *args, **kwargs)
+            done = future.done
+            future.done = lambda: looked_at.append(1) or done()  # type: ignore[method-assign,func-returns-value]
+            return future
+
+    monkeypatch.setattr(ordered_parts, "_threads", Counted)
+    publish(tmp_path, {i: frame_of(i) for i in range(N)}, PARQUET._replace(file_size_bytes=1))
+    assert len(files_in(target_of(tmp_path))) == len(looked_at) == N
 
 
 @pytest.mark.parametrize(

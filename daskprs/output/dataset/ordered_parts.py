@@ -123,6 +123,8 @@ class OrderedParts:
         self._group_bytes = 0
         self._parts: list[PartPlan | Future[PublishedPart]] = []
         """Parts in order, as plans until they are being written."""
+        self._submitted = self._checked = 0
+        """How many of the parts, from the first on, are being written, and are without an error."""
         given = None if self._spec.schema is None else schema_of(self._spec.schema)
         self._schema = RowSchema(given)
         self._metadata = None if given is None else given.metadata
@@ -162,9 +164,7 @@ class OrderedParts:
                 self._take(*found)
             if self._schema.is_settled:
                 self._submit()
-            for one in self._parts:
-                if isinstance(one, Future) and one.done():
-                    one.result()
+            self._check()
         except OSError:  # results need the room more
             self._close_files()
             self._begin()
@@ -235,9 +235,21 @@ class OrderedParts:
 
     def _submit(self) -> None:
         """Have the planned parts written: the schema is settled."""
-        for number, one in enumerate(self._parts):
+        for number in range(self._submitted, len(self._parts)):
+            one = self._parts[number]
             if isinstance(one, PartPlan):
                 self._parts[number] = self._write(one)
+            self._submitted = number + 1
+
+    def _check(self) -> None:
+        """Raise the error of the first part that has one; parts behind one at work wait."""
+        for number in range(self._checked, self._submitted):
+            one = self._parts[number]
+            if isinstance(one, Future):
+                if not one.done():
+                    return
+                one.result()
+            self._checked = number + 1
 
     def _write(self, plan: PartPlan) -> Future[PublishedPart]:
         if self._executor is None:

@@ -160,8 +160,24 @@ def test_too_many_folders_are_refused(tmp_path: Path) -> None:
     spec = PARQUET._replace(partition_by=("n",))
     with driving(tmp_path / "job", target_of(tmp_path), spec) as driver:
         driver.commit(0, pd.DataFrame({"n": range(1_001), "m": 1}))
-        with pytest.raises(OutputError, match=r"the values of n make more than 1,000 folders"):
+        with pytest.raises(OutputError, match=r"the values of n make more than 1,000 .*_file_size"):
             driver.store.publish()
+
+
+def test_a_value_too_long_for_a_folder_ends_the_job_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No room is made as on a full disk; a resume with another column has all rows."""
+    monkeypatch.setattr(ordered_parts, "_threads", AtOnce)
+    spec = PARQUET._replace(partition_by=("town", "n"), file_size_bytes=1)
+    frame = pd.DataFrame({"n": [1], "m": [2], "town": ["é" * 100]})
+    said = r"column 'town' makes .* of 600 characters, .*: %C3%A9.*…"
+    with driving(tmp_path / "job", target_of(tmp_path), spec) as driver:
+        with pytest.raises(OutputError, match=said):
+            driver.commit(0, frame)
+        assert (tmp_path / "out" / ".rows.txt.job.part").is_dir()
+    publish(tmp_path, {0: frame}, spec._replace(partition_by=("m",)), resume=True)
+    assert files_in(target_of(tmp_path))[0].startswith("m=2/")
 
 
 @pytest.mark.parametrize("format_", ["parquet", "arrow", "jsonl"])

@@ -6,6 +6,7 @@ needs does not grow with the part.
 
 from __future__ import annotations
 
+import errno
 import io
 import operator
 import os
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from daskprs.errors import JournalError, OutputError
+from daskprs.errors import JournalError, Option, OutputError
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import PublishedFile, PublishedPart
 from daskprs.output.rows.part_formats import RowsInOrder, schema_in_file, writer_of
@@ -45,6 +46,8 @@ MOST_KEPT_BYTES = 2 * MOST_HELD_BYTES
 MOST_FOLDERS = 1_000
 """Most folders of one part: each has an open file."""
 WRITE_BYTES = 1 << 20
+SHOWN = 40
+"""Characters of a long value that an error shows."""
 
 
 class RowsFile(NamedTuple):
@@ -264,14 +267,19 @@ class _PartFiles:
             if len(self._files) >= MOST_FOLDERS:
                 msg = (
                     f"the values of {', '.join(self.plan.partition_by)} make more than "
-                    f"{MOST_FOLDERS:,} folders in one part of the data set. Partition it by "
-                    "columns with fewer values."
+                    f"{MOST_FOLDERS:,} folders in one part of the data set. {_OTHER_FOLDERS}, "
+                    f"which have fewer values, or with a smaller {Option('output_file_size')}."
                 )
                 raise OutputError(msg)
             name = f"{folder}/{self.plan.name}".lstrip("/")
             path = Path(self.plan.folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._files[folder] = _PartFile(path, name, self.plan.format, self._schema)
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._files[folder] = _PartFile(path, name, self.plan.format, self._schema)
+            except OSError as error:
+                if error.errno != errno.ENAMETOOLONG:
+                    raise
+                raise _too_long(folder) from error
         return self._files[folder]
 
     def next_mini_batch(self) -> None:
@@ -377,6 +385,22 @@ class _SyncedFile(io.RawIOBase):
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
+
+
+_OTHER_FOLDERS = (
+    f"Go on by {Option('resume', value=True)} and {Option('accept_changes', ('options',))}, with "
+    f"other columns in {Option('output_partition_by')}"
+)
+
+
+def _too_long(folder: str) -> OutputError:
+    """Return the error for a value that makes too long a name."""
+    name, _, value = max(folder.split("/"), key=len).partition("=")
+    return OutputError(
+        f"a value of the column {name!r} makes a folder's name of {len(value):,} characters, which "
+        f"the file system refuses as too long: {value[:SHOWN]}… {_OTHER_FOLDERS}, "
+        "which have shorter values."
+    )
 
 
 def _by_folder(table: pa.Table, names: tuple[str, ...]) -> Iterator[tuple[str, pa.Table]]:

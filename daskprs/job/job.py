@@ -218,7 +218,7 @@ class Job:
             "script": call.script.fingerprint(),
             "options": {**options.of_results(), **self._side_inputs()},
             "output": {"text": call.output.text, "typed": call.output.typed}
-            | ({"format": call.output.format} if call.output.is_dataset else {}),
+            | (call.output.layout() if call.output.is_dataset else {}),
         }
         labels = prepared_labels(call.folder.scratch)
         return ResultStore(

@@ -165,7 +165,8 @@ class ParallelRunResult:
 
         rows = read_rows(JobFolder(self.job_dir), ignore_index=ignore_index)
         if rows is None:
-            rows = self._kept("to_pandas").reader().read_all().to_pandas()
+            table = self._kept("to_pandas").reader().read_all()
+            rows = table.to_pandas(integer_object_nulls=True)
         return rows
 
     def to_arrow(self) -> pa.Table:

@@ -190,6 +190,9 @@ def folder_columns(name: str, value: Any) -> tuple[str, ...]:
     given = names(name, value)
     if any(character in one for one in given for character in "/=\0"):
         raise refused(name, value, "one or more different column names without a slash or =")
+    if any(one.startswith(("_", ".")) for one in given):
+        rule = "names that do not begin with _ or a dot: readers of data sets skip such folders"
+        raise refused(name, value, rule)
     return given
 
 

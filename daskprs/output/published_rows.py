@@ -40,7 +40,12 @@ PART_BYTES = 32 << 20
 def rows_of(folder: JobFolder) -> KeptRows | PublishedRows:
     """Return what reads the rows of a job: those that were kept, else those of its data set."""
     kept = KeptRows.of(folder)
-    return kept if kept.has_types else _published(str(folder), kept.state) or kept
+    if kept.has_types:
+        return kept
+    published = _published(str(folder), kept.state)
+    if published is not None:
+        published.check()
+    return published or kept
 
 
 class PublishedGroup(NamedTuple):
@@ -77,9 +82,15 @@ class PublishedRows:
         self.plans = published.checksum
         """The manifest: other files have another one."""
         self._published = published
+        self._identity = _file_state(published.identity)
         self._format = format_
         self.schema: pa.Schema = pa.ipc.read_schema(pa.py_buffer(published.schema))
         """The schema of all rows."""
+
+    def check(self) -> None:
+        """Raise `JobFolderError` if another output has taken the place of the data set."""
+        if _file_state(self._published.identity) != self._identity:
+            raise JobFolderError(_gone(self.folder, self._published.target))
 
     def parts(self, most_bytes: int) -> list[KeptPart]:
         """Return the row groups in parts of about `most_bytes`."""
@@ -90,6 +101,7 @@ class PublishedRows:
         self, part: KeptPart | None = None, columns: Sequence[str] | None = None
     ) -> Generator[tuple[int, pa.Table]]:
         """Yield row groups as tables in the schema of all, each with its number."""
+        self.check()
         first, stop = part or KeptPart(0, len(self._groups))
         names = self.schema.names if columns is None else list(columns)
         schema = pa.schema([self.schema.field(name) for name in names], self.schema.metadata)
@@ -110,7 +122,7 @@ class PublishedRows:
     def frames(self) -> Iterator[pd.DataFrame]:
         """Yield each row group as a frame."""
         for table in self.batches():
-            yield table.to_pandas()
+            yield table.to_pandas(integer_object_nulls=True)
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow, which reads a row group when it is asked for."""
@@ -148,6 +160,22 @@ class PublishedRows:
         ]
 
 
+def _gone(folder: JobFolder, target: Path | None) -> str:
+    return (
+        f"the job in {folder} has no data set"
+        + (f" in {target}: it was moved or changed" if target else " yet")
+        + f". Go on with the job by {Option('resume', value=True)}."
+    )
+
+
+def _file_state(path: Path) -> tuple[int, ...] | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
 def _values_in(folder: str, schema: pa.Schema) -> dict[str, pa.Scalar]:
     """Return the values that the name of a folder has, as Hive writes them."""
     values = {}
@@ -155,8 +183,8 @@ def _values_in(folder: str, schema: pa.Schema) -> dict[str, pa.Scalar]:
         name, _, text = part.partition("=")
         type_ = schema.field(name).type
         type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
-        value = None if text == NULL_FOLDER else unquote(text)
-        values[name] = pa.scalar(value, pa.string()).cast(type_)
+        text_ = pa.scalar(unquote(text), pa.string())
+        values[name] = pa.scalar(None, type_) if text == NULL_FOLDER else text_.cast(type_)
     return values
 
 
@@ -171,10 +199,5 @@ def _published(path: str, state: JournalState) -> PublishedRows | None:
     last = history.publications[-1].target if history.publications else None
     published = publication_in_place(history, last)
     if published is None:
-        msg = (
-            f"the job in {folder} has no data set"
-            + (f" in {last}: it was moved or changed" if last else " yet")
-            + f". Go on with the job by {Option('resume', value=True)}."
-        )
-        raise JobFolderError(msg)
+        raise JobFolderError(_gone(folder, last))
     return PublishedRows(folder, state, published, str(format_))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 OutputFormat = Literal["text", "parquet", "arrow", "jsonl"]
 
@@ -26,6 +26,15 @@ class OutputSpec(NamedTuple):
     """Make one file in place of the folder of a data set."""
     schema: str | None = None
     """The schema of what `run` returns, as text; None: what `run` returned says it."""
+
+    def layout(self) -> dict[str, Any]:
+        """Return, as JSON values, what all files of a data set have in common."""
+        return {
+            "format": self.format,
+            "partition_by": list(self.partition_by),
+            "single_file": self.single_file,
+            "schema": self.schema,
+        }
 
     @property
     def is_dataset(self) -> bool:

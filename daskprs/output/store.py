@@ -117,6 +117,8 @@ class ResultStore:
         self._headers = Headers()
         self._ordered: OrderedText | OrderedParts | None = None
         self._fingerprint = fingerprint
+        self._replaces = False
+        """Whether an existing output may be replaced."""
         self._earlier: Publication | None = None
         """The published output that has rows of earlier epochs."""
         self._failed = FailedWork(folder, where)
@@ -235,6 +237,7 @@ class ResultStore:
             replaces |= found.may_overwrite
         if target is not None:
             check_output_file(target, overwrite=replaces, is_dataset=self._spec.is_dataset)
+            self._replaces = replaces
         with reported(self._folder.path):
             self._open_files()
         self._journal.add("job", VERSION, fingerprint, overwrite)
@@ -308,6 +311,8 @@ class ResultStore:
                 )
                 raise JournalError(msg)
             with held_back():  # else the file could be there without a record
+                if self._spec.is_dataset:  # the script may have made such a folder
+                    check_output_file(target, overwrite=self._replaces, is_dataset=True)
                 ordered.put(target)
                 self.published, self.published_bytes = target, written.size
                 self._is_new, self.done = False, True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -50,14 +51,28 @@ def check_output_file(target: Path, *, overwrite: bool, is_dataset: bool = False
     if target.is_dir():
         if not is_dataset:
             raise it_is_a_folder(target)
-        if not (target / MANIFEST).is_file() and any(target.iterdir()):
+        foreign = _foreign_in(target)
+        if foreign:
             msg = (
-                f"{target} is a folder that holds no data set of daskprs, which nothing replaces. "
-                f"Use another {Option('append_row_file_name')}."
+                f"{target} holds {foreign}, which does not belong to a data set of daskprs, so "
+                f"nothing replaces it. Use another {Option('append_row_file_name')}, or move it."
             )
             raise OutputError(msg)
     if os.path.lexists(target) and not overwrite:
         raise it_exists(target)
+
+
+def _foreign_in(folder: Path) -> str:
+    """Return a file in a folder that no manifest of daskprs names; empty if there is none."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        own = {MANIFEST, *(one["path"] for one in manifest["files"])}
+        own = own if "daskprs_data_set" in manifest else set()
+    except (OSError, ValueError, KeyError, TypeError):
+        own = set()
+    places = (one for one in folder.rglob("*") if one.is_symlink() or not one.is_dir())
+    names = (one.relative_to(folder).as_posix() for one in places)
+    return next((name for name in names if name not in own), "")
 
 
 def it_is_a_folder(file: object) -> OutputError:

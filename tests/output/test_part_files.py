@@ -114,6 +114,39 @@ def test_each_format_holds_every_type(format_: str) -> None:
         check_writable(pa.schema([("x", type_)]), format_, ())
 
 
+def test_json_tells_nanoseconds_of_times(tmp_path: Path) -> None:
+    """Those of Python have none."""
+    times = pa.array([3_600_000_000_001, None], pa.time64("ns"))
+    table = pa.table({"t": times, "l": pa.ListArray.from_arrays([0, 1, 2], times)})
+    (made,) = write_part(plan_of(tmp_path, [table], "jsonl")).files
+    text = (tmp_path / "set" / made.name).read_text()
+    assert [json.loads(line) for line in text.splitlines()] == [
+        {"t": "01:00:00.000000001", "l": ["01:00:00.000000001"]},
+        {"t": None, "l": [None]},
+    ]
+
+
+@pytest.mark.parametrize("format_", ["parquet", "arrow", "jsonl"])
+@pytest.mark.parametrize("kind", ["string_view", "binary_view"])
+def test_views_are_put_into_folders(tmp_path: Path, kind: str, format_: str) -> None:
+    """Arrow itself does not take rows from them."""
+    text, values = getattr(pa, kind)(), pa.array([b"one", None, b"three" * 9])
+    columns = {
+        "k": pa.array(["a", "b", "a"], pa.string_view()),
+        "v": values.cast(text),
+        "l": pa.array([[one] for one in values.to_pylist()], pa.list_(pa.binary())).cast(
+            pa.list_(text)
+        ),
+    }
+    plan = plan_of(tmp_path, [pa.table(columns)], format_)._replace(partition_by=("k",))
+    files = write_part(plan).files
+    assert [one.name for one in files] == ["k=a/part", "k=b/part"]
+    assert [one.rows for one in files] == [2, 1]
+    if format_ != "jsonl":
+        found = ds.dataset(tmp_path / "set" / "k=a", format=format_).to_table()
+        assert found["v"].cast("binary").to_pylist() == [b"one", b"three" * 9]
+
+
 @given(cut=st.integers(1, 50), format_=st.sampled_from(["parquet", "arrow", "jsonl"]))
 def test_rows_of_an_earlier_part_are_those_that_it_had(cut: int, format_: str) -> None:
     """Wherever row groups end."""

@@ -25,7 +25,12 @@ import pyarrow as pa
 from daskprs.errors import JournalError, Option, OutputError
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import PublishedFile, PublishedPart
-from daskprs.output.rows.part_formats import RowsInOrder, schema_in_file, writer_of
+from daskprs.output.rows.part_formats import (
+    RowsInOrder,
+    schema_in_file,
+    without_views,
+    writer_of,
+)
 from daskprs.output.rows.row_schema import cast_exactly
 from daskprs.output.spool import Region, holds, write_at
 from daskprs.system.regular_files import open_regular
@@ -407,6 +412,7 @@ def _by_folder(table: pa.Table, names: tuple[str, ...]) -> Iterator[tuple[str, p
     """Yield the rows for each folder in their order."""
     import pyarrow.dataset as ds
 
+    table = without_views(table)
     keys = pa.table({name: _plain(table.column(name).combine_chunks()) for name in names})
     number = np.zeros(table.num_rows, np.int64)
     for column in keys.columns:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from daskprs.errors import Option, ReturnTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from pathlib import Path
 
 is_ = pa.types
@@ -202,22 +202,44 @@ def _makes_folders(type_: pa.DataType) -> bool:
     ) or bool(is_.is_date(type_) or is_.is_null(type_) or is_.is_string_view(type_))
 
 
-def _plain(type_: pa.DataType) -> pa.DataType:
-    """Return a type with the values of dictionaries in place of the dictionaries."""
+def _plain(type_: pa.DataType, other: Callable[[pa.DataType], Any] = lambda one: one) -> Any:
+    """Return a type with the values of dictionaries in place of the dictionaries.
+
+    `other` returns what takes the place of a flat type.
+    """
     if is_.is_dictionary(type_):
-        return _plain(type_.value_type)
+        return _plain(type_.value_type, other)
     if is_.is_struct(type_):
-        return pa.struct([one.with_type(_plain(one.type)) for one in type_])
+        return pa.struct([one.with_type(_plain(one.type, other)) for one in type_])
     if is_.is_map(type_):
-        return pa.map_(_plain(type_.key_type), _plain(type_.item_type), type_.keys_sorted)
+        inner = (_plain(one, other) for one in (type_.key_type, type_.item_type))
+        return pa.map_(*inner, type_.keys_sorted)
     for is_list, list_of in _LISTS:
         if is_list(type_):
-            return list_of(type_.value_field.with_type(_plain(type_.value_type)))
+            return list_of(type_.value_field.with_type(_plain(type_.value_type, other)))
     if is_.is_fixed_size_list(type_):
-        return pa.list_(type_.value_field.with_type(_plain(type_.value_type)), type_.list_size)
-    return type_
+        values = type_.value_field.with_type(_plain(type_.value_type, other))
+        return pa.list_(values, type_.list_size)
+    return other(type_)
 
 
+def _with_types(table: pa.Table, other: Callable[[pa.DataType], pa.DataType]) -> pa.Table:
+    """Return rows with other flat types, within lists and structs, too; the rest stays as it is."""
+    for number, field in enumerate(table.schema):
+        old, new = _plain(field.type), _plain(field.type, other)
+        is_coded_view = is_.is_dictionary(field.type) and old in _OF_VIEWS
+        if old != new and not is_coded_view:  # of that, Arrow takes rows, and casts none
+            column = table.column(number).cast(new)
+            table = table.set_column(number, field.with_type(new), column)
+    return table
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """Return rows with plain text and bytes in place of views, from which Arrow takes no rows."""
+    return _with_types(table, lambda one: _OF_VIEWS.get(one, one))
+
+
+_OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _LISTS = ((is_.is_list, pa.list_), (is_.is_large_list, pa.large_list))
 
 
@@ -261,11 +283,16 @@ class _JsonRows:
 
     def write(self, table: pa.Table) -> None:
         for start in range(0, table.num_rows, ROWS_AT_ONCE):
-            rows = table.slice(start, ROWS_AT_ONCE).to_pylist()
+            rows = _with_types(table.slice(start, ROWS_AT_ONCE), _told).to_pylist()
             self._file.write("".join(f"{_json(row)}\n" for row in rows).encode())
 
     def close(self) -> None:
         """Do nothing: a line needs no end but its own."""
+
+
+def _told(type_: pa.DataType) -> pa.DataType:
+    """Return text for times of nanoseconds, which times of Python do not hold."""
+    return pa.string() if type_ == pa.time64("ns") else type_
 
 
 def _json(row: dict[str, Any]) -> str:

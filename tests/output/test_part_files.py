@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.errors import JournalError
+from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.output.dataset import part_file
 from daskprs.output.dataset.part_file import PartPlan, RowsFile, Sources, write_part
 from daskprs.output.rows import part_formats
@@ -232,6 +232,25 @@ def test_row_groups_have_a_size_and_rows_pass_through_in_pieces(tmp_path: Path) 
     assert sum(sizes) == 80_000_000
     assert max(sizes) < 13 << 20
     assert min(sizes[:-1]) >= 8 << 20
+
+
+@pytest.mark.parametrize(
+    ("format_", "type_"),
+    [
+        ("parquet", pa.timestamp("s")),
+        *(("jsonl", one) for one in (pa.timestamp("us"), pa.duration("s"), pa.date64())),
+    ],
+)
+def test_values_that_a_format_cannot_hold_are_named(
+    tmp_path: Path, format_: str, type_: pa.DataType
+) -> None:
+    """With the column, and the mini-batches whose rows were written together."""
+    numbers = [pa.array([value], pa.int64()) for value in (1, 2, 1 << 62)]
+    results = [pa.table({"n": [1], "late": one.cast(type_)}) for one in numbers]
+    plan = plan_of(tmp_path, results, format_)
+    said = r"column 'late' \(.*\) has a value in mini-batches 0 to 2 that output_format"
+    with pytest.raises(ReturnTypeError, match=said):
+        write_part(plan)
 
 
 def test_damaged_bytes_are_never_written(tmp_path: Path) -> None:

@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from daskprs.errors import JournalError, Option, OutputError
+from daskprs.errors import JournalError, Option, OutputError, ReturnTypeError
 from daskprs.output.journal.commits import each
 from daskprs.output.journal.history import PublishedFile, PublishedPart
 from daskprs.output.rows.part_formats import (
+    UNFIT,
     RowsInOrder,
     schema_in_file,
+    unwritable_column,
     without_views,
     writer_of,
 )
@@ -121,7 +123,7 @@ def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) 
     JournalError
         When the rows of a mini-batch are not those that were committed.
     ReturnTypeError
-        When the rows of a mini-batch do not fit the schema.
+        When the rows of a mini-batch do not fit the schema, or the format.
     OutputError
         When the values of columns would make too many folders.
     OSError
@@ -239,6 +241,7 @@ class _PartFiles:
         self._files: dict[str, _PartFile] = {}
         self._held_bytes = 0
         self._place = 0
+        self._mini_batches = list(dict.fromkeys(plan.sources.mini_batch))
         if not plan.partition_by:
             self.file_in("")
 
@@ -280,7 +283,9 @@ class _PartFiles:
             path = Path(self.plan.folder, name)
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._files[folder] = _PartFile(path, name, self.plan.format, self._schema)
+                self._files[folder] = _PartFile(
+                    path, name, self.plan.format, self._schema, self._mini_batches
+                )
             except OSError as error:
                 if error.errno != errno.ENAMETOOLONG:
                     raise
@@ -308,8 +313,14 @@ class _PartFiles:
 class _PartFile:
     """One file: rows wait until they make a row group."""
 
-    def __init__(self, path: Path, name: str, format_: str, schema: pa.Schema) -> None:
+    def __init__(
+        self, path: Path, name: str, format_: str, schema: pa.Schema, mini_batches: list[int]
+    ) -> None:
         self.held_bytes = 0
+        self._format = format_
+        self._mini_batches = mini_batches
+        self._places: list[int] = []
+        """The places of the mini-batches that wait, in order."""
         self._name = name
         self._sink = _SyncedFile(path)
         self._buffer = io.BufferedWriter(self._sink, WRITE_BYTES)
@@ -321,6 +332,7 @@ class _PartFile:
         """Take rows of the mini-batch at a place of the plan."""
         self._counts[place] = self._counts.get(place, 0) + table.num_rows
         self._waiting.append(table)
+        self._places.append(place)
         self.held_bytes += table.nbytes
         if self.held_bytes >= ROW_GROUP_BYTES:
             self.write_group()
@@ -338,7 +350,15 @@ class _PartFile:
         """Write the waiting rows."""
         if self._waiting:
             group, self._waiting, self.held_bytes = pa.concat_tables(self._waiting), [], 0
-            self._writer.write(group)
+            places, self._places = self._places, []
+            try:
+                self._writer.write(group)
+            except UNFIT as error:
+                name = unwritable_column(self._format, group)
+                if name is None:
+                    raise
+                numbers = [self._mini_batches[place] for place in (places[0], places[-1])]
+                raise _unwritable(group.schema.field(name), self._format, numbers, error) from error
 
     def finish(self, places: int) -> PublishedFile:
         """Write the end of the file, and sync it."""
@@ -390,6 +410,19 @@ class _SyncedFile(io.RawIOBase):
         fd, self._fd = self._fd, None
         if fd is not None:
             os.close(fd)
+
+
+def _unwritable(
+    field: pa.Field, format_: str, numbers: list[int], error: Exception
+) -> ReturnTypeError:
+    """Return the error for a column with a value that the format cannot hold."""
+    first, last = numbers
+    among = f"mini-batch {first}" if first == last else f"mini-batches {first} to {last}"
+    return ReturnTypeError(
+        f"column {field.name!r} ({field.type}) has a value in {among} that "
+        f"{Option('output_format', format_)} cannot hold: {error}. Return other values or another "
+        "type, and begin the job anew."
+    )
 
 
 _OTHER_FOLDERS = (

@@ -8,6 +8,7 @@ and times in ISO 8601, decimals with all their digits, bytes as base64. NaN and 
 from __future__ import annotations
 
 import base64
+import io
 import json
 import math
 from bisect import bisect_right
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 is_ = pa.types
 COMPRESSION = "zstd"
+UNFIT = (ValueError, OverflowError, KeyError)
+"""What writers raise at values that they cannot write; the errors of Arrow for these are among it.
+"""
 ROWS_AT_ONCE = 10_000
 """Rows that become Python values at once."""
 
@@ -183,8 +187,6 @@ def check_writable(schema: pa.Schema, format_: str, partition_by: Collection[str
 @cache
 def _why_not(format_: str, type_: pa.DataType) -> str:
     """Return why a format cannot hold a type: a file with a null of that type is tried."""
-    import io
-
     schema = schema_in_file(format_, pa.schema([("x", type_)]))
     try:
         table = pa.table([pa.nulls(1, schema.field(0).type)], schema=schema)
@@ -194,6 +196,17 @@ def _why_not(format_: str, type_: pa.DataType) -> str:
     except (pa.ArrowException, TypeError, ValueError) as error:
         return str(error).splitlines()[0].rstrip(".")
     return ""
+
+
+def unwritable_column(format_: str, table: pa.Table) -> str | None:
+    """Return the first column whose values a format cannot hold; each column is tried alone."""
+    for name in table.schema.names:
+        column = table.select([name])
+        try:
+            writer_of(format_, io.BytesIO(), column.schema).write(column)
+        except UNFIT:
+            return str(name)
+    return None
 
 
 def _makes_folders(type_: pa.DataType) -> bool:

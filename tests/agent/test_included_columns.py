@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from daskprs.core.mini_batch import MiniBatch
 from daskprs.errors import ReturnTypeError
 from daskprs.inputs.source.included import PATH_ASIDE, ROW, Included
 from daskprs.output.rows.blocks import frames_of
+from daskprs.output.rows.format_result import format_result
+from daskprs.output.rows.typed_rows import decode
+from daskprs.output.spec import OutputSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,3 +248,31 @@ def test_objects_that_arrow_does_not_hold_stand_beside_an_arrow_table() -> None:
     found = included(lambda frame: pa.table({"x": frame["x"].to_list()}), data)
     assert list(found["id"]) == [{1}, "a"] * 4
     assert list(found["x"]) == list(range(ROWS))
+
+
+def test_an_arrow_table_with_the_index_keeps_its_types() -> None:
+    """Pandas would change some of them, hold NaN for null, and refuse a map with a key twice."""
+    numbers = [5, 2]
+    columns = {
+        "small": pa.array([1, None], pa.int8()),
+        "day": pa.array([0, None], pa.date64()),
+        "time": pa.array([1, None], pa.time32("ms")),
+        "number": pa.array([float("nan"), None]),
+        "map": pa.array([[("a", 1), ("a", 2)], None], pa.map_(pa.string(), pa.int16())),
+    }
+    noted = pa.Table.from_pandas(rows()[["x"]].rename_axis(ROW).take(numbers)).drop_columns("x")
+    tables = [pa.table({ROW: numbers, **columns}), noted]
+    for name, column in columns.items():
+        tables[1] = tables[1].append_column(name, column)
+    for table in tables:
+        beside, _ = taken_columns(INCLUDED, rows(), MINI_BATCH)
+        found = beside.beside(table)
+        assert found["id"].to_pylist() == ["id5", "id2"]
+        spec = OutputSpec(text=False, typed=True)
+        typed = format_result(found, spec).payload
+        (piece,) = decode(io.BytesIO(typed), len(typed))
+        assert list(piece.numbers) == numbers
+        for kept in (found, piece.value.table):
+            for name, column in columns.items():
+                assert kept[name].type == column.type
+                assert str(kept[name].to_pylist()) == str(column.to_pylist())

@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprs.arrow.arrow_pandas import pandas_metadata, with_notes
 from daskprs.errors import LoadError, Option, ReturnTypeError
 from daskprs.inputs.source.batch_format import rows_in
 from daskprs.inputs.source.included import PATH, PATH_ASIDE, ROW
-from daskprs.output.rows.blocks import blocks_of, is_block
+from daskprs.output.rows.blocks import apart, blocks_of, is_block, with_numbers
 from daskprs.output.rows.format_result import of_arrays
 from daskprs.output.rows.result_tables import RESULT, column_of
 
@@ -108,31 +109,44 @@ class IncludedColumns:
 
     def _before(self, block: Block, *, is_piece: bool = False) -> Block:
         if isinstance(block, pa.Table):
-            table = None if is_piece or _may_be_numbered(block) else self._table()
-            if table is not None:
-                return self._before_table(table, block)
+            columns = self._table()
+            if columns is not None:
+                return self._before_table(columns, block, is_piece=is_piece)
             block = block.to_pandas(integer_object_nulls=True)
         numbers, block = self._numbered(block)
         self._check_names(block.columns)
         if numbers is None:
             self._check_order(block, is_piece=is_piece)
             numbers = np.arange(len(block))
-        columns = self._columns
-        if isinstance(columns, pa.Table):
-            columns = columns.to_pandas(integer_object_nulls=True)
-        parts = [columns.take(numbers), block]
+        beside = self._columns
+        if isinstance(beside, pa.Table):
+            beside = beside.to_pandas(integer_object_nulls=True)
+        parts = [beside.take(numbers), block]
         whole = pd.concat([part.reset_index(drop=True) for part in parts], axis=1)
         whole.index = pd.Index(numbers)
         return whole
 
-    def _before_table(self, columns: pa.Table, block: pa.Table) -> pa.Table:
-        self._check_names(block.schema.names)
-        if len(block) not in (0, self._count):
-            raise self._unmatched(len(block), "the numbers of rows differ")
-        parts = [columns.slice(0, len(block)), block]
+    def _before_table(self, columns: pa.Table, block: pa.Table, *, is_piece: bool) -> pa.Table:
+        """Return a table with the columns before its own, which stay as they are."""
+        rows, index = apart(block)
+        numbers, _ = self._numbered(index.to_frame(index=True).iloc[:, :0])
+        if numbers is None and rows.column_names.count(ROW) == 1:
+            numbers = self._checked_numbers(rows.column(ROW).to_pandas())
+            rows = rows.drop_columns([ROW])
+        self._check_names(rows.column_names)
+        if numbers is None:
+            self._check_order(index.to_frame(index=True), is_piece=is_piece)
+            beside = columns.slice(0, len(block))
+        else:
+            beside = columns.take(pa.array(numbers))
+        parts = [beside, rows]
         fields = [field for part in parts for field in part.schema]
         arrays = [column for part in parts for column in part.columns]
-        return pa.table(arrays, schema=pa.schema(fields, block.schema.metadata))
+        notes = [pandas_metadata(part.schema) or {"columns": []} for part in parts]
+        noted = {**notes[1], "columns": [one for each in notes for one in each["columns"]]}
+        made = with_notes(pa.schema(fields), noted | {"index_columns": [], "column_indexes": []})
+        whole = pa.table(arrays, schema=made)
+        return whole if numbers is None else with_numbers(whole, numbers)
 
     def _table(self) -> pa.Table | None:
         """Return the columns as Arrow; None if Arrow has no types for them."""
@@ -200,12 +214,6 @@ class IncludedColumns:
             f"match them: {why}. Return all at once as many rows as the mini-batch has, in its "
             f"order{keep if self._has_index else ''}."
         )
-
-
-def _may_be_numbered(table: pa.Table) -> bool:
-    """Say whether a table has a column of numbers, or was made of a frame with its index."""
-    noted = (table.schema.pandas_metadata or {}).get("index_columns")
-    return bool(noted) or ROW in table.schema.names
 
 
 def _frame(columns: dict[str, Any]) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 from pandas.api.types import infer_dtype
 
+from daskprs.arrow.arrow_pandas import UNNAMED_INDEX, pandas_metadata, with_notes
 from daskprs.errors import ReturnTypeError, class_name, how_to_convert
 
 if TYPE_CHECKING:
@@ -119,6 +120,45 @@ def has_index(value: Any) -> bool:
     noted = (value.schema.pandas_metadata or {}).get("index_columns", [])
     columns = [one for one in noted if isinstance(one, str)]
     return bool(columns) and set(columns) <= set(value.schema.names)
+
+
+def apart(table: pa.Table) -> tuple[pa.Table, pd.Index]:
+    """Return a table without the index that pandas has written, and this index.
+
+    The columns stay as they are: pandas would change the types and the nulls of some.
+    """
+    noted = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    names = [one for one in noted if isinstance(one, str) and one in table.column_names]
+    index = table.select(names).to_pandas().index if names else _noted_range(table, noted)
+    return table.drop_columns(names) if names else table, index
+
+
+def _noted_range(table: pa.Table, noted: list[Any]) -> pd.Index:
+    """Return the range that pandas has noted, if it has as many numbers as there are rows."""
+    for one in noted:
+        if isinstance(one, dict) and one.get("kind") == "range":
+            index = pd.RangeIndex(one["start"], one["stop"], one["step"], name=one["name"])
+            if len(index) == len(table):
+                return index
+    return pd.RangeIndex(len(table))
+
+
+def with_numbers(table: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
+    """Return a table with row numbers as an index without a name, as pandas writes it."""
+    name = f"{UNNAMED_INDEX}0__"
+    notes = pandas_metadata(table.schema) or {"columns": []}
+    note = {"name": None, "field_name": name, "metadata": None}
+    note |= {"pandas_type": "int64", "numpy_type": "int64"}
+    index = {"index_columns": [name], "column_indexes": [], "columns": [*notes["columns"], note]}
+    table = table.append_column(name, pa.array(numbers))
+    return table.cast(with_notes(table.schema, notes | index))
+
+
+def without_unnamed(table: pa.Table) -> pa.Table:
+    """Return a table without an index that has no name: for a frame, it is no column."""
+    noted = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    unnamed = [one for one in noted if isinstance(one, str) and one.startswith(UNNAMED_INDEX)]
+    return table.drop_columns(unnamed)
 
 
 def not_rows(result: Any) -> ReturnTypeError:

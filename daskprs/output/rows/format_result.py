@@ -19,7 +19,14 @@ import pyarrow as pa
 
 from daskprs.errors import ReturnTypeError, class_name
 from daskprs.output.rows.arrow_rows import ArrowRows
-from daskprs.output.rows.blocks import blocks_of, has_index, is_block, not_rows
+from daskprs.output.rows.blocks import (
+    apart,
+    blocks_of,
+    has_index,
+    is_block,
+    not_rows,
+    without_unnamed,
+)
 from daskprs.output.rows.given_schema import GivenSchema, framed
 from daskprs.output.rows.result_tables import RESULT, column_of
 from daskprs.output.rows.text_rows import TextRows
@@ -128,19 +135,26 @@ class _Writer:
             if self._given is not None:
                 self._in_schema(one, self._given, has_index=has_index)
                 continue
-            for form in self._forms:
-                form.block(one, has_index=has_index)
+            is_noted = has_index and isinstance(one, pa.Table)
+            if self._text is not None:
+                self._text.block(without_unnamed(one) if is_noted else one, has_index=has_index)
+            if self._typed is not None:
+                self._typed.block(one, has_index=has_index)
 
     def _in_schema(self, block: Block, given: GivenSchema, *, has_index: bool) -> None:
         """Write rows in the schema that the caller gives; a frame keeps its index."""
+        index = None
         if has_index and isinstance(block, pa.Table):
-            block = block.to_pandas(integer_object_nulls=True)
+            block, index = apart(block)
         table = given.table(block)
         if self._text is not None:
             self._text.block(table, has_index=False)
-        if self._typed is not None:
-            rows = framed(table, block.index) if isinstance(block, pd.DataFrame) else table
-            self._typed.block(rows, has_index=has_index)
+        if self._typed is None:
+            return
+        if isinstance(block, pd.DataFrame):
+            self._typed.block(framed(table, block.index), has_index=has_index)
+        else:
+            self._typed.table(table, index)
 
     def _pieces(self, pieces: Iterator[Any]) -> None:
         """Write what a generator yields; with a schema, some elements at a time."""

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from daskprs.arrow.exact_frames import NO_ARROW, frame_of_labelled, labelled_table
 from daskprs.errors import JournalError, ReturnTypeError, class_name
-from daskprs.output.rows.blocks import frames_of
+from daskprs.output.rows.blocks import apart, frames_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -120,8 +120,8 @@ class TypedRows:
 
     def block(self, block: Block, *, has_index: bool) -> None:
         """Keep rows, and their numbers if an index holds them."""
-        if isinstance(block, pa.Table) and not has_index:
-            self._table("table", block, NO_INDEX)
+        if isinstance(block, pa.Table):
+            self.table(*(apart(block) if has_index else (block, None)))
             return
         for frame in frames_of(block):
             numbers = row_numbers(frame.index) if has_index else NO_INDEX
@@ -131,6 +131,10 @@ class TypedRows:
                 continue
             known = () if isinstance(numbers, str) and numbers == UNKNOWN else (numbers,)
             self._dump(("frame", frame.reset_index(drop=True), *known))
+
+    def table(self, table: pa.Table, index: pd.Index | None) -> None:
+        """Keep a table that `run` returned, and the numbers of its rows if an index holds them."""
+        self._table("table", table, NO_INDEX if index is None else row_numbers(index))
 
     def array(self, array: np.ndarray[Any, Any]) -> None:
         """Keep a one-dimensional array."""

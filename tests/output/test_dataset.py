@@ -125,6 +125,15 @@ def test_elements_make_the_column_result(tmp_path: Path) -> None:
     assert table.to_pydict() == {"result": [1, None, 3, 4, 5, 6]}
 
 
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_elements_of_a_long_list_have_one_type(tmp_path: Path, kind: Any) -> None:
+    """The last one decides, too."""
+    table = publish(tmp_path, {0: kind([1] * 10_000 + [1.5])})
+    assert table is not None
+    assert table.schema.field("result").type == pa.float64()
+    assert table.column("result")[-1].as_py() == 1.5
+
+
 def test_folders_are_made_of_values(tmp_path: Path) -> None:
     """Names are quoted as Hive does, nulls have a folder, and a file lacks the columns."""
     spec = PARQUET._replace(partition_by=("town", "day"))

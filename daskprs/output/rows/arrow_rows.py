@@ -33,7 +33,7 @@ BATCH_BYTES = 4 << 20
 FRAME_BYTES = 64 << 20
 """Bytes of a pandas frame above which it becomes Arrow in pieces."""
 ELEMENTS = 10_000
-"""Elements of a list that get one type together."""
+"""Elements of a generator that get one type together; a list has one type as a whole."""
 WRITE_BYTES = 1 << 16
 
 
@@ -72,14 +72,14 @@ class ArrowRows:
         self._write(_column(pd.Series(array)))
 
     def element(self, element: Any) -> None:
-        """Write a row for an element."""
-        self.elements([element], set())
-
-    def elements(self, elements: list[Any], _kinds: set[type]) -> None:
-        """Write a row for each element."""
-        self._elements += elements
+        """Write a row for an element of a generator."""
+        self._elements.append(element)
         if len(self._elements) >= ELEMENTS:
             self._write_elements()
+
+    def elements(self, elements: list[Any], _kinds: set[type]) -> None:
+        """Hold elements of a list until all of them are there, since they have one type."""
+        self._elements += elements
 
     def flush(self) -> None:
         """Write the last rows, and the end of the stream."""

@@ -175,3 +175,6 @@ def test_a_data_set_of_somebody_else_is_refused_until_it_may_be_replaced(
     filesystem.rm_file(f"{place}/_manifest.json")
     with pytest.raises(OutputError, match="holds files and no data set"):
         remote.check(tmp_path / "third", overwrite=True)
+    filesystem.pipe_file(f"{place}.txt", b"lines")
+    with pytest.raises(OutputError, match=r"is a file, .* Use another append_row_file_name"):
+        RemoteParts(url, "rows.txt").check(tmp_path / "third", overwrite=True)

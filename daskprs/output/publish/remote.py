@@ -181,8 +181,12 @@ class RemoteParts(RemoteOutput):
         except Exception as error:  # each store has errors of its own
             msg = f"{Option('output_dir', self.url)} cannot be reached: {error}"
             raise OutputError(msg) from error
-        if self._place in found:  # a file has the name
-            raise it_exists(self.file)
+        if self._place in found:
+            msg = (
+                f"{self.file} is a file, and the output is a folder, which does not replace it. "
+                f"Use another {Option('append_row_file_name')}."
+            )
+            raise OutputError(msg)
         return {path[len(self._place) + 1 :]: info["size"] for path, info in found.items()}
 
     def _manifest(self, there: dict[str, int]) -> dict[str, Any]:

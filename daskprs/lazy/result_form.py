@@ -87,15 +87,23 @@ class ResultForm(NamedTuple):
             for index, some in groupby(_selected(pieces, [*taken]), key=itemgetter(0))
         ]
         filled = [frame for frame in frames if len(frame)]
-        return _together(filled) if filled else taken.copy()
+        return _together(filled, number) if filled else taken.copy()
 
 
-def _together(frames: list[pd.DataFrame]) -> pd.DataFrame:
+def _together(frames: list[pd.DataFrame], number: int) -> pd.DataFrame:
     """Concatenate frames of the same types; each has categories of its own."""
     made = pd.concat(frames, ignore_index=True)
     for name, dtype in frames[0].dtypes.items():
         if isinstance(dtype, pd.CategoricalDtype):
-            made[name] = union_categoricals([frame[name] for frame in frames])
+            try:
+                made[name] = union_categoricals([frame[name] for frame in frames])
+            except TypeError as error:
+                msg = (
+                    f"partition {number}: the categories of the column {name!r} differ between "
+                    f"mini-batches, and cannot be put together: {error}. Return the same "
+                    "categories, in the same order, for every mini-batch."
+                )
+                raise ReturnTypeError(msg) from error
     return made
 
 
@@ -105,9 +113,9 @@ def _typed(frame: pd.DataFrame | None, taken: pd.DataFrame, where: str) -> pd.Da
         return taken
     columns = {}
     for name, dtype in taken.dtypes.items():
-        column, is_category = frame[name], isinstance(dtype, pd.CategoricalDtype)
+        column = frame[name]
         try:
-            columns[name] = converted(column, "category" if is_category else dtype)
+            columns[name] = _converted(column, dtype)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             msg = (
                 f"{where}: the column {name!r} is {dtype} in {Option('schema')}, which pandas "
@@ -116,6 +124,15 @@ def _typed(frame: pd.DataFrame | None, taken: pd.DataFrame, where: str) -> pd.Da
             )
             raise ReturnTypeError(msg) from error
     return pd.DataFrame(columns, index=frame.index)
+
+
+def _converted(column: pd.Series, dtype: Any) -> pd.Series:
+    """Return a column as the announced type; categories stay as they are."""
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return converted(column, dtype)
+    if not isinstance(column.dtype, pd.CategoricalDtype):
+        column = converted(column, "category")
+    return column.cat.as_ordered() if dtype.ordered else column.cat.as_unordered()
 
 
 def _selected(

@@ -244,13 +244,12 @@ def _unseen(folder: JobFolder) -> JobFolderError:
 class FrameForm:
     """Turns tables of one schema into frames, whatever values a table holds.
 
-    Integers and booleans that were no columns of a pandas frame get types of pandas that have a
-    null: rows that are not read yet may have one.
+    Integers and booleans that were objects, or no columns of a pandas frame, get types of pandas
+    that have a null: rows that are not read yet may have one.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        if pandas_metadata(schema) is None:
-            schema = _nullable(schema)
+        schema = _nullable(schema)
         for field in schema:
             try:
                 pa.schema([field]).empty_table().to_pandas()
@@ -286,8 +285,16 @@ class FrameForm:
 
 
 def _nullable(schema: pa.Schema) -> pa.Schema:
-    notes = []
+    """Return a schema with types of pandas that have a null, for objects and where none is noted.
+
+    Objects that are integers or booleans may have a null in rows that are not read yet.
+    """
+    pandas = pandas_metadata(schema)
+    known = pandas or {"index_columns": [], "column_indexes": [], "columns": []}
+    notes = {one["field_name"]: one for one in known["columns"]}
     for field in schema:
+        if pandas is not None and notes.get(field.name, {}).get("numpy_type") != "object":
+            continue
         if pa.types.is_boolean(field.type):
             dtype = "boolean"
         elif pa.types.is_integer(field.type):
@@ -295,5 +302,5 @@ def _nullable(schema: pa.Schema) -> pa.Schema:
         else:
             continue
         note = {"name": field.name, "field_name": field.name, "metadata": None}
-        notes.append(note | {"pandas_type": dtype, "numpy_type": dtype})
-    return with_notes(schema, {"index_columns": [], "column_indexes": [], "columns": notes})
+        notes[field.name] = note | {"pandas_type": dtype, "numpy_type": dtype}
+    return with_notes(schema, known | {"columns": [*notes.values()]})

@@ -221,6 +221,16 @@ def test_a_null_needs_a_type_that_has_one(tmp_path: Path) -> None:
         result.to_dask_dataframe().compute(scheduler="sync")
 
 
+def test_objects_may_have_a_null_in_any_mini_batch(tmp_path: Path) -> None:
+    """Integers and booleans that are objects get types of pandas with a null."""
+    rows = [{"ok": True, "n": 2**60}, {"ok": None, "n": None}, {"ok": False, "n": 1}]
+    frames = [pd.DataFrame([row], dtype=object).assign(sure=True) for row in rows]
+    made = result_of(tmp_path, *frames).to_dask_dataframe().compute(scheduler="sync")
+    assert made.dtypes.astype(str).to_dict() == {"ok": "boolean", "n": "Int64", "sure": "bool"}
+    assert made["ok"].tolist() == [True, pd.NA, False]
+    assert made["n"].tolist() == [2**60, pd.NA, 1]
+
+
 def test_journals_are_read_again_when_they_have_grown(tmp_path: Path) -> None:
     """The rows that a process has seen before are not all that there are."""
     result = result_of(tmp_path, [1])

@@ -214,10 +214,11 @@ class KeptRows:
 
 
 def _selected(columns: Sequence[str] | None, table: pa.Table) -> pa.Table:
-    """Return some columns; all where one of them is missing, for `RowSchema.cast` to say so."""
-    if columns is None or not set(columns) <= set(table.column_names):
+    """Return some columns; `RowSchema.cast` says which of them are missing."""
+    if columns is None:
         return table
-    return table.select(list(columns))
+    wanted = {*columns}
+    return table.select([at for at, name in enumerate(table.column_names) if name in wanted])
 
 
 class _Settled(NamedTuple):

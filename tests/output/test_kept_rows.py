@@ -231,6 +231,13 @@ def test_objects_may_have_a_null_in_any_mini_batch(tmp_path: Path) -> None:
     assert made["n"].tolist() == [2**60, pd.NA, 1]
 
 
+def test_a_column_that_a_mini_batch_lacks_is_named_alone(tmp_path: Path) -> None:
+    """Columns that nobody asked for are no reason."""
+    result = result_of(tmp_path, pa.table({"a": [1], "b": [2], "c": [3]}), pa.table({"a": [1]}))
+    with pytest.raises(ReturnTypeError, match=r"lacks the columns \['b'\]\. Return"):
+        result.to_dask_dataframe()[["a", "b"]].compute(scheduler="sync")
+
+
 def test_journals_are_read_again_when_they_have_grown(tmp_path: Path) -> None:
     """The rows that a process has seen before are not all that there are."""
     result = result_of(tmp_path, [1])

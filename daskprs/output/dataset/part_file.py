@@ -425,10 +425,7 @@ def _unwritable(
     )
 
 
-_OTHER_FOLDERS = (
-    f"Go on by {Option('resume', value=True)} and {Option('accept_changes', ('options',))}, with "
-    f"other columns in {Option('output_partition_by')}"
-)
+_OTHER_FOLDERS = f"Begin the job anew with other columns in {Option('output_partition_by')}"
 
 
 def _too_long(folder: str) -> OutputError:

@@ -155,7 +155,7 @@ def with_numbers(table: pa.Table, numbers: np.ndarray[Any, Any]) -> pa.Table:
 
 
 def without_unnamed(table: pa.Table) -> pa.Table:
-    """Return a table without an index that has no name: for a frame, it is no column."""
+    """Return a table without an index that has no name, as the index of a frame is left out."""
     noted = (table.schema.pandas_metadata or {}).get("index_columns", [])
     unnamed = [one for one in noted if isinstance(one, str) and one.startswith(UNNAMED_INDEX)]
     return table.drop_columns(unnamed)

@@ -71,7 +71,13 @@ def test_a_table_comes_back_as_the_frame_that_pandas_makes_of_it(
         with pytest.raises(ReturnTypeError, match="Read the rows by to_arrow"):
             kept(folder, table)
     else:
-        assert_frame_equal(kept(folder, table), expected, check_exact=True)
+        back = kept(folder, table)
+        objects = [dtype.kind == "O" for dtype in expected.dtypes]
+        for place in np.flatnonzero(objects):  # a NaN in a dict does not equal another one
+            assert back.iloc[:, place].map(repr).equals(expected.iloc[:, place].map(repr))
+        plain = ~np.array(objects)
+        assert_frame_equal(back.loc[:, plain], expected.loc[:, plain], check_exact=True)
+        assert list(back.columns) == list(expected.columns)
 
 
 CELLS: dict[str, list[Any]] = {

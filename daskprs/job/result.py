@@ -195,7 +195,10 @@ class ParallelRunResult:
         return self._kept("to_arrow").reader().read_all()
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """Return the rows as a stream of Arrow, one mini-batch after the other."""
+        """Return the rows as a stream of Arrow, one mini-batch or row group after the other.
+
+        Rows of a data set come by the row groups of its files.
+        """
         reader = self._kept("__arrow_c_stream__").reader()
         return reader.__arrow_c_stream__(requested_schema)
 
@@ -269,10 +272,11 @@ class ParallelRunResult:
     def iter_batches(
         self, batch_format: Literal["pandas", "pyarrow", "polars"] = "pandas"
     ) -> Iterator[Any]:
-        """Yield the rows of each mini-batch, in input order, one mini-batch at a time.
+        """Yield the kept rows of each mini-batch, in input order, one mini-batch at a time.
 
         A mini-batch without rows yields nothing. `ParallelRun.iter_batches` does the same while
-        the job runs.
+        the job runs. Where the rows are read from a data set, its row groups are yielded instead:
+        each has rows of several mini-batches, or a part of the rows of one.
 
         Parameters
         ----------
@@ -283,7 +287,7 @@ class ParallelRunResult:
         Yields
         ------
         pandas.DataFrame, pyarrow.Table or polars.DataFrame
-            The rows of a mini-batch.
+            The rows of a mini-batch, or those of a row group.
 
         Raises
         ------

@@ -248,16 +248,16 @@ def test_partitions_of_a_worker_without_slots_are_cut_in_order(
 ) -> None:
     """The first one lies there, and none is numbered before it; those that are ahead wait."""
     first, second = client.scheduler_info(n_workers=-1)["workers"]
-    where = [[first, second][number % 2] for number in range(16)]
+    where = [[first, second][number % 2] for number in range(8)]
     for offset in range(2):  # one worker or the other has the only slot
         parts = [
             client.submit(list, (number,), workers=[where[number - offset]], pure=False)
-            for number in range(16)
+            for number in range(8)
         ]
         assert poll_for(lambda parts=parts: all(part.done() for part in parts))
         options = options_in(tmp_path / str(offset), process_count_per_node=1, mini_batch_size=1)
         run = daskprs.start(parts, lambda items: items, client=client, **options)
-        assert text_of(run.result(LONGEST_S)).split() == [*map(str, range(16))]
+        assert text_of(run.result(LONGEST_S)).split() == [*map(str, range(8))]
 
 
 @pytest.mark.parametrize("partitions", [1, 3])

@@ -71,7 +71,14 @@ def driven(folder: Path, *words: str, within: Sequence[str] = ()) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.parametrize("case", ["here, path", "LocalCluster, path", "LocalCluster, dask"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "here, path",
+        pytest.param("LocalCluster, path", marks=pytest.mark.long),
+        "LocalCluster, dask",
+    ],
+)
 def test_the_caller_reads_less_than_a_tenth(tmp_path: Path, case: str) -> None:
     """Of a table of 100 MB: the workers deal its rows out, and gather them."""
     write_table(tmp_path / "table.parquet")

@@ -418,6 +418,7 @@ def test_two_computations_at_once_share_one_job(tmp_path: Path, client: Client) 
     assert len(strikes.calls()) == PARTS
 
 
+@pytest.mark.long
 def test_what_is_committed_survives_the_workers(tmp_path: Path) -> None:
     """Killed during the job, only what was lost runs again; killed after it, nothing does."""
     strikes = Strikes(tmp_path, "hang", 1)

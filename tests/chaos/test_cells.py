@@ -14,7 +14,6 @@ from tests.support.separate_nodes import why_not
 PROGRAM = Path(__file__).with_name("cells.py")
 CELLS = {
     "agent killed": [
-        "load | append_row | frame",
         "run | summary_only | frame",
         "returned | append_row | frame",
         "commit | summary_only | frame",
@@ -23,38 +22,30 @@ CELLS = {
     "agent stopped": ["run | append_row | frame"],
     "worker killed": [
         "gather | append_row | keyed",
-        "load | summary_only | frame",
-        "run | append_row | frame",
         "commit | append_row | frame",
         "publish | append_row | frame",
         "run | append_row | collection",
     ],
     "worker stopped": ["run | append_row | frame"],
     "nanny killed": [
-        "run | append_row | frame",
         "committed | summary_only | frame",
     ],
     "scheduler killed": [
-        "run | append_row | frame",
         "run | append_row | collection",
     ],
     "scheduler paused": ["commit | append_row | frame"],
     "caller killed": [
         "deal | append_row | keyed",
         "run | append_row | frame",
-        "returned | summary_only | frame",
         "commit | append_row | frame",
-        "committed | append_row | frame",
         "publish | append_row | frame",
         "committed | append_row | collection",
-        "committed | data_set | frame",
         "publish | data_set | frame",
     ],
     "caller interrupted": ["gather | append_row | keyed"],
     "caller paused": ["run | append_row | frame"],
     "node cut off": ["run | append_row | frame"],
     "disk full": [
-        "run | append_row | frame",
         "commit | append_row | frame",
         "publish | append_row | frame",
     ],

@@ -119,6 +119,7 @@ def what_is_there(client: Client) -> dict[str, Any]:
     }
 
 
+@pytest.mark.long
 def test_a_cluster_that_was_used_many_times_is_as_it_was(tmp_path: Path) -> None:
     """Nothing is left on the scheduler, the workers or the client but the name of a prefix."""
     options = {**IN_PROCESS, "n_workers": 2, "threads_per_worker": 1}

@@ -452,7 +452,7 @@ def test_without_its_manifest_a_data_set_is_not_recognized(tmp_path: Path) -> No
     publish(tmp_path, {0: frame_of(0)})
     (target_of(tmp_path) / "_manifest.json").unlink()
     with (
-        pytest.raises(OutputError, match="holds no data set"),
+        pytest.raises(OutputError, match="which does not belong to a data set of daskprs"),
         driving(tmp_path / "job", target_of(tmp_path), PARQUET, resume=True),
     ):
         pass
@@ -470,7 +470,7 @@ def test_only_a_data_set_is_replaced(tmp_path: Path) -> None:
     publish_in(tmp_path, "second", again, overwrite=True)
     assert text_of(target_of(tmp_path)) == serial([1])
     (target_of(tmp_path) / "_manifest.json").unlink()
-    with pytest.raises(OutputError, match="is a folder that holds no data set"):
+    with pytest.raises(OutputError, match="which does not belong to a data set of daskprs"):
         publish_in(tmp_path, "third", again, overwrite=True)
     with pytest.raises(OutputError, match="is a folder"):
         publish_in(tmp_path, "fourth", again, BOTH, overwrite=True)

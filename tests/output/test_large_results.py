@@ -49,6 +49,7 @@ def test_a_large_result_passes_through_processes_that_stay_small(tmp_path: Path)
     assert max(agent_mb, driver_mb) < ALLOWED_MB
 
 
+@pytest.mark.long
 @pytest.mark.timeout(PATIENCE_S + 30)
 def test_a_large_data_set_passes_through_a_driver_that_stays_small(tmp_path: Path) -> None:
     """And two workers of 500 MB sum it up."""

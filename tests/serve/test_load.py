@@ -178,6 +178,7 @@ async def _all(service: LightService, places: list[str]) -> list[tuple[str, set[
         return await asyncio.gather(*(_one(client, data) for data in places))
 
 
+@pytest.mark.long
 def test_two_hundred_clients_at_once_are_served(tmp_path: Path) -> None:
     """Each has its job, and each job its end; afterwards the service holds what it held."""
     with LightService(tmp_path, running=4) as service:

@@ -28,10 +28,11 @@ ON_CLUSTER = [
     (DASK, "lazy-cheap"),
     (peer_list.BY_NAME["daskprs-cluster"], "lazy-cheap"),
     (peer_list.BY_NAME["daskprs-cluster"], "keys-cluster"),
-    (DASK, "dataset"),
-    (peer_list.BY_NAME["daskprs-cluster"], "dataset"),
-    (DASK, "groups"),
-    (peer_list.BY_NAME["daskprs-cluster"], "groups"),
+    *(
+        pytest.param(peer, workload, marks=pytest.mark.long)
+        for peer in (DASK, peer_list.BY_NAME["daskprs-cluster"])
+        for workload in ("dataset", "groups")
+    ),
 ]
 
 

@@ -59,9 +59,9 @@ def labelled_table(frame: pd.DataFrame) -> pa.Table | None:
 
     The labels have to be different strings, or the numbers from 0. The index is left out, and
     `frame_of_labelled` returns the rest. What depends on types and labels alone is worked out
-    once, since most frames are small.
+    once, since most frames are small. A frame without rows is none: it would lose its categories.
     """
-    if type(frame) is not pd.DataFrame or frame.attrs or frame.columns.empty:
+    if type(frame) is not pd.DataFrame or frame.attrs or frame.empty:
         return None
     # As Series, the columns would take twenty times as long.
     columns: list[Any] = list(frame._iter_column_arrays())  # type: ignore[operator] # noqa: SLF001

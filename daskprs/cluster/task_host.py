@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import tempfile
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -91,11 +92,14 @@ class TaskEnds(WorkerPlugin):  # type: ignore[misc] # distributed is not typed
         """What ends the work of a task, by key."""
         self.of_worker: set[Callable[[str], None]] = set()
         """Functions that end the work of a worker, given its address."""
+        self.lock = threading.Lock()
+        """Held while the work of a task is ended: no other task may have its place by then."""
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
         """End the work of a cancelled task, whose thread does not notice the cancellation."""
         if start in ("executing", "long-running") and finish in ("released", "forgotten"):
-            self.of_tasks.get(key, _nothing)()
+            with self.lock:
+                self.of_tasks.get(key, _nothing)()
 
     async def teardown(self, worker: Worker) -> None:
         """End all work: a task that waits for it would hold up the worker's end."""
@@ -123,12 +127,14 @@ def ended_with_task(end: Callable[[], None]) -> Iterator[None]:
     if worker is None:
         yield
         return
-    of_tasks, key = _ends_on(worker).of_tasks, worker.get_current_task()
-    of_tasks[key] = end
+    ends, key = _ends_on(worker), worker.get_current_task()
+    ends.of_tasks[key] = end
     try:
         yield
     finally:
-        del of_tasks[key]
+        with ends.lock:
+            if ends.of_tasks.get(key) == end:  # else the task runs again already
+                del ends.of_tasks[key]
 
 
 def _ends_on(worker: Worker) -> TaskEnds:

@@ -26,7 +26,7 @@ from daskprs.errors import (
     ParallelRunCanceled,
 )
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.job_lock import has_begun
+from daskprs.folders.job_lock import has_begun, holder
 from daskprs.inputs.collections.partition_table import PartitionTable
 from daskprs.inputs.collections.source import TABLE
 from daskprs.job.frontend import Surface
@@ -36,6 +36,7 @@ from daskprs.job.status import state_of
 from daskprs.lazy.task_agents import TaskEnded
 from daskprs.output.kept_rows import KeptPart, KeptRows
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +115,9 @@ def run_job(call: JobCall) -> FinishedJob:
         if not _is_complete(folder, call.options):
             _refuse_unseen(folder)
         while not _is_complete(folder, call.options):
+            if holder(folder) is not None:
+                time.sleep(LOOK_EVERY_S)
+                continue
             resumes = has_begun(folder)
             try:
                 _run(call, folder, resumes=resumes)
@@ -128,25 +132,41 @@ def run_job(call: JobCall) -> FinishedJob:
 
 def _run(call: JobCall, folder: JobFolder, *, resumes: bool) -> None:
     """Run the job, and cancel it if the task of this thread is cancelled."""
-    checked = call.checked(folder, client_of_task(), resumes=resumes)
-    run = ParallelRun.begun(checked, ExitStack(), LAZY)
+    run: ParallelRun | None = None
+    is_cancelled = False
+
+    def end() -> None:
+        nonlocal is_cancelled
+        is_cancelled = True
+        if run is not None:
+            run.cancel()
+
     try:
-        with ended_with_task(run.cancel):
+        with ended_with_task(end):
+            checked = call.checked(folder, client_of_task(), resumes=resumes)
+            run = ParallelRun.begun(checked, ExitStack(), LAZY)
+            if is_cancelled:
+                run.cancel()
             run.result()
     except ParallelRunCanceled as error:
         raise TaskEnded(str(error)) from error
 
 
 def _claim(folder: JobFolder, call: JobCall) -> None:
-    """Note whose rows the folder has; refuse one with the rows of another call."""
+    """Note whose rows the folder has; refuse one with the rows of another call.
+
+    The note is written under the lock of drivers, so that two calls do not take one new folder.
+    """
     folder.create()
-    try:
-        token = folder.collection.read_text()
-    except FileNotFoundError:
-        token = "" if has_begun(folder) else call.token
-        if token:
-            with whole_file(folder.collection) as file:
-                file.write(token.encode())
+    while not (folder.collection.exists() or has_begun(folder)):
+        try:
+            with held(folder.lock, f"the job folder {folder}"):
+                if not (folder.collection.exists() or has_begun(folder)):
+                    with whole_file(folder.collection) as file:
+                        file.write(call.token.encode())
+        except JobFolderLocked:
+            time.sleep(LOOK_EVERY_S)
+    token = folder.collection.read_text() if folder.collection.exists() else ""
     if token != call.token:
         msg = (
             f"map_batches: the job folder {folder} has the rows of other data, of another script, "
@@ -157,7 +177,7 @@ def _claim(folder: JobFolder, call: JobCall) -> None:
 
 def _is_complete(folder: JobFolder, options: RunOptions) -> bool:
     """Say whether all rows are there, but those of failures that the options allow."""
-    if not has_begun(folder):
+    if not has_begun(folder) or holder(folder) is not None:
         return False
     state = state_of(folder)
     if state.status != JobStatus.COMPLETED or state.result is None:

@@ -17,6 +17,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import moments
 import psutil
 from caller import COLLECTION, COMPLETED, FAILED, FRAME, KEYED
 from cell import CALLER_S, Caller, Cell, Wrong, check, nobody_left
@@ -110,7 +111,8 @@ def _strike_until_it_ends(
         if time.monotonic() - begun > CALLER_S:
             raise Wrong("the caller does not end", caller.said())
         time.sleep(chance.uniform(*GAP_S))
-        if not (folder / "agents").exists():
+        agents = folder / moments.AGENTS
+        if not agents.exists() or not any(agents.iterdir()):
             continue
         name = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         if len(struck) < MOST:

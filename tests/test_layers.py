@@ -64,7 +64,7 @@ LAYERS = {
         connect driver_task lease
         remote
         scheduler_plugin slot_allocator
-        key_worker partition_tasks
+        key_worker part_writers partition_tasks
         partition_feed worker_plugin worker_registry
         key_exchange
         session

@@ -38,7 +38,8 @@ from daskprs.system.interrupts import LateInterrupts, held_back
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
     from pathlib import Path
 
     from distributed import Client
@@ -80,6 +81,8 @@ class Job:
         """The client of a cluster that has prepared the input."""
         self._staged: StagedWork[Any] | None = None
         """What workers hold of the input, if they hold any."""
+        self._new_writers: Callable[[Path], Executor] | None = None
+        """Makes what has parts of a data set written on the job's cluster, while there is one."""
         self._outside = ExitStack()
         """Keeps the job's own Dask task, if any, outside its thread pool until the job is over."""
 
@@ -231,6 +234,8 @@ class Job:
             overwrite=options.overwrite,
             where=call.source.where,
             labels=labels if labels.exists() else None,
+            new_executor=lambda attempts: self._new_writers and self._new_writers(attempts),
+            check=self._control.check,
         )
 
     def _plan(self, store: ResultStore) -> Iterator[MiniBatch | None]:
@@ -326,8 +331,6 @@ class Job:
         )
         try:
             ending = self._work(ledger, store, listeners)
-            if ending.status is JobStatus.COMPLETED:
-                ending = self._publish(ledger, store, listeners)
         except KeyboardInterrupt:
             ending = _ended(ledger, "it was interrupted", JobStatus.CANCELED)
         except InputChanged as error:
@@ -346,10 +349,10 @@ class Job:
         return self._settle(ending, ledger, store, listeners)
 
     def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
-        """Settle every mini-batch on the available cluster."""
+        """Settle every mini-batch on the available cluster, and publish the output."""
         options = self._call.options
         job = self._spec(store.epoch)
-        with self._connected() as client:
+        with self._connected() as client, self._parts_written(client, listeners):
             from daskprs.cluster.dispatch import Dispatcher
             from daskprs.cluster.slot_allocator import SlotAllocator
 
@@ -357,7 +360,35 @@ class Job:
                 options.node_count, options.process_count_per_node, options.gpus_per_process
             )
             check, staged = self._control.check, self._staged
-            return Dispatcher(client, ledger, store, listeners, nodes, job, check, staged).run()
+            dispatcher = Dispatcher(client, ledger, store, listeners, nodes, job, check, staged)
+            ending = dispatcher.run()
+            if ending.status is JobStatus.COMPLETED:
+                ending = self._publish(ledger, store, listeners)
+            return ending
+
+    @contextmanager
+    def _parts_written(self, client: Client, listeners: Listeners) -> Iterator[None]:
+        """Have parts of a data set written on the cluster, unless that is this process."""
+        from daskprs.cluster.lease import IN_THIS_PROCESS
+
+        is_here = client.scheduler.address.startswith(IN_THIS_PROCESS)
+        if is_here or not self._call.output.is_dataset:
+            yield
+            return
+        from daskprs.cluster.part_writers import PartWriters
+
+        def say(level: str, told: str) -> None:
+            listeners.tell(MessageLogged(level, told))
+
+        with ExitStack() as writers:
+
+            def new_writers(attempts: Path) -> Executor:
+                timeout_s = self._call.options.task_overhead_timeout
+                made = PartWriters(client, self._call.folder, attempts, timeout_s, say)
+                return writers.enter_context(made)
+
+            self._new_writers = new_writers
+            yield
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Publish the output, unless the input has changed or none of its items succeeded."""

@@ -35,6 +35,7 @@ from daskprs.system.interrupts import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from concurrent.futures import Executor
     from pathlib import Path
 
     import pandas as pd
@@ -75,6 +76,8 @@ class ResultStore:
         Says where a mini-batch lies, for the table of those that failed.
     labels
         The folder of prepared row labels, which is moved into the job folder; None without labels.
+    new_executor, check
+        What writes the parts of a data set, and what may end that, as for `OrderedParts`.
 
     Raises
     ------
@@ -99,6 +102,8 @@ class ResultStore:
         overwrite: bool = False,
         where: Callable[[MiniBatch], Where] = lambda _: Where(),
         labels: Path | None = None,
+        new_executor: Callable[[Path], Executor | None] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.published: Path | None = None
         """The output file, once it is there."""
@@ -123,6 +128,8 @@ class ResultStore:
         """The published output that has rows of earlier epochs."""
         self._failed = FailedWork(folder, where)
         self._labels = labels
+        self._new_executor = new_executor
+        self._check = check
         self._is_new = True
         """Whether a commit is missing from the published file."""
         self._closing = ExitStack()
@@ -278,7 +285,16 @@ class ResultStore:
 
         by = made_by(self._folder.path.name, self._fingerprint)
         earlier = None if self._earlier is None else EarlierParts(self._earlier, self._commits)
-        return OrderedParts(part, self._spec, self._commits, self._rows_of, by, earlier)
+        return OrderedParts(
+            part,
+            self._spec,
+            self._commits,
+            self._rows_of,
+            by,
+            earlier,
+            self._new_executor,
+            self._check,
+        )
 
     def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:
         found = recover(self._folder, self._spec, fingerprint, self._target, resumption)

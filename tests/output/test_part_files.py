@@ -21,33 +21,14 @@ from hypothesis import strategies as st
 
 from daskprs.errors import JournalError, ReturnTypeError
 from daskprs.output.dataset import part_file
-from daskprs.output.dataset.part_file import PartPlan, RowsFile, Sources, write_part
+from daskprs.output.dataset.part_file import RowsFile, Sources, write_part
 from daskprs.output.rows import part_formats
-from daskprs.output.rows.format_result import format_result
 from daskprs.output.rows.part_formats import RowsInOrder, check_writable
-from daskprs.output.rows.row_schema import RowSchema, cast_exactly
+from daskprs.output.rows.row_schema import cast_exactly
 from tests.support.arrow_of_all_kinds import FLAT, TYPES, tables
-from tests.support.datasets import PARQUET
+from tests.support.datasets import part_plan
 
 is_ = pa.types
-
-
-def plan_of(folder: Path, results: list[Any], format_: Any) -> PartPlan:
-    """Return the plan of a part of what `run` returned for mini-batches."""
-    spool, sources, schema = folder / "spool", Sources.none(), RowSchema()
-    with spool.open("wb") as file:
-        for index, result in enumerate(results):
-            rows = format_result(result, PARQUET._replace(format=format_))
-            assert rows.text is not None
-            sources.add(index, 0, file.tell(), rows.text.length, rows.text.checksum)
-            file.write(rows.payload)
-            if isinstance(result, (pa.Table, pd.DataFrame)):
-                table = result if isinstance(result, pa.Table) else pa.Table.from_pandas(result)
-                schema.add(table.schema, index)
-    (folder / "set").mkdir()
-    return PartPlan(
-        str(folder / "set"), "part", format_, schema, None, (), [RowsFile(str(spool))], sources
-    )
 
 
 def is_same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
@@ -60,7 +41,7 @@ def is_same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
 def test_every_value_comes_back(format_: str, table: pa.Table) -> None:
     """Of every type, nested ones too; a file may have a coarser type that holds the same values."""
     with tempfile.TemporaryDirectory() as base:
-        (made,) = write_part(plan_of(Path(base), [table, table], format_)).files
+        (made,) = write_part(part_plan(Path(base), [table, table], format_)).files
         assert made.counts == [table.num_rows] * 2
         path = Path(base, "set", made.name)
         back = (
@@ -78,7 +59,7 @@ def test_every_value_comes_back(format_: str, table: pa.Table) -> None:
 def test_every_value_can_be_told_from_json(table: pa.Table) -> None:
     """Numbers as numbers, with all their digits; the rest as text of a standard form."""
     with tempfile.TemporaryDirectory() as base:
-        (made,) = write_part(plan_of(Path(base), [table], "jsonl")).files
+        (made,) = write_part(part_plan(Path(base), [table], "jsonl")).files
         lines = Path(base, "set", made.name).read_text().split("\n")
     assert lines.pop() == ""
     assert made.counts == [len(lines)] == [table.num_rows]
@@ -118,7 +99,7 @@ def test_json_tells_nanoseconds_of_times(tmp_path: Path) -> None:
     """Those of Python have none."""
     times = pa.array([3_600_000_000_001, None], pa.time64("ns"))
     table = pa.table({"t": times, "l": pa.ListArray.from_arrays([0, 1, 2], times)})
-    (made,) = write_part(plan_of(tmp_path, [table], "jsonl")).files
+    (made,) = write_part(part_plan(tmp_path, [table], "jsonl")).files
     text = (tmp_path / "set" / made.name).read_text()
     assert [json.loads(line) for line in text.splitlines()] == [
         {"t": "01:00:00.000000001", "l": ["01:00:00.000000001"]},
@@ -138,7 +119,7 @@ def test_views_are_put_into_folders(tmp_path: Path, kind: str, format_: str) -> 
             pa.list_(text)
         ),
     }
-    plan = plan_of(tmp_path, [pa.table(columns)], format_)._replace(partition_by=("k",))
+    plan = part_plan(tmp_path, [pa.table(columns)], format_)._replace(partition_by=("k",))
     files = write_part(plan).files
     assert [one.name for one in files] == ["k=a/part", "k=b/part"]
     assert [one.rows for one in files] == [2, 1]
@@ -153,7 +134,7 @@ def test_rows_of_an_earlier_part_are_those_that_it_had(cut: int, format_: str) -
     frames = [pd.DataFrame({"n": range(10 * i, 10 * i + i), "s": "x"}) for i in range(8)]
     with tempfile.TemporaryDirectory() as base, pytest.MonkeyPatch.context() as patch:
         patch.setattr(part_file, "ROW_GROUP_BYTES", cut)
-        plan = plan_of(Path(base), frames, format_)
+        plan = part_plan(Path(base), frames, format_)
         (made,) = write_part(plan).files
         assert list(made.counts) == list(range(8))
         path = Path(base, "set", made.name)
@@ -166,7 +147,7 @@ def test_rows_of_an_earlier_part_are_those_that_it_had(cut: int, format_: str) -
         (kept,) = write_part(again).files
         frames = [frame for index, frame in enumerate(frames) if index % 3]
         Path(base, "new").mkdir()
-        (direct,) = write_part(plan_of(Path(base, "new"), frames, format_)).files
+        (direct,) = write_part(part_plan(Path(base, "new"), frames, format_)).files
         assert kept.counts == direct.counts
         found = [
             Path(base, folder, "set", one.name) for folder, one in (("", kept), ("new", direct))
@@ -182,7 +163,7 @@ def test_rows_of_an_earlier_part_are_read_once(
 ) -> None:
     """A file is opened for each row group, not for each mini-batch; JSON lines are gone through."""
     frames = [pd.DataFrame({"k": ["a", "b"], "n": [i, -i]}) for i in range(30)]
-    plan = plan_of(tmp_path, frames, format_)._replace(partition_by=("k",))
+    plan = part_plan(tmp_path, frames, format_)._replace(partition_by=("k",))
     made = write_part(plan).files
     files = [RowsFile(str(tmp_path / "set" / one.name), one.name[:3]) for one in made]
     sources = Sources.none()
@@ -223,7 +204,7 @@ def values_in(path: Path, format_: str) -> dict[str, Any]:
 def test_row_groups_have_a_size_and_rows_pass_through_in_pieces(tmp_path: Path) -> None:
     """A large frame becomes batches in the agent, and row groups of 8 MB in the part."""
     frame = pd.DataFrame({"n": range(10_000_000)})
-    plan = plan_of(tmp_path, [frame], "parquet")
+    plan = part_plan(tmp_path, [frame], "parquet")
     before = pa.total_allocated_bytes()
     (made,) = write_part(plan).files
     assert pa.total_allocated_bytes() == before
@@ -247,7 +228,7 @@ def test_values_that_a_format_cannot_hold_are_named(
     """With the column, and the mini-batches whose rows were written together."""
     numbers = [pa.array([value], pa.int64()) for value in (1, 2, 1 << 62)]
     results = [pa.table({"n": [1], "late": one.cast(type_)}) for one in numbers]
-    plan = plan_of(tmp_path, results, format_)
+    plan = part_plan(tmp_path, results, format_)
     said = r"column 'late' \(.*\) has a value in mini-batches 0 to 2 that output_format"
     with pytest.raises(ReturnTypeError, match=said):
         write_part(plan)
@@ -255,7 +236,7 @@ def test_values_that_a_format_cannot_hold_are_named(
 
 def test_damaged_bytes_are_never_written(tmp_path: Path) -> None:
     """The error names the mini-batch."""
-    plan = plan_of(tmp_path, [pd.DataFrame({"n": [1]}), pd.DataFrame({"n": [2]})], "parquet")
+    plan = part_plan(tmp_path, [pd.DataFrame({"n": [1]}), pd.DataFrame({"n": [2]})], "parquet")
     spool = tmp_path / "spool"
     content = bytearray(spool.read_bytes())
     content[-20] ^= 1

@@ -6,9 +6,13 @@ import json
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from daskprs.output.dataset.part_file import PartPlan, RowsFile, Sources
+from daskprs.output.rows.format_result import format_result
+from daskprs.output.rows.row_schema import RowSchema
 from daskprs.output.spec import OutputSpec
 
 if TYPE_CHECKING:
@@ -40,6 +44,24 @@ def table_of(target: Path) -> pa.Table:
     rows = {one["path"]: one["rows"] for one in told["files"]}
     assert [rows[name] for name in names] == [table.num_rows for table in tables]
     return pa.concat_tables(tables)
+
+
+def part_plan(folder: Path, results: list[Any], format_: Any = "parquet") -> PartPlan:
+    """Return the plan of a part of what `run` returned for mini-batches."""
+    spool, sources, schema = folder / "spool", Sources.none(), RowSchema()
+    with spool.open("wb") as file:
+        for index, result in enumerate(results):
+            rows = format_result(result, PARQUET._replace(format=format_))
+            assert rows.text is not None
+            sources.add(index, 0, file.tell(), rows.text.length, rows.text.checksum)
+            file.write(rows.payload)
+            if isinstance(result, (pa.Table, pd.DataFrame)):
+                table = result if isinstance(result, pa.Table) else pa.Table.from_pandas(result)
+                schema.add(table.schema, index)
+    (folder / "set").mkdir()
+    return PartPlan(
+        str(folder / "set"), "part", format_, schema, None, (), [RowsFile(str(spool))], sources
+    )
 
 
 def text_of(target: Path) -> bytes:

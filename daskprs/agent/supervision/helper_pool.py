@@ -24,7 +24,7 @@ LOOK_EVERY_S = 1.0
 END_S = 5.0
 """Seconds in which an idle helper ends by itself."""
 ATTEMPTS = 2
-FORK = "fork"
+FORK, SPAWN = "fork", "spawn"
 
 
 class HelperPool:
@@ -38,12 +38,17 @@ class HelperPool:
         The environment of the helpers: that of the agents, so that both have one zygote.
     timeout_s
         Seconds that a call may take: a helper may hang as an agent may.
+    start_method
+        ``spawn`` for helpers that are few and need no pandas: each imports what it needs.
 
     """
 
-    def __init__(self, environment: Mapping[str, str], timeout_s: float) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], timeout_s: float, start_method: str = FORK
+    ) -> None:
         self._environment = environment
         self._timeout_s = timeout_s
+        self._start_method = start_method
         self._lock = threading.Lock()
         self._zygote: Zygote | None = None
         self._kept: Zygote | None = None
@@ -103,7 +108,7 @@ class HelperPool:
             helper.close()
         if zygote is not None:
             self._kept = zygote
-            keep_ahead(zygote, self._environment, FORK)
+            keep_ahead(zygote, self._environment, self._start_method)
 
     def close(self) -> None:
         """Kill all helpers; calls that wait for one raise."""
@@ -146,7 +151,7 @@ class HelperPool:
         if self._zygote is None or not self._zygote.alive:
             if self._zygote is not None:
                 self._zygote.close()
-            self._zygote = take_zygote(self._environment, FORK)
+            self._zygote = take_zygote(self._environment, self._start_method)
         return self._zygote.start_agent(
             ProcessSpec(
                 name=f"helper{next(self._numbers):03d}",

@@ -11,7 +11,7 @@ import json
 import os
 import secrets
 from array import array
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprs.output.dataset.manifest import manifest_of
+from daskprs.output.dataset.part_attempt import sweep
 from daskprs.output.dataset.part_file import (
     PartPlan,
     RowsFile,
@@ -28,7 +29,7 @@ from daskprs.output.dataset.part_file import (
 )
 from daskprs.output.journal.commits import in_input_order
 from daskprs.output.journal.history import MANIFEST
-from daskprs.output.publish.output_file import put_in_place, removed, tidy_up
+from daskprs.output.publish.output_file import attempts_of, put_in_place, removed, tidy_up
 from daskprs.output.rows.given_schema import schema_of
 from daskprs.output.rows.row_schema import RowSchema
 from daskprs.output.spool import Region, checksum_of
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 MOST_WAITING = 100_000
 """Most mini-batches that wait for an earlier one; beyond that, the rest is left for the end."""
+LOOK_EVERY_S = 0.25
+"""Seconds between looks at whether the job is to end while parts are written."""
 THREADS = 1
 """Threads that write parts, beside the agents."""
 
@@ -83,7 +86,10 @@ class OrderedParts:
     earlier
         The published data set in which commits of earlier epochs are.
     new_executor
-        Makes what calls `write_part`. Default: threads of this process.
+        Makes what calls `write_part`, given a folder for attempts of other processes; None, or a
+        result of None: threads of this process.
+    check
+        Called while the last parts are awaited; raises an error if the job is to end.
 
     """
 
@@ -95,7 +101,8 @@ class OrderedParts:
         source: Callable[[int], Path],
         made_by: dict[str, Any],
         earlier: EarlierParts | None = None,
-        new_executor: Callable[[], Executor] | None = None,
+        new_executor: Callable[[Path], Executor | None] | None = None,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
         self.part = part
         self._spec = spec
@@ -103,13 +110,14 @@ class OrderedParts:
         self._source = source
         self._made_by = made_by
         self._earlier = earlier
-        self._new_executor = new_executor or _threads
+        self._new_executor = new_executor
+        self._check_job = check
         self._executor: Executor | None = None
         self._target: Path | None = None
         self._unwanted = False
         self._late = False
         """Whether all rows that are not in parts yet are left for the end."""
-        removed(part)  # by a driver that died
+        self._remove()  # what a driver has left that died
         self._begin()
 
     def _begin(self) -> None:
@@ -253,7 +261,8 @@ class OrderedParts:
 
     def _write(self, plan: PartPlan) -> Future[PublishedPart]:
         if self._executor is None:
-            self._executor = self._new_executor()
+            make = self._new_executor
+            self._executor = (make and make(attempts_of(self.part))) or _threads()
         if not self._spec.single_file:
             self.part.mkdir(exist_ok=True)
         self._unwanted = False
@@ -339,7 +348,11 @@ class OrderedParts:
     def _made(self) -> list[PublishedPart]:
         """Have all parts written, and return their files in order."""
         self._submit()
-        return [one.result() for one in self._parts if isinstance(one, Future)]
+        made = [one for one in self._parts if isinstance(one, Future)]
+        for one in made:
+            while wait([one], LOOK_EVERY_S).not_done:
+                self._check_job()
+        return [one.result() for one in made]
 
     def _single_file(self, parts: list[PublishedPart]) -> FinishedParts:
         (part,) = parts
@@ -387,7 +400,11 @@ class OrderedParts:
         if self._executor is not None:
             executor, self._executor = self._executor, None
             executor.shutdown(wait=True, cancel_futures=True)
+        self._remove()
+
+    def _remove(self) -> None:
         removed(self.part)
+        sweep(attempts_of(self.part))
 
 
 def _threads() -> Executor:

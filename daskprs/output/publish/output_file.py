@@ -121,6 +121,11 @@ def part_of(target: Path, job: str) -> Path:
     return target.with_name(f".{target.name}.{job}.part")
 
 
+def attempts_of(part: Path) -> Path:
+    """Return the folder for attempts of other processes at parts of an unfinished output."""
+    return part.with_suffix(".attempts")
+
+
 def put_in_place(part: Path, target: Path) -> None:
     """Give a finished output its name, in one step; what it replaces lies in its place then.
 

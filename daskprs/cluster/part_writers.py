@@ -1,0 +1,466 @@
+"""Part files of a data set, written by the workers of a cluster, and by the driver where none can.
+
+A worker writes one part at a time, as a Dask task that leaves the thread pool at once. So a part
+waits behind no lease, and takes no thread from other work. The task calls a process that writes
+this part alone, in an interpreter without pandas and Dask: the process of the worker neither holds
+its lock for long nor grows, nothing of a part stays on the worker, and to kill the process is to
+end the attempt. It starts in about half a second; so small parts are left to the driver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import pickle
+import secrets
+import threading
+import time
+from collections import Counter
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from distributed import WorkerPlugin, get_worker
+from distributed.comm import get_address_host
+from distributed.protocol.pickle import dumps
+from tornado.ioloop import PeriodicCallback
+
+from daskprs.agent.node.environment import agent_environment
+from daskprs.agent.node.site import ProbeFile
+from daskprs.agent.supervision.helper_pool import SPAWN, HelperPool
+from daskprs.cluster.lease import fetched
+from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
+from daskprs.cluster.thread_pool import leave_the_threads
+from daskprs.cluster.topics import forget
+from daskprs.cluster.worker_events import WorkerLost, WorkerRefused, WorkersFound
+from daskprs.core.watchdog import Watchdog
+from daskprs.output.dataset.ordered_parts import THREADS
+from daskprs.output.dataset.part_attempt import PartAttempt, sweep, write_aside
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from distributed import Client, Worker
+    from distributed import Future as DaskFuture
+
+    from daskprs.folders.job_folder import JobFolder
+    from daskprs.output.dataset.part_file import PartPlan
+    from daskprs.output.journal.history import PublishedPart
+
+SMALL_BYTES = 8 << 20
+"""Bytes of rows below which the driver writes a part itself."""
+AT_A_TIME = 32
+"""Most parts that workers write at a time: the driver has a thread for each."""
+PRIORITY = -1
+"""Priority of a part below foreign tasks (0): they run first where they wait for a thread."""
+TRIES = 2
+"""How many workers may lose a part before the driver writes the part itself."""
+LOOK_EVERY_S = 0.25
+REPORT_EVERY_S = 2.0
+"""Seconds between reports of a worker."""
+FOUND_S = 10.0
+"""Seconds in which the workers that are there report for the first time."""
+BEGIN_S = 10.0
+"""Seconds in which a thread of the worker has to begin with a part."""
+REST_S = 60.0
+"""Seconds without a further part for a worker that has lost one."""
+SLOWEST_BYTES_PER_S = 1 << 20
+"""A process that takes longer for its part hangs."""
+SCHEDULER = "scheduler"
+
+
+# ---- in the worker ----
+
+
+class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typed
+    """Reports whether a worker sees the folders of a data set, and writes one part at a time.
+
+    Parameters
+    ----------
+    name, topic
+        The name of the plugin, and the topic of its reports.
+    probes
+        Files in the folders that a worker has to see.
+    timeout_s
+        Seconds that the process of a part has at least.
+
+    """
+
+    idempotent = True
+
+    def __init__(
+        self, name: str, topic: str, probes: tuple[ProbeFile, ...], timeout_s: float
+    ) -> None:
+        self.name = name
+        self._topic = topic
+        self._probes = probes
+        self._timeout_s = timeout_s
+
+    async def setup(self, worker: Worker) -> None:
+        """Look at the folders, and report."""
+        self._worker = worker
+        self._begun = 0
+        """The number of the attempt at work; 0 without one."""
+        self._process: HelperPool | None = None
+        self._reporting = PeriodicCallback(self._report, 1000 * REPORT_EVERY_S)
+        self._sees = await asyncio.to_thread(lambda: all(one.is_seen() for one in self._probes))
+        self._report()
+        if self._sees:
+            self._reporting.start()
+
+    async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - named by Dask
+        """Kill the process that writes."""
+        self._reporting.stop()
+        await asyncio.to_thread(self._end)
+
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
+        """Kill the process of a cancelled part, whose thread does not notice the cancellation."""
+        has_begun, is_over = (
+            start in ("executing", "long-running"),
+            finish in ("released", "forgotten"),
+        )
+        if has_begun and is_over and isinstance(key, tuple) and key[:1] == (self.name,):
+            self._worker.loop.add_callback(asyncio.to_thread, self._end)
+
+    def write(self, number: int, attempts: str, plan: bytes, size_bytes: int) -> PartAttempt:
+        """Write a part, in a process of its own."""
+        environment = agent_environment(os.environ, None, threads=1)
+        timeout_s = max(self._timeout_s, size_bytes / SLOWEST_BYTES_PER_S)
+        self._process = process = HelperPool(environment, timeout_s, SPAWN)
+        self._begun = number
+        self._worker.loop.add_callback(self._report)
+        try:
+            what = f"write a part of {size_bytes:,} bytes"
+            made: PartAttempt = process.call(what, write_aside, attempts, number, plan)
+        finally:
+            self._begun = 0
+            process.close()
+        return made
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.close()
+
+    def _report(self) -> None:
+        worker = self._worker
+        if worker.batched_stream.closed():  # the scheduler has removed this worker
+            self._reporting.stop()
+            self._end()
+            return
+        report = worker.address, self._sees, self._begun
+        worker.log_event(self._topic, pickle.dumps(report))
+
+
+def write_on_worker(
+    name: str, number: int, attempts: str, plan: bytes, size_bytes: int
+) -> PartAttempt | str:
+    """Write a part (a Dask task); return the error, as text, of an attempt that has failed.
+
+    Dask would log an error with its traceback; the driver raises what there is to raise.
+    """
+    try:
+        plugin: PartsPlugin = get_worker().plugins[name]
+        leave_the_threads()
+        return plugin.write(number, attempts, plan, size_bytes)
+    except Exception as error:  # noqa: BLE001 - as it says
+        return f"{type(error).__name__}: {error}"
+
+
+# ---- in the driver ----
+
+
+class WritingWorkers:
+    """The workers that see the folders: which of them is free for a part.
+
+    All methods may be called from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        """Held to look at the workers, and notified when something has changed."""
+        self._watchdog = Watchdog({})
+        self._there: set[str] = set()
+        self._awaited = {SCHEDULER}
+        """Who has not reported yet: the scheduler tells which workers there are."""
+        self._awaited_until_s = time.monotonic() + FOUND_S
+        self._busy: set[str] = set()
+        self._resting_until_s: dict[str, float] = {}
+        self._begun: set[int] = set()
+        """The attempts with which workers have begun."""
+
+    def hear(self, event: tuple[float, Any]) -> None:
+        """Take a report of a worker, or news of the scheduler (called by Dask's loop)."""
+        with self._news:
+            match pickle.loads(event[1]):
+                case WorkersFound(workers):
+                    self._awaited |= set(workers) - self._there
+                    self._awaited.discard(SCHEDULER)
+                case WorkerLost(worker, _, _) | WorkerRefused(worker, _):
+                    self._lose(worker)
+                case (worker, sees, begun):
+                    self._awaited.discard(worker)
+                    if sees:
+                        self._there.add(worker)
+                        self._watchdog.hear(worker)
+                    self._begun.add(begun)
+            self._news.notify_all()
+
+    def _lose(self, worker: str) -> None:
+        self._there.discard(worker)
+        self._awaited.discard(worker)
+        self._watchdog.forget(worker)
+
+    @property
+    def silent(self) -> set[str]:
+        """The workers that have not reported for too long."""
+        return self._watchdog.silent
+
+    def has(self, worker: str) -> bool:
+        """Say whether a worker is there, and not silent."""
+        with self._news:
+            self._watchdog.tick(time.monotonic())
+            return worker in self._there - self.silent
+
+    def has_begun(self, attempt: int) -> bool:
+        """Say whether a worker has begun with an attempt."""
+        return attempt in self._begun
+
+    def take(self, tried: set[str], is_over: Callable[[], bool]) -> str | None:
+        """Return a worker that is free, perhaps later; None if none is fit, or all is over."""
+        with self._news:
+            while not is_over():
+                now_s = time.monotonic()
+                self._watchdog.tick(now_s)
+                resting = {one for one, until_s in self._resting_until_s.items() if now_s < until_s}
+                fit = self._there - self.silent - resting - tried
+                if free := fit - self._busy:
+                    hosts = Counter(map(get_address_host, self._busy))
+                    worker = min(sorted(free), key=lambda one: hosts[get_address_host(one)])
+                    self._busy.add(worker)
+                    return worker
+                if not fit and not (self._awaited and now_s < self._awaited_until_s):
+                    return None
+                self._news.wait(LOOK_EVERY_S)
+        return None
+
+    def give_back(self, worker: str, *, rests: bool) -> None:
+        """Let a worker have another part, after a rest if it has lost one."""
+        with self._news:
+            self._busy.discard(worker)
+            if rests:
+                self._resting_until_s[worker] = time.monotonic() + REST_S
+            self._news.notify_all()
+
+
+class PartLost(Exception):  # noqa: N818 - what has happened to an attempt
+    """A worker has lost an attempt at a part; another worker may write it."""
+
+
+class PartWriters(Executor):
+    """Calls `write_part` on workers that see the folders; in the driver for small parts.
+
+    The driver also writes a part that workers have lost, or that they cannot write: an error of its
+    own attempt is the one that counts. At most one attempt at a part is taken.
+
+    Parameters
+    ----------
+    client
+        The cluster's client.
+    job
+        The job folder, which has the rows.
+    attempts
+        The folder for attempts, on the file system of the data set.
+    timeout_s
+        Seconds that a worker has at least for a part.
+    say
+        Called with a level and a sentence by whoever submits parts or shuts this down.
+
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        job: JobFolder,
+        attempts: Path,
+        timeout_s: float,
+        say: Callable[[str, str], None],
+    ) -> None:
+        self._client = client
+        self._connection = client.scheduler_comm
+        self._attempts = attempts
+        self._say = say
+        self._said: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self._name = f"daskprs-parts-{secrets.token_hex(4)}"
+        self._numbers = itertools.count(1)
+        self._over = threading.Event()
+        self._workers = WritingWorkers()
+        self._here = threading.BoundedSemaphore(THREADS)
+        self._threads = ThreadPoolExecutor(AT_A_TIME, "daskprs-parts")
+        self._closing = ExitStack()
+        self._open(job, timeout_s)
+
+    def _open(self, job: JobFolder, timeout_s: float) -> None:
+        """Bring the plugin to all workers, later ones included; each reports when it has it."""
+        self._attempts.mkdir(exist_ok=True)
+        probes = []
+        for place in (job.seen(self._name), self._attempts / "seen"):
+            probes.append(ProbeFile(str(place), secrets.token_hex(16)))
+            place.write_text(probes[-1].token)
+            self._closing.callback(place.unlink, missing_ok=True)
+        topic = f"{self._name}-reports"
+        plugin = PartsPlugin(self._name, topic, tuple(probes), timeout_s)
+        self._client.subscribe_topic(topic, self._workers.hear)
+        self._closing.callback(forget, self._client, topic)
+        self._closing.callback(self._leave, topic)
+        self._client.register_plugin(
+            JobPlugin(self._name, (topic,), self._client.id, dumps(plugin))
+        )
+
+    def submit(  # type: ignore[override] # it calls one function
+        self,
+        write_part: Callable[[PartPlan, Callable[[], bool]], PublishedPart],
+        /,
+        plan: PartPlan,
+        is_unwanted: Callable[[], bool],
+    ) -> Future[PublishedPart]:
+        """Have a part written."""
+        self._tell()
+
+        def is_over() -> bool:
+            return self._over.is_set() or is_unwanted()
+
+        return self._threads.submit(self._written, write_part, plan, is_over)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as named by Python
+        """Give up what is not written yet, and leave the cluster as it was."""
+        self._over.set()
+        self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)
+        self._closing.close()
+        self._tell()
+
+    def _leave(self, topic: str) -> None:
+        if self._client.scheduler_comm is self._connection:  # else it takes as long as to connect
+            with suppress(Exception):  # the cluster has gone
+                silent = tuple(self._workers.silent)
+                self._client.run_on_scheduler(end_job, self._name, (topic,), silent)
+
+    def _tell(self) -> None:
+        with suppress(Empty):
+            while True:
+                self._say(*self._said.get_nowait())
+
+    # ---- one part, in a thread ----
+
+    def _written(
+        self,
+        write_part: Callable[[PartPlan, Callable[[], bool]], PublishedPart],
+        plan: PartPlan,
+        is_over: Callable[[], bool],
+    ) -> PublishedPart:
+        if size_of(plan) >= SMALL_BYTES:
+            made = self._written_by_worker(plan, is_over)
+            if made is not None:
+                return made
+        with self._here:
+            return write_part(plan, is_over)
+
+    def _written_by_worker(
+        self, plan: PartPlan, is_over: Callable[[], bool]
+    ) -> PublishedPart | None:
+        """Have a worker write a part; None if the driver has to."""
+        body, tried = pickle.dumps(plan), set[str]()
+        while len(tried) < TRIES and (worker := self._workers.take(tried, is_over)) is not None:
+            tried.add(worker)
+            number, lost = next(self._numbers), False
+            try:
+                return self._attempted(plan, body, worker, number, is_over)
+            except PartLost as error:
+                lost = True
+                self._said.put(("info", f"{plan.name} is written elsewhere: {error}."))
+            finally:
+                self._workers.give_back(worker, rests=lost)
+        return None
+
+    def _attempted(
+        self, plan: PartPlan, body: bytes, worker: str, number: int, is_over: Callable[[], bool]
+    ) -> PublishedPart | None:
+        """Have a part written by a worker; None if that has failed."""
+        begun_s, future = time.monotonic(), self._submitted(plan, body, worker, number)
+        try:
+            made = self._waited_for(future, worker, number, is_over)
+            if isinstance(made, PartAttempt) and made.is_whole(self._attempts):
+                took = f"in {time.monotonic() - begun_s:.1f} s"
+                told = f"{plan.name} was written by process {made.pid} of {worker} {took}"
+                self._said.put(("debug", told))
+                return made.put(self._attempts, plan)
+        finally:
+            with suppress(Exception):  # the cluster has gone
+                future.cancel()
+            sweep(self._attempts, number)
+        if not is_over():
+            why = made if isinstance(made, str) else "the files are not what was written"
+            told = f"{plan.name} is written by the driver, since {worker} could not: {why}"
+            self._said.put(("info", told))
+        return None
+
+    def _submitted(self, plan: PartPlan, body: bytes, worker: str, number: int) -> DaskFuture:
+        try:
+            return self._client.submit(
+                write_on_worker,
+                self._name,
+                number,
+                str(self._attempts),
+                body,
+                size_of(plan),
+                key=(self._name, number),
+                workers=[worker],
+                priority=PRIORITY,
+                retries=0,
+                pure=False,
+            )
+        except Exception as error:  # the cluster has gone
+            raise PartLost(str(error)) from error
+
+    def _waited_for(
+        self, future: DaskFuture, worker: str, number: int, is_over: Callable[[], bool]
+    ) -> PartAttempt | str | None:
+        """Return what came of an attempt; None if it is not wanted any more."""
+        ended, begin_until_s = threading.Event(), time.monotonic() + BEGIN_S
+        future.add_done_callback(lambda _: ended.set())
+        while not future.done():
+            if is_over():
+                return None
+            if not self._workers.has(worker):
+                msg = f"{worker} has gone, or does not report"
+                raise PartLost(msg)
+            if time.monotonic() > begin_until_s and not self._workers.has_begun(number):
+                msg = f"{worker} has had no thread for it for {BEGIN_S:g} s"
+                raise PartLost(msg)
+            ended.wait(LOOK_EVERY_S)
+        if future.status == "error":
+            msg = f"{worker} cannot write parts: {future.exception()}"
+            raise PartLost(msg)
+        found: Any = None
+        if future.status == "finished":
+            found = fetched(future, self._client, partial(self._workers.has, worker))
+        if found is None:
+            msg = f"{worker} has gone"
+            raise PartLost(msg)
+        made: PartAttempt | str = found
+        return made
+
+
+def size_of(plan: PartPlan) -> int:
+    """Return the bytes of a part's rows in spools, and of the earlier files that it is made of."""
+    spools = [file.folder is None for file in plan.files]
+    regions = zip(plan.sources.file, plan.sources.count, strict=True)
+    size_bytes = sum(count for file, count in regions if spools[file])
+    with suppress(OSError):  # whoever writes the part finds out
+        for file in plan.files:
+            if file.folder is not None:
+                size_bytes += Path(file.path).stat().st_size
+    return size_bytes

@@ -1,0 +1,74 @@
+"""Attempts of other processes at a part: each has a folder of its own, and the driver takes one.
+
+An attempt that was given up may still be at work, such as on a host that was cut off. So no attempt
+writes into the data set. The driver moves the finished files of one attempt there, and removes the
+folders of all others.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import shutil
+from contextlib import chdir
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs.output.dataset.part_file import write_part
+
+if TYPE_CHECKING:
+    from daskprs.output.dataset.part_file import PartPlan
+    from daskprs.output.journal.history import PublishedPart
+
+SWEEPS = 5
+"""How often the driver tries to remove a folder into which an attempt still writes."""
+
+
+class PartAttempt(NamedTuple):
+    """A finished attempt."""
+
+    folder: str
+    """The name of its folder, beside those of other attempts."""
+    pid: int
+    """The process that has written the files."""
+    made: PublishedPart
+
+    def is_whole(self, attempts: Path) -> bool:
+        """Say whether the files are there with the sizes that were written."""
+        try:
+            sizes = [(attempts / self.folder / one.name).stat().st_size for one in self.made.files]
+        except OSError:
+            return False
+        return sizes == [one.size for one in self.made.files]
+
+    def put(self, attempts: Path, plan: PartPlan) -> PublishedPart:
+        """Move the files into the data set."""
+        for one in self.made.files:
+            path = Path(plan.folder, one.name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            (attempts / self.folder / one.name).replace(path)
+        return self.made
+
+
+def write_aside(attempts: str, number: int, plan: bytes) -> PartAttempt:
+    """Write the part of a pickled plan into a new folder: the only work of its process.
+
+    The process writes by paths relative to this folder. When the driver has removed the folder, the
+    kernel lets the process make no file and no folder by such a path.
+    """
+    folder = f"{number}.{secrets.token_hex(8)}"
+    own = Path(attempts, folder)
+    own.mkdir()
+    with chdir(own):
+        return PartAttempt(folder, os.getpid(), write_part(pickle.loads(plan)._replace(folder=".")))
+
+
+def sweep(attempts: Path, number: int | None = None) -> None:
+    """Remove what the attempts with a number have left; without a number, what all have."""
+    for _ in range(SWEEPS):
+        left = [attempts] if number is None else [*attempts.glob(f"{number}.*")]
+        for folder in left:
+            shutil.rmtree(folder, ignore_errors=True)
+        if not any(map(os.path.lexists, left)):
+            return

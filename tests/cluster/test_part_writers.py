@@ -1,0 +1,349 @@
+"""Parts of a data set, written by workers that are killed, stopped, busy, or blind."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import psutil
+import pytest
+from distributed import Client
+
+import daskprs
+from daskprs.cluster import part_writers
+from daskprs.cluster.part_writers import PartWriters
+from daskprs.core import watchdog
+from daskprs.errors import ReturnTypeError
+from daskprs.folders.job_folder import JobFolder
+from daskprs.output.dataset.part_file import write_part
+from tests.support.by_hand import ByHand
+from tests.support.datasets import manifest, part_plan
+from tests.support.hand_cluster import leftovers
+from tests.support.polling import poll_for
+from tests.support.separate_nodes import separate_nodes, why_not
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from daskprs.output.dataset.part_file import PartPlan
+
+FRAME = pd.DataFrame({"number": range(1_000), "kind": ["a", "b"] * 500})
+HELD = """
+import os, sys, time
+from pathlib import Path
+
+HERE = Path({folder!r})
+
+def hold(event, given):
+    # A process that writes a part waits here, before it makes the file.
+    if event == "open" and "part-" in str(given[0]):
+        (HERE / f"held.{{os.getpid()}}").touch()
+        until = time.monotonic() + 120
+        while not (HERE / "go").exists() and time.monotonic() < until:
+            time.sleep(0.01)
+
+sys.addaudithook(hold)
+"""
+
+
+@pytest.fixture(autouse=True)
+def no_part_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let workers write parts of a few rows, too."""
+    monkeypatch.setattr(part_writers, "SMALL_BYTES", 0)
+
+
+class Stage:
+    """Two workers of one thread; what writes a part there waits until the test lets it go on."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        site = folder / "site"
+        site.mkdir()
+        (site / "sitecustomize.py").write_text(HELD.format(folder=str(folder)))
+        paths = os.pathsep.join([str(site), str(Path(daskprs.__file__).parents[1])])
+        self.cluster = ByHand(folder, {"PYTHONPATH": paths})
+        self.workers = [self.cluster.worker(), self.cluster.worker()]
+
+    def held(self) -> list[psutil.Process]:
+        """Return the processes that are held before they make a file of a part."""
+        pids = [int(one.name.split(".")[1]) for one in self.folder.glob("held.*")]
+        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+
+    def wait_for_a_writer(self) -> psutil.Process:
+        """Return a process that is held."""
+        assert poll_for(self.held, 60), self.cluster.said()
+        return self.held()[0]
+
+    def let_go(self) -> None:
+        """Let all go on that are held, now and later."""
+        (self.folder / "go").touch()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Yield it, and end its cluster."""
+    made = Stage(tmp_path)
+    try:
+        yield made
+    finally:
+        made.cluster.close()
+
+
+@pytest.fixture
+def client(stage: Stage) -> Iterator[Client]:
+    """Yield a client of the cluster."""
+    with Client(stage.cluster.address, set_as_default=False) as made:
+        made.wait_for_workers(2, timeout=60)
+        yield made
+
+
+class Writing:
+    """Part writers without a job, and what they say."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        self.said: list[str] = []
+        self.attempts = folder / "attempts"
+        job = JobFolder(folder / "job")
+        job.create()
+        self.writers = PartWriters(client, job, self.attempts, 60.0, self._say)
+
+    def _say(self, _: str, told: str) -> None:
+        self.said.append(told)
+
+    def submit(self, plan: PartPlan) -> Any:
+        """Have a part written."""
+        return self.writers.submit(write_part, plan, lambda: False)
+
+    def end(self) -> str:
+        """Shut down, and return all that was said."""
+        self.writers.shutdown()
+        return "\n".join(self.said)
+
+
+@pytest.fixture
+def writing(client: Client, stage: Stage) -> Iterator[Writing]:
+    """Yield part writers."""
+    made = Writing(client, stage.folder)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def job_of(stage: Stage, **options: Any) -> Callable[[], Any]:
+    """Begin a job whose data set is one part, and return what waits for its result."""
+    results: list[Any] = []
+
+    def work() -> None:
+        with Client(stage.cluster.address, set_as_default=False) as client:
+            results.append(run(stage.folder / "far", client, **options))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+
+    def result() -> Any:
+        thread.join(120)
+        assert not thread.is_alive()
+        (made,) = results
+        return made
+
+    return result
+
+
+def run(folder: Path, client: Client | None, **options: Any) -> Any:
+    """Run a job with a data set."""
+    return daskprs.parallel_run(
+        FRAME,
+        lambda rows: rows.assign(half=rows["number"] / 2),
+        mini_batch_size="1 kb",
+        job_dir=folder / "job",
+        output_dir=folder / "out",
+        output_format="parquet",
+        process_count_per_node=1,
+        client=client,
+        progress=False,
+        **options,
+    )
+
+
+def contents(output: Path) -> list[tuple[Any, ...]]:
+    """Return the files of a data set, without the word for its publication in their names."""
+    return [
+        (one["path"].rpartition("-")[0], one["rows"], one["bytes"], one["crc32"])
+        for one in manifest(output)["files"]
+    ]
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return what lies beside a data set, hidden names too."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def driver_log(job: Path) -> str:
+    """Return what the driver has noted."""
+    return (job / "logs/sys/master_role.txt").read_text()
+
+
+WRITTEN = re.compile(r"part(?:-(\d+)-\w+\.parquet)? was written by process (\d+) of (tcp://\S+)")
+
+
+def test_workers_write_the_parts_and_the_bytes_are_those_of_a_local_job(
+    stage: Stage, client: Client
+) -> None:
+    """Each in a process of its own; nothing of it is left."""
+    stage.let_go()
+    options: dict[str, Any] = {"output_file_size": "4 kb", "keep_rows": False}
+    far = run(stage.folder / "far", client, **options)
+    here = run(stage.folder / "here", None, **options)
+    assert contents(far.output_file) == contents(here.output_file)
+    written = WRITTEN.findall(driver_log(far.job_dir))
+    assert sorted(number for number, _, _ in written) == [
+        f"{number:05d}" for number in range(len(contents(far.output_file)))
+    ]
+    assert len({pid for _, pid, _ in written}) == len(written) > 3
+    assert {worker for _, _, worker in written} == set(client.nthreads())
+    assert not WRITTEN.search(driver_log(here.job_dir))
+    assert names_in(far.output_dir) == [far.output_file.name]
+    assert not list(far.job_dir.glob("seen.*"))
+    assert leftovers(stage.cluster.address) == []
+
+
+def test_a_part_of_a_killed_worker_is_written_by_another_one(stage: Stage) -> None:
+    """Not a byte of the first attempt is left."""
+    result = job_of(stage)
+    writer = stage.wait_for_a_writer()
+    killed = worker_of(writer)
+    killed.kill()
+    stage.let_go()
+    made = result()
+    assert made.status == "Completed"
+    (written,) = WRITTEN.findall(driver_log(made.job_dir))
+    assert written[2] in driver_log(made.job_dir)
+    assert re.search("is written elsewhere: tcp://.* has gone", driver_log(made.job_dir))
+    assert poll_for(lambda: not psutil.pid_exists(writer.pid))
+    assert len(pd.read_parquet(made.output_file)) == len(FRAME)
+    assert names_in(made.output_dir) == [made.output_file.name]
+
+
+def worker_of(writer: psutil.Process) -> psutil.Process:
+    """Return the worker of a process that writes a part: the parent of what it was forked from."""
+    zygote = writer.parent()
+    assert zygote is not None
+    worker = zygote.parent()
+    assert worker is not None
+    return worker
+
+
+@pytest.mark.parametrize("folders", [None, "kind"])
+def test_a_stopped_worker_that_goes_on_after_publishing_leaves_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, folders: str | None
+) -> None:
+    """Another worker has written the part meanwhile."""
+    monkeypatch.setattr(watchdog, "SILENT_S", 4.0)
+    result = job_of(stage, output_partition_by=folders)
+    writer = stage.wait_for_a_writer()
+    zygote = writer.parent()
+    assert zygote is not None
+    stopped = [worker_of(writer), zygote, writer]
+    for process in stopped:
+        process.suspend()
+    stage.let_go()
+    made = result()
+    assert made.status == "Completed"
+    before = contents(made.output_file)
+    for process in reversed(stopped):
+        process.resume()
+    assert poll_for(lambda: not psutil.pid_exists(writer.pid), 60)
+    assert contents(made.output_file) == before
+    assert names_in(made.output_dir) == [made.output_file.name]
+
+
+def test_a_canceled_job_ends_what_writes_its_parts(stage: Stage) -> None:
+    """And leaves nothing of them."""
+    job = daskprs.start(
+        FRAME,
+        lambda rows: rows,
+        mini_batch_size="1 kb",
+        job_dir=stage.folder / "job",
+        output_dir=stage.folder / "out",
+        output_format="parquet",
+        client=stage.cluster.address,
+        progress=False,
+    )
+    writer = stage.wait_for_a_writer()
+    job.cancel()
+    with pytest.raises(daskprs.ParallelRunCanceled):
+        job.result()
+    assert poll_for(lambda: not psutil.pid_exists(writer.pid))
+    assert names_in(stage.folder / "out") == []
+    assert leftovers(stage.cluster.address) == []
+
+
+def test_the_driver_writes_what_busy_workers_do_not_begin_with(
+    stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Foreign tasks may have their threads for hours."""
+    monkeypatch.setattr(part_writers, "BEGIN_S", 1.0)
+
+    def keep(go: str) -> None:
+        while not os.path.exists(go):  # noqa: PTH110 - runs on a worker
+            threading.Event().wait(0.05)
+
+    free = stage.folder / "free"
+    busy = [client.submit(keep, str(free), workers=[one], pure=False) for one in client.nthreads()]
+    assert poll_for(lambda: sum(map(len, client.processing().values())) == 2)
+    writing = Writing(client, stage.folder)
+    try:
+        (made,) = writing.submit(part_plan(stage.folder, [FRAME])).result(60).files
+    finally:
+        free.touch()
+        said = writing.end()
+    assert made.rows == len(FRAME)
+    assert said.count("has had no thread for it for 1 s") == 2
+    assert not WRITTEN.search(said)
+    client.gather(busy)
+
+
+def test_rows_that_do_not_fit_are_the_error_of_the_driver(writing: Writing, stage: Stage) -> None:
+    """With the words of a local job; the next part is written by a worker again."""
+    stage.let_go()
+    other, none = stage.folder / "other", pytest.raises(ReturnTypeError, match="'number' is double")
+    other.mkdir()
+    plan = part_plan(stage.folder, [FRAME, FRAME.assign(number=2.5)])
+    with none as local:
+        write_part(plan)
+    with none as far:
+        writing.submit(plan).result(60)
+    assert str(far.value) == str(local.value)
+    (made,) = writing.submit(part_plan(other, [FRAME])).result(60).files
+    assert made.rows == len(FRAME)
+    assert len(WRITTEN.findall(writing.end())) == 1
+
+
+def test_small_parts_are_written_by_the_driver(
+    writing: Writing, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process takes longer to start."""
+    plan = part_plan(stage.folder, [FRAME])
+    monkeypatch.setattr(part_writers, "SMALL_BYTES", part_writers.size_of(plan) + 1)
+    assert writing.submit(plan).result(60).files[0].rows == len(FRAME)
+    assert not stage.held()
+
+
+def test_a_worker_that_does_not_see_the_folders_gets_no_part(tmp_path: Path) -> None:
+    """One that does writes them all, though it was asked last; without one the driver does."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with (
+        separate_nodes(tmp_path.parent / f"{tmp_path.name}.log", [tmp_path]) as nodes,
+        Client(nodes.address, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(2, timeout=60)
+        writing = Writing(client, tmp_path)
+        made = writing.submit(part_plan(tmp_path, [FRAME])).result(60)
+        assert made.files[0].rows == len(FRAME)
+        assert writing.end() == ""

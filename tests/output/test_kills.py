@@ -23,8 +23,10 @@ DATA_SET_STEPS = {
     "EIO": (3, 20),
     "ENOSPC": (5, 30),
     "kill in_two_steps": (4, 20),
+    "kill aside": (6, 20),
+    "ENOSPC aside": (7, 40),
 }
-"""The same for a data set; last, where a file system cannot exchange names."""
+"""The same for a data set; where a file system cannot exchange names; and for parts of workers."""
 
 
 def run_program(folder: Path, how: str, times: int, first: int = 1, stride: int = 1) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from daskprs.output.dataset.part_attempt import write_aside
 from daskprs.output.dataset.part_file import PartPlan, RowsFile, Sources
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.rows.row_schema import RowSchema
@@ -18,6 +20,8 @@ from daskprs.output.spec import OutputSpec
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from daskprs.output.journal.history import PublishedPart
 
 PARQUET = OutputSpec(text=True, typed=False, format="parquet", file_size_bytes=3_000)
 """Two or three of the mini-batches that `store_driver` makes fill a part."""
@@ -81,3 +85,23 @@ class AtOnce(Executor):
         except Exception as error:  # noqa: BLE001 - the future has it
             future.set_exception(error)
         return future
+
+
+class AsideAtOnce(AtOnce):
+    """Writes parts as a worker does, aside, and takes them, in the thread of its caller."""
+
+    def __init__(self, attempts: Path) -> None:
+        self._attempts = attempts
+        self._number = 0
+        attempts.mkdir(exist_ok=True)
+
+    def submit(self, _: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Write a part."""
+        del kwargs
+        return super().submit(self._written, args[0])
+
+    def _written(self, plan: PartPlan) -> PublishedPart:
+        self._number += 1
+        attempt = write_aside(str(self._attempts), self._number, pickle.dumps(plan))
+        assert attempt.is_whole(self._attempts)
+        return attempt.put(self._attempts, plan)

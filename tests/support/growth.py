@@ -12,7 +12,8 @@ from daskprs.output.journal.recovery import Resumption
 from tests.support.store_driver import BOTH, driving, failed_outcome, frame_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
+    from concurrent.futures import Executor
     from pathlib import Path
 
     from daskprs.output.journal.recovery import Runs
@@ -48,6 +49,7 @@ def drive(
     seed: int = 0,
     publishes: bool = True,
     spec: OutputSpec = BOTH,
+    new_executor: Callable[[Path], Executor] | None = None,
 ) -> list[str]:
     """Do what is to be done of a job over files, as a job does it, and return the files it ran."""
     fingerprint = {
@@ -57,7 +59,14 @@ def drive(
     resumption = None
     if has_begun(JobFolder(base / "job")):
         resumption = Resumption(lambda: plan(names), runs, accepted)
-    with driving(base / "job", target_of(base), spec, fingerprint, resumption=resumption) as driver:
+    with driving(
+        base / "job",
+        target_of(base),
+        spec,
+        fingerprint,
+        resumption=resumption,
+        new_executor=new_executor,
+    ) as driver:
         todo = [one for one in plan(names) if driver.store.recovered(one) is None]
         random.Random(seed).shuffle(todo)  # noqa: S311 - any order will do
         for one in todo:

@@ -20,7 +20,8 @@ from daskprs.output.spool import AgentSpool, UnwritableError
 from daskprs.output.store import ResultStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
     from pathlib import Path
 
 TEXT = OutputSpec(text=True, typed=False)
@@ -121,6 +122,7 @@ def driving(
     resumption: Resumption | None = None,
     overwrite: bool = False,
     labels: Path | None = None,
+    new_executor: Callable[[Path], Executor] | None = None,
 ) -> Iterator[Driver]:
     """Open the store of a job folder as a driver does, and close it in the end."""
     folder = JobFolder(path)
@@ -138,6 +140,7 @@ def driving(
             resumption=resumption,
             overwrite=overwrite,
             labels=labels,
+            new_executor=new_executor,
         )
         driver = Driver(store, folder, spec)
         try:

@@ -51,7 +51,9 @@ class JobFolder:
     lock = Below("lock")
     """The lock file, held by the driver that is at work."""
     upload = Below("upload.json")
-    """The record of uploaded parts of an output that goes to a URL."""
+    """The record of the output's publication under a URL."""
+    uploads = Below("uploads")
+    """The records of uploads to a store of objects that are not completed yet."""
     snapshot = Below("snapshot")
     """The folder of snapshots of the source directory."""
     source = Below("source")

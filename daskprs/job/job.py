@@ -224,6 +224,7 @@ class Job:
             | (call.output.layout() if call.output.is_dataset else {}),
         }
         labels = prepared_labels(call.folder.scratch)
+        remote = call.remote
         return ResultStore(
             call.folder,
             epoch,
@@ -236,6 +237,7 @@ class Job:
             labels=labels if labels.exists() else None,
             new_executor=lambda attempts: self._new_writers and self._new_writers(attempts),
             check=self._control.check,
+            uploads=None if remote is None else remote.open_uploads(call.folder.uploads),
         )
 
     def _plan(self, store: ResultStore) -> Iterator[MiniBatch | None]:
@@ -412,8 +414,9 @@ class Job:
             overwrite = call.options.overwrite
             remote.publish(path, call.folder.upload, overwrite=overwrite)
             listeners.tell(OutputPublished(remote.file, store.published_bytes))
-        if store.complaint:
-            listeners.tell(MessageLogged("warning", store.complaint))
+        for complaint in (store.complaint, "" if remote is None else remote.complaint):
+            if complaint:
+                listeners.tell(MessageLogged("warning", complaint))
         return Ending(JobStatus.COMPLETED)
 
     def _keep_columns(self, store: ResultStore) -> None:
@@ -447,6 +450,8 @@ class Job:
                 MessageLogged("warning", "An interrupt came too late: all is published.")
             )
         listeners.tell(ended)
+        if complaint := store.drop_output():
+            listeners.tell(MessageLogged("warning", complaint))
         return end
 
     def _write_failed(self, store: ResultStore, listeners: Listeners) -> None:

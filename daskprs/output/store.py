@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from daskprs.output.journal.commits import CommittedMiniBatch
     from daskprs.output.journal.history import Publication
     from daskprs.output.journal.recovery import Found, Resumption
+    from daskprs.output.publish.open_uploads import OpenUploads
     from daskprs.output.spec import OutputSpec
 
 
@@ -78,6 +79,8 @@ class ResultStore:
         The folder of prepared row labels, which is moved into the job folder; None without labels.
     new_executor, check
         What writes the parts of a data set, and what may end that, as for `OrderedParts`.
+    uploads
+        Uploads the parts of a data set while the job runs; None if it stays here.
 
     Raises
     ------
@@ -104,6 +107,7 @@ class ResultStore:
         labels: Path | None = None,
         new_executor: Callable[[Path], Executor | None] | None = None,
         check: Callable[[], None] = lambda: None,
+        uploads: OpenUploads | None = None,
     ) -> None:
         self.published: Path | None = None
         """The output file, once it is there."""
@@ -130,6 +134,7 @@ class ResultStore:
         self._labels = labels
         self._new_executor = new_executor
         self._check = check
+        self._uploads = uploads
         self._is_new = True
         """Whether a commit is missing from the published file."""
         self._closing = ExitStack()
@@ -222,6 +227,14 @@ class ResultStore:
         """Record the job's result."""
         self._journal.add("ended", result)
 
+    def drop_output(self) -> str:
+        """Remove the unfinished output; return what is left of it elsewhere, and why."""
+        if self._ordered is None:
+            return ""
+        with suppress(OSError):  # the next driver removes it
+            self._ordered.close()
+        return self._ordered.complaint
+
     def close(self) -> None:
         """Write pending records and close the files; journal and spools stay for a resume."""
         with suppress(OutputError):  # a full disk was reported, and closing must go on
@@ -294,6 +307,7 @@ class ResultStore:
             earlier,
             self._new_executor,
             self._check,
+            self._uploads,
         )
 
     def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:

@@ -100,6 +100,49 @@ def test_a_data_set_is_put_there_and_replaced_by_its_job(
     assert len(rows) == len(FRAME)
 
 
+WAITS = """
+import time
+import urllib.request
+
+def run(rows):
+    if rows.iloc[-1, 0] == 199:
+        until = time.monotonic() + 60
+        while b"<Key>{folder}/" not in urllib.request.urlopen({url!r}).read():
+            assert time.monotonic() < until, "nothing is uploaded while the job runs"
+            time.sleep(0.05)
+        raise ValueError
+    return rows
+"""
+
+
+def test_parts_are_uploaded_while_the_job_runs_and_a_failed_one_leaves_none_of_them(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """What was open is aborted; a resume uploads everything anew."""
+    store.put("open")
+    folder = tmp_path.name
+    url = f"{store.endpoint}/open?uploads"
+    words = ["--mini-batch-size", "500", "--output-dir", f"s3://open/{folder}"]
+    words += ["--output-format", "parquet", "--output-file-size", "1 KB", "--run-max-try", "1"]
+    script = WAITS.format(url=url, folder=folder)
+    done = daskprs(store, tmp_path, "s3://inputs/csv", script, *words)
+    assert done.returncode == 42, done.stderr
+    assert "nothing is uploaded" not in done.stderr + done.stdout
+    assert store.open_uploads("open") == []
+    assert store.names("open") == []
+    assert not (tmp_path / "job" / "uploads").exists()
+    again = ["--resume", "--accept-changes", "script"]
+    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *words, *again)
+    assert done.returncode == 0, done.stderr
+    assert store.open_uploads("open") == []
+    told = json.loads(store.get(f"open/{folder}/parallel_run_step.parquet/_manifest.json"))
+    assert told["rows"] == len(FRAME)
+    for one in told["files"]:
+        body = store.get(f"open/{folder}/parallel_run_step.parquet/{one['path']}")
+        assert len(pd.read_parquet(io.BytesIO(body))) == one["rows"]
+    assert not (tmp_path / "job" / "uploads").exists()
+
+
 def test_files_are_fetched_for_the_script(store: ObjectStore, tmp_path: Path) -> None:
     """It gets local paths, which have the names of the objects."""
     done = daskprs(store, tmp_path, "s3://inputs/files/*.bin", LENGTHS, "--mini-batch-size", "3")

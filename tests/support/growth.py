@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.output.journal.recovery import Runs
+    from daskprs.output.publish.remote import RemoteOutput
     from daskprs.output.spec import OutputSpec
 
 
@@ -50,22 +51,28 @@ def drive(
     publishes: bool = True,
     spec: OutputSpec = BOTH,
     new_executor: Callable[[Path], Executor] | None = None,
+    remote: RemoteOutput | None = None,
 ) -> list[str]:
     """Do what is to be done of a job over files, as a job does it, and return the files it ran."""
+    folder, uploads = JobFolder(base / "job"), None
+    if remote is not None:
+        remote.check(folder.upload, overwrite=False)
+        uploads = remote.open_uploads(folder.uploads)
     fingerprint = {
         "input": {"files": {f"/in/{name}": "1" for name in sorted(names)}},
         "output": {"text": True, "typed": True},
     }
     resumption = None
-    if has_begun(JobFolder(base / "job")):
+    if has_begun(folder):
         resumption = Resumption(lambda: plan(names), runs, accepted)
     with driving(
-        base / "job",
+        folder.path,
         target_of(base),
         spec,
         fingerprint,
         resumption=resumption,
         new_executor=new_executor,
+        uploads=uploads,
     ) as driver:
         todo = [one for one in plan(names) if driver.store.recovered(one) is None]
         random.Random(seed).shuffle(todo)  # noqa: S311 - any order will do
@@ -78,5 +85,7 @@ def drive(
             driver.store.sync_if_due(float(one.index))
         if publishes:
             driver.store.write_failed()
-            driver.store.publish()
+            made = driver.store.publish()
+            if remote is not None and made is not None:
+                remote.publish(made, folder.upload, overwrite=False)
     return sorted(sorted(names)[one.index] for one in todo)

@@ -64,6 +64,11 @@ class ObjectStore:
         listed = self._ask("GET", f"{bucket}?list-type=2").decode()
         return [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
 
+    def open_uploads(self, bucket: str) -> list[str]:
+        """Return the names of all uploads to a bucket that are not completed."""
+        listed = self._ask("GET", f"{bucket}?uploads").decode()
+        return [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
+
     def is_up(self) -> bool:
         """Say whether it answers."""
         try:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
+    from daskprs.output.publish.open_uploads import OpenUploads
+
 TEXT = OutputSpec(text=True, typed=False)
 TYPED = OutputSpec(text=False, typed=True)
 BOTH = OutputSpec(text=True, typed=True)
@@ -123,6 +125,7 @@ def driving(
     overwrite: bool = False,
     labels: Path | None = None,
     new_executor: Callable[[Path], Executor] | None = None,
+    uploads: OpenUploads | None = None,
 ) -> Iterator[Driver]:
     """Open the store of a job folder as a driver does, and close it in the end."""
     folder = JobFolder(path)
@@ -141,6 +144,7 @@ def driving(
             overwrite=overwrite,
             labels=labels,
             new_executor=new_executor,
+            uploads=uploads,
         )
         driver = Driver(store, folder, spec)
         try:

@@ -33,6 +33,11 @@ class EarlierParts:
         self._ends: dict[int, list[Numbers]] = {}
         """By part: where the rows of each mini-batch end in each file."""
 
+    @property
+    def names(self) -> set[str]:
+        """The names of its files."""
+        return {file.name for part in self._parts for file in part.files}
+
     def places(self, row: int) -> Iterator[tuple[RowsFile, int, int]]:
         """Yield the files with rows of a commit, and which rows; one at least, if with none."""
         value = self._table.values(row)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from daskprs.output.dataset.earlier_parts import EarlierParts
     from daskprs.output.journal.commits import Commits, CommitTable, Numbers
     from daskprs.output.journal.history import PublishedPart
+    from daskprs.output.publish.open_uploads import OpenUploads
     from daskprs.output.spec import OutputSpec
 
 MOST_WAITING = 100_000
@@ -90,6 +91,8 @@ class OrderedParts:
         result of None: threads of this process.
     check
         Called while the last parts are awaited; raises an error if the job is to end.
+    uploads
+        Uploads each part once it is written; None if the data set stays here.
 
     """
 
@@ -103,7 +106,10 @@ class OrderedParts:
         earlier: EarlierParts | None = None,
         new_executor: Callable[[Path], Executor | None] | None = None,
         check: Callable[[], None] = lambda: None,
+        uploads: OpenUploads | None = None,
     ) -> None:
+        self.complaint = ""
+        """What is left in a store of objects, if that failed."""
         self.part = part
         self._spec = spec
         self._table = commits
@@ -113,6 +119,7 @@ class OrderedParts:
         self._new_executor = new_executor
         self._check_job = check
         self._executor: Executor | None = None
+        self._uploads = uploads
         self._target: Path | None = None
         self._unwanted = False
         self._late = False
@@ -236,6 +243,7 @@ class OrderedParts:
             self._spec.partition_by,
             [*files],
             sources,
+            self._uploads,
         )
 
     def _name(self, number: int) -> str:
@@ -392,6 +400,7 @@ class OrderedParts:
     def close(self) -> None:
         """End the threads, and remove what is not wanted: parts, or what was replaced."""
         self._close_files()
+        self._uploads = None  # what could not be aborted waits for the next driver
         if self._target is not None:
             tidy_up(self.part, self._target)
 
@@ -403,8 +412,12 @@ class OrderedParts:
         self._remove()
 
     def _remove(self) -> None:
+        """Remove the hidden parts, and abort the uploads of what is not published here."""
         removed(self.part)
         sweep(attempts_of(self.part))
+        if self._uploads is not None and self._target is None:
+            published = () if self._earlier is None else self._earlier.names
+            self.complaint = self._uploads.abort(keep=published)
 
 
 def _threads() -> Executor:

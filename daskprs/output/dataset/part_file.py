@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from _typeshed import ReadableBuffer
 
+    from daskprs.output.publish.open_uploads import OpenUploads
     from daskprs.output.rows.row_schema import RowSchema
 
 ROW_GROUP_BYTES = 8 << 20
@@ -103,6 +104,8 @@ class PartPlan(NamedTuple):
     partition_by: tuple[str, ...]
     files: list[RowsFile]
     sources: Sources
+    uploads: OpenUploads | None = None
+    """What uploads each file once it is finished."""
 
     @property
     def schema_in_files(self) -> pa.Schema:
@@ -116,7 +119,8 @@ def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) 
     """Write the files of a part, synced; a file for each combination of values that makes folders.
 
     Without `is_unwanted` no other thread can end the work. The counts of a file are those of its
-    rows from each of the plan's mini-batches that have rows there or elsewhere, in order.
+    rows from each of the plan's mini-batches that have rows there or elsewhere, in order. A file
+    that goes to a store of objects is uploaded, and its upload stays open.
 
     Raises
     ------
@@ -147,7 +151,11 @@ def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) 
                     return PublishedPart(0, [])
             places += 1
             files.next_mini_batch()
-        return PublishedPart(places, files.finish(places))
+        made = PublishedPart(places, files.finish(places))
+    if plan.uploads is not None:
+        for one in made.files:
+            plan.uploads.send(Path(plan.folder, one.name), one.name, is_unwanted)
+    return made
 
 
 def tables_in(

@@ -123,6 +123,8 @@ class OrderedText:
     def __init__(
         self, part: Path, source: Callable[[int], Path], headers: Headers, *, with_header: bool
     ) -> None:
+        self.complaint = ""
+        """What is left elsewhere: a file of text leaves nothing."""
         self.part = part
         self._sources = OpenFiles(source)
         self._buffer = bytearray()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import Option, OutputError
 from daskprs.output.journal.history import MANIFEST
+from daskprs.output.publish.open_uploads import HOLD_OPEN, OpenUploads
 from daskprs.output.publish.output_file import it_exists, it_is_a_folder
 from daskprs.output.spool import checksum_of
 from daskprs.system.atomic_file import whole_file
@@ -43,7 +44,13 @@ class RemoteOutput:
         """The URL of the output file."""
         self.done = name is None
         """Whether the file is in place."""
+        self.complaint = ""
+        """The problem, if any, that did not keep the file from its place."""
         self._filesystem, self._place = _opened(self.file or self.url)
+
+    def open_uploads(self, _records: Path) -> OpenUploads | None:
+        """Return what uploads parts while the job runs; None where nothing can."""
+        return None
 
     def check(self, record: Path, *, overwrite: bool) -> None:
         """Refuse an output file that exists already, unless it may be replaced.
@@ -118,19 +125,32 @@ class RemoteOutput:
         except FileNotFoundError:
             return None
         except Exception as error:  # each store has errors of its own
-            msg = f"{Option('output_dir', self.url)} cannot be reached: {error}"
-            raise OutputError(msg) from error
+            raise self._out_of_reach(error) from error
         if found["type"] != "directory":
             return found
         raise it_is_a_folder(self.file)
+
+    def _out_of_reach(self, error: Exception) -> OutputError:
+        return OutputError(Option("output_dir", self.url), f" cannot be reached: {error}")
 
 
 class RemoteParts(RemoteOutput):
     """The output folder of a job whose output is a data set: a folder of files with a manifest.
 
+    Where a store holds uploads open, they have been sent while the job ran, and are completed now.
     Files get their place first, the manifest last. Then what the manifest replaces is removed. The
     record names every publication that was begun, so that each step can be done again.
     """
+
+    def __init__(self, url: str, name: str | None) -> None:
+        super().__init__(url, name)
+        self._uploads: OpenUploads | None = None
+
+    def open_uploads(self, records: Path) -> OpenUploads | None:
+        """Return what uploads parts while the job runs, if the store holds uploads open."""
+        if self.file is not None and not HOLD_OPEN.isdisjoint(_protocols(self._filesystem)):
+            self._uploads = OpenUploads(self.file, str(records))
+        return self._uploads
 
     def check(self, record: Path, *, overwrite: bool) -> None:
         """Refuse an output that exists already, unless it may be replaced.
@@ -138,7 +158,8 @@ class RemoteParts(RemoteOutput):
         A data set, or a beginning of one, that this job has uploaded does not count. Nothing
         replaces a folder without a manifest.
         """
-        there, ours = self._there(), _read(record).get("publications", [])
+        there, written = self._there(), _read(record)
+        ours = written.get("publications", [])
         known = self._manifest(there).get("publication")
         if not there or known in ours:
             return
@@ -148,7 +169,7 @@ class RemoteParts(RemoteOutput):
                 f"another {Option('append_row_file_name')}."
             )
             raise OutputError(msg)
-        if known is not None and not overwrite:
+        if known not in {None, written.get("replaces")} and not overwrite:
             raise it_exists(self.file)
 
     def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
@@ -159,17 +180,38 @@ class RemoteParts(RemoteOutput):
         """
         new, there = read_json(made / MANIFEST), self._there()
         sizes = {one["path"]: one["bytes"] for one in new["files"]}
-        written = _read(record)
-        if self._manifest(there) != new or not sizes.items() <= there.items():
+        written, found = _read(record), self._manifest(there)
+        if found != new or not sizes.items() <= there.items():
             self.check(record, overwrite=overwrite)
             begun = [*written.get("publications", []), new["publication"]]
-            _write(record, {"url": self.file, "publications": list(dict.fromkeys(begun))})
-            for name in sorted(sizes):
-                if there.get(name) != sizes[name]:
-                    self._put(made / name, name)
+            ours = {"url": self.file, "publications": list(dict.fromkeys(begun))}
+            _write(record, {**ours, "replaces": found.get("publication")})
+            for name in self._missing(new["files"], there):
+                self._put(made / name, name)
             self._put(made / MANIFEST, MANIFEST)
         self.done = True
         self._remove(there.keys() - sizes.keys() - {MANIFEST})
+        if self._uploads is not None:
+            self.complaint = self._uploads.abort() or self.complaint
+
+    def _missing(self, files: list[dict[str, Any]], there: dict[str, int]) -> list[str]:
+        """Complete the uploads that are open; return the names of files that are not there then."""
+        missing = {
+            one["path"]: (one["bytes"], one["crc32"])
+            for one in files
+            if there.get(one["path"]) != one["bytes"]
+        }
+        if self._uploads is None or not missing:
+            return sorted(missing)
+        errors = self._uploads.complete(missing)
+        if errors:
+            self.complaint = (
+                f"{len(errors)} of {len(missing)} uploads failed while the job ran, and were made "
+                f"again at its end. The first error was {errors[0]}. Every process that writes "
+                "part files needs the keys of the store."
+            )
+        there = self._there()
+        return [name for name in sorted(missing) if there.get(name) != missing[name][0]]
 
     def _there(self) -> dict[str, int]:
         """Return the files below the URL by their names there, with their sizes."""
@@ -179,8 +221,7 @@ class RemoteParts(RemoteOutput):
         except FileNotFoundError:
             return {}
         except Exception as error:  # each store has errors of its own
-            msg = f"{Option('output_dir', self.url)} cannot be reached: {error}"
-            raise OutputError(msg) from error
+            raise self._out_of_reach(error) from error
         if self._place in found:
             msg = (
                 f"{self.file} is a file, and the output is a folder, which does not replace it. "
@@ -193,9 +234,13 @@ class RemoteParts(RemoteOutput):
         if MANIFEST not in there:
             return {}
         try:
-            found: dict[str, Any] = json.loads(
-                self._filesystem.cat_file(f"{self._place}/{MANIFEST}")
-            )
+            content = self._filesystem.cat_file(f"{self._place}/{MANIFEST}")
+        except FileNotFoundError:
+            return {}
+        except Exception as error:  # each store has errors of its own
+            raise self._out_of_reach(error) from error
+        try:
+            found: dict[str, Any] = json.loads(content)
         except ValueError:
             return {}
         return found if "daskprs_data_set" in found else {}

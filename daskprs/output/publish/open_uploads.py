@@ -1,0 +1,212 @@
+"""Uploads that stay open: sent while a job runs, completed when it publishes.
+
+S3 shows nothing of a multipart upload until the upload is completed. It names the upload by an id,
+and each piece by a tag: plain values, by which any process can complete or abort the upload. The
+job folder has a record of each upload, from before it begins until it is completed or aborted.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from daskprs.system.atomic_file import whole_file
+from daskprs.system.regular_files import open_regular, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from concurrent.futures import Future
+
+HOLD_OPEN = {"s3", "s3a"}
+"""Protocols of stores that hold an upload open until any process completes it. Those of Google and
+Azure do not: see the page of data sets."""
+PIECE_BYTES = 8 << 20
+MOST_PIECES = 10_000
+"""Most pieces that S3 allows."""
+PIECES_AT_ONCE = 4
+UPLOADS_AT_ONCE = 16
+"""Uploads that are completed, or aborted, at the same time."""
+RECORD = ".json"
+TAGS = ("ETag", "ChecksumSHA256")
+"""What S3 may say of a piece, and wants to hear when the upload is completed."""
+
+
+class OpenUploads(NamedTuple):
+    """The open uploads of a data set. A plain value, since any process may write a part."""
+
+    url: str
+    """The URL of the data set."""
+    records: str
+    """The folder of the records."""
+
+    def send(self, file: Path, name: str, is_unwanted: Callable[[], bool]) -> None:
+        """Upload a finished file, and leave the upload open.
+
+        A store that fails raises nothing here: the record says why, and publishing uploads the
+        file again. Raise `OSError` when the record cannot be written.
+        """
+        if not file.stat().st_size:
+            return  # an upload without a piece cannot be completed
+        record = self._record(name)
+        record.parent.mkdir(parents=True, exist_ok=True)
+        earlier: dict[str, Any] = _read(record)
+        told: dict[str, Any] = {"url": f"{self.url}/{name}"}
+        try:
+            filesystem = _filesystem(told)
+            _abort(filesystem, earlier)  # of a process that died
+            _write(record, told)  # before it begins: it can be found by its name
+            place = _place(filesystem, told)
+            told["id"] = filesystem.call_s3("create_multipart_upload", **place)["UploadId"]
+            _write(record, told)
+            told |= _sent(file, filesystem, {**place, "UploadId": told["id"]}, is_unwanted)
+        except Exception as error:  # noqa: BLE001 - each store has errors of its own
+            told["error"] = f"{type(error).__name__}: {error}"
+        _write(record, told)
+
+    def complete(self, files: dict[str, tuple[int, str]]) -> list[str]:
+        """Complete the uploads of files, which have a size and a checksum.
+
+        The store says afterwards which files are there. Return the errors of uploads that failed
+        while the job ran.
+        """
+        found = {name: _read(self._record(name)) for name in files}
+        sent = [
+            (self._record(name), told)
+            for name, told in found.items()
+            if (told.get("bytes"), told.get("crc32")) == files[name]
+        ]
+        if sent:
+            filesystem = _filesystem(sent[0][1])
+            _for_each(sent, lambda one: _complete(filesystem, *one))
+        return [told["error"] for told in found.values() if "error" in told]
+
+    def abort(self, keep: Collection[str] = ()) -> str:
+        """Abort all uploads but those of some files; return what is left open, and why."""
+        return abort_uploads(Path(self.records), keep)
+
+    def _record(self, name: str) -> Path:
+        return Path(self.records, name + RECORD)
+
+
+def abort_uploads(records: Path, keep: Collection[str] = ()) -> str:
+    """Abort every upload with a record in a folder, but those of the files to keep.
+
+    Return what is left open, and why, or an empty text. No driver and no worker may be at work in
+    the job folder. The job loses nothing: a resume uploads again what it publishes.
+    """
+    kept = {Path(records, name + RECORD) for name in keep}
+    left = [record for record in sorted(records.rglob("*" + RECORD)) if record not in kept]
+    try:
+        if left:
+            filesystem = _filesystem(_read(left[0]))
+            _for_each(left, lambda record: _drop(filesystem, record))
+    except Exception as error:  # noqa: BLE001 - each store has errors of its own
+        left = [record for record in left if record.exists()]
+        return (
+            f"{len(left)} uploads are left open, and the store may charge for what they hold. One "
+            f"is that of {_read(left[0]).get('url')}, which cannot be aborted: "
+            f"{type(error).__name__}: {error}. A resume of the job tries again."
+        )
+    if not kept:
+        shutil.rmtree(records, ignore_errors=True)
+    return ""
+
+
+def _drop(filesystem: Any, record: Path) -> None:
+    _abort(filesystem, _read(record))
+    record.unlink(missing_ok=True)
+
+
+def _sent(
+    file: Path, filesystem: Any, place: dict[str, str], is_unwanted: Callable[[], bool]
+) -> dict[str, Any]:
+    """Send the pieces of a file, some at a time; return what its record says of them."""
+
+    def send(number: int, piece: bytes) -> dict[str, Any]:
+        made = filesystem.call_s3("upload_part", **place, PartNumber=number, Body=piece)
+        return {"PartNumber": number, **{tag: made[tag] for tag in TAGS if tag in made}}
+
+    piece_bytes = max(PIECE_BYTES, -(-file.stat().st_size // MOST_PIECES))
+    size = checksum = number = 0
+    pieces: list[dict[str, Any]] = []
+    waiting: deque[Future[dict[str, Any]]] = deque()
+    with open_regular(file) as opened, ThreadPoolExecutor(PIECES_AT_ONCE) as threads:
+        while piece := opened.read(piece_bytes):
+            if is_unwanted():
+                return {}
+            size, checksum, number = size + len(piece), zlib.crc32(piece, checksum), number + 1
+            waiting.append(threads.submit(send, number, piece))
+            if len(waiting) > PIECES_AT_ONCE:
+                pieces.append(waiting.popleft().result())
+        pieces += [one.result() for one in waiting]
+    return {"pieces": pieces, "bytes": size, "crc32": f"{checksum:08x}"}
+
+
+def _complete(filesystem: Any, record: Path, told: dict[str, Any]) -> None:
+    """Complete an upload, unless a driver that died has done it, or the store has aborted it."""
+    with suppress(Exception):  # each store has errors of its own; the listing says what is there
+        filesystem.call_s3(
+            "complete_multipart_upload",
+            **_place(filesystem, told),
+            UploadId=told["id"],
+            MultipartUpload={"Parts": told["pieces"]},
+        )
+        record.unlink()
+
+
+def _abort(filesystem: Any, told: dict[str, Any]) -> None:
+    """Abort the upload of a record; of a record without an id, all uploads with its name."""
+    if not told:
+        return
+    place = _place(filesystem, told)
+    with suppress(FileNotFoundError):  # completed, aborted by the store, or without a bucket
+        ids = [told["id"]] if "id" in told else _ids(filesystem, place)
+        for one in ids:
+            filesystem.call_s3("abort_multipart_upload", **place, UploadId=one)
+
+
+def _ids(filesystem: Any, place: dict[str, str]) -> list[str]:
+    """Return the ids of the open uploads with a name, those of a process that died at once."""
+    key = place["Key"]
+    found = filesystem.call_s3("list_multipart_uploads", Bucket=place["Bucket"], Prefix=key)
+    return [one["UploadId"] for one in found.get("Uploads", ()) if one["Key"] == key]
+
+
+def _for_each(items: Iterable[Any], do: Callable[[Any], None]) -> None:
+    """Do something for each item, some at a time; the first error ends it."""
+    threads = ThreadPoolExecutor(UPLOADS_AT_ONCE, "daskprs-uploads")
+    try:
+        for _ in threads.map(do, items):
+            pass
+    finally:
+        threads.shutdown(cancel_futures=True)
+
+
+def _filesystem(told: dict[str, Any]) -> Any:
+    import fsspec
+
+    return fsspec.core.url_to_fs(told["url"])[0]
+
+
+def _place(filesystem: Any, told: dict[str, Any]) -> dict[str, str]:
+    bucket, key, _ = filesystem.split_path(told["url"])
+    return {"Bucket": bucket, "Key": key}
+
+
+def _read(record: Path) -> dict[str, Any]:
+    try:
+        told: dict[str, Any] = read_json(record)
+    except (OSError, ValueError):
+        return {}
+    return told
+
+
+def _write(record: Path, told: dict[str, Any]) -> None:
+    with whole_file(record) as file:
+        file.write(json.dumps(told).encode())

@@ -2,8 +2,9 @@
 
 A program of its own, since it forks: ``strike_uploads.py FOLDER ENDPOINT HOW FIRST STRIDE``. A job
 publishes its data set, and then a larger one in its place. The driver of each run is struck at its
-n-th request to the store, in one of the ways that `failing_store` knows. Says what went wrong, and
-exits with 0 when nothing did.
+n-th request to the store, in one of the ways that `failing_store` knows. With ``gone`` it is
+killed, and then the store aborts all uploads; with ``cleaned`` a person does. Says what went wrong,
+and exits with 0 when nothing did.
 """
 
 from __future__ import annotations
@@ -15,30 +16,41 @@ import sys
 import zlib
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import s3fs  # noqa: F401 - once, before the forks
 from kill_at_every_step import COMPLETED, NOT_COMPLETED, in_a_child
 
 from daskprs.errors import DaskprsError
+from daskprs.folders.job_folder import JobFolder
 from daskprs.output.dataset import ordered_parts
 from daskprs.output.publish import open_uploads
 from daskprs.output.publish.remote import RemoteParts
 from tests.support.datasets import PARQUET, AtOnce
 from tests.support.every_step import STRUCK, at_every_step
-from tests.support.failing_store import FailingStore, Strike, failing_store
+from tests.support.failing_store import HOW, FailingStore, Strike, failing_store
 from tests.support.growth import drive, serial, target_of
 from tests.support.object_store import ObjectStore
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from daskprs.output.journal.recovery import Runs
 
 RUNS: list[tuple[Runs, str]] = [("all that is left", "bdf"), ("what is new", "abcdefg")]
 """How a run goes on, and its input."""
 COMPLETED_ANEW = 4
 """The exit code of a driver that came to its end, and ran mini-batches."""
-BUCKET, NAME = "outputs", "rows"
+NAME = "rows"
 SPEC = PARQUET._replace(format="jsonl", file_size_bytes=2_000)
+
+
+class Stores(NamedTuple):
+    """The store that the driver sees, and the one behind it."""
+
+    failing: FailingStore
+    store: ObjectStore
+    bucket: str
 
 
 def run(base: Path, url: str, number: int) -> int:
@@ -57,14 +69,14 @@ def struck_run(base: Path, url: str, number: int, nth: int, how: str, store: Fai
     return run(base, url, number)
 
 
-def rows_of(store: ObjectStore, folder: str) -> bytes | None:
+def rows_of(get: Callable[[str], bytes | None], folder: str) -> bytes | None:
     """Return the rows of the data set, as a reader sees it who goes by the manifest."""
-    told = store.get(f"{folder}/_manifest.json")
+    told = get(f"{folder}/_manifest.json")
     if told is None:
         return None
     rows = []
     for one in json.loads(told)["files"]:
-        content = store.get(f"{folder}/{one['path']}")
+        content = get(f"{folder}/{one['path']}")
         assert content is not None, f"{one['path']} is not there"
         known = (one["bytes"], one["crc32"])
         assert (len(content), f"{zlib.crc32(content):08x}") == known, "another file"
@@ -72,34 +84,72 @@ def rows_of(store: ObjectStore, folder: str) -> bytes | None:
     return "".join(" ".join(map(str, row)) + "\n" for row in rows).encode()
 
 
-def strike(
-    base: Path, nth: int, number: int, how: str, failing: FailingStore, store: ObjectStore
-) -> None:
-    """Let a driver be struck, and another one come through: the old rows are there, or the new."""
-    folder = f"{BUCKET}/{base.name}-{how.replace(' ', '-')}/{NAME}"
-    url = f"s3://{folder.removesuffix('/' + NAME)}"
+def content_of(path: str) -> bytes | None:
+    """Return the content of a file; None where there is none."""
+    return Path(path).read_bytes() if Path(path).exists() else None
+
+
+def strike(base: Path, url: str, number: int, nth: int, how: str, stores: Stores) -> str:
+    """Let a driver be struck: the old rows are there, or the new. Return the request."""
     before = None if number == 0 else serial(RUNS[number - 1][1])
     after = serial(RUNS[number][1])
-    code = in_a_child(partial(struck_run, base, url, number, nth, how, failing))
-    requests = failing.seen()
+    code = in_a_child(partial(struck_run, base, url, number, nth, how, stores.failing))
+    requests = stores.failing.seen()
     if len(requests) >= nth:
         (base / f"{STRUCK}.{number}").touch()
     where = f"run {number}, {requests[nth - 1 : nth]}"
-    assert code in {COMPLETED_ANEW, NOT_COMPLETED, -signal.SIGKILL}, f"{where}: exit code {code}"
-    found = rows_of(store, folder)
+    codes = {COMPLETED, COMPLETED_ANEW, NOT_COMPLETED, -signal.SIGKILL}
+    assert code in codes, f"{where}: exit code {code}"
+    found = rows_of(stores.store.get, url.removeprefix("s3://") + f"/{NAME}")
     assert found in {before, after}, f"{where}: other rows, or none"
-    assert found == after or code != COMPLETED_ANEW, f"{where}: Completed, and the old rows"
-    is_finished = (target_of(base) / "_manifest.json").exists() and found == after
-    failing.strike(Strike())
+    assert found == after or code not in {COMPLETED, COMPLETED_ANEW}, f"{where}: no new rows"
+    return where
+
+
+def go_on(base: Path, url: str, number: int, where: str, stores: Stores) -> None:
+    """Let a driver come through: its rows are there, and nothing else."""
+    after, store = serial(RUNS[number][1]), stores.store
+    is_made = rows_of(content_of, str(target_of(base))) == after
+    stores.failing.strike(Strike())
     code = in_a_child(partial(run, base, url, number))
-    assert code == COMPLETED or (code == COMPLETED_ANEW and not is_finished), f"{where}: no resume"
-    assert rows_of(store, folder) == after, f"{where}: other rows"
-    assert store.open_uploads(BUCKET) == [], f"{where}: an upload is left open"
+    assert code == COMPLETED or (code == COMPLETED_ANEW and not is_made), f"{where}: no resume"
+    folder = url.removeprefix("s3://") + f"/{NAME}"
+    assert rows_of(store.get, folder) == after, f"{where}: other rows"
+    assert store.open_uploads(stores.bucket) == [], f"{where}: an upload is left open"
     assert not (base / "job" / "uploads").exists(), f"{where}: a record is left"
     told = json.loads(store.get(f"{folder}/_manifest.json") or b"")
     names = {f"{folder}/{one['path']}" for one in told["files"]} | {f"{folder}/_manifest.json"}
-    there = {f"{BUCKET}/{name}" for name in store.names(BUCKET)}
+    there = {f"{stores.bucket}/{name}" for name in store.names(stores.bucket)}
     assert {name for name in there if name.startswith(folder)} == names, f"{where}: a file is left"
+
+
+def aborted_by_the_store(stores: Stores) -> None:
+    """Abort all uploads, as a rule of a bucket does."""
+    for upload in stores.store.open_uploads(stores.bucket):
+        stores.store.delete(upload)
+
+
+def cleaned(base: Path) -> int:
+    """Abort the uploads of the job folder, as a person does who does not go on with the job."""
+    problem = open_uploads.abort_uploads(JobFolder(base / "job").uploads)
+    assert problem == "", problem
+    return 0
+
+
+def play(base: Path, nth: int, how: str, stores: Stores) -> None:
+    """Strike each run, perhaps the one that goes on, too, and go on."""
+    for number in range(len(RUNS)):
+        url = f"s3://{stores.bucket}/{base.name}"
+        blow = how if how in HOW else "kill before"
+        for _ in range(2 if how == "kill after" else 1):
+            where = strike(base, url, number, nth, blow, stores)
+        if how == "gone":
+            aborted_by_the_store(stores)
+        if how == "cleaned":
+            stores.failing.strike(Strike())
+            assert in_a_child(partial(cleaned, base)) == 0, f"{where}: not cleaned"
+            assert stores.store.open_uploads(stores.bucket) == [], f"{where}: not cleaned"
+        go_on(base, url, number, where, stores)
 
 
 def main(base: Path, endpoint: str, how: str, first: int, stride: int) -> None:
@@ -108,15 +158,13 @@ def main(base: Path, endpoint: str, how: str, first: int, stride: int) -> None:
     open_uploads.PIECE_BYTES = 100
     store = ObjectStore(endpoint)
     os.environ.update(store.environment)
-    store.put(BUCKET)
+    bucket = f"struck-{how.replace(' ', '-')}"
+    store.put(bucket)
     with failing_store(endpoint) as failing:
         os.environ["AWS_ENDPOINT_URL"] = failing.endpoint
 
-        def play(folder: Path, nth: int) -> None:
-            for number in range(len(RUNS)):
-                strike(folder, nth, number, how, failing, store)
-
-        at_every_step(base, how, first, stride, play)
+        stores = Stores(failing, store, bucket)
+        at_every_step(base, how, first, stride, lambda *step: play(*step, how, stores))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROGRAM = Path(__file__).with_name("strike_uploads.py")
-SHORT = {"kill before": (6, 11), "kill after": (16, 10), "500": (9, 9)}
+SHORT = {"kill before": (4, 12), "kill after": (17, 10), "500": (9, 9), "gone": (16, 20)}
 """Which request is struck first, and at which stride others are; `make test-long` takes all."""
 
 
@@ -54,7 +54,7 @@ def test_a_reader_by_the_manifest_sees_the_old_data_set_or_the_new(
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("how", [*HOW, "gone", "cleaned"])
 def test_the_same_at_any_request(store: ObjectStore, tmp_path: Path, how: str) -> None:
     """None is left out."""
     assert strike(store, tmp_path, how, 1, 1) > 20

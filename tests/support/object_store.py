@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -65,9 +66,14 @@ class ObjectStore:
         return [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
 
     def open_uploads(self, bucket: str) -> list[str]:
-        """Return the names of all uploads to a bucket that are not completed."""
+        """Return the paths of all uploads to a bucket that are not completed, with their ids."""
         listed = self._ask("GET", f"{bucket}?uploads").decode()
-        return [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
+        keys, ids = (re.findall(f"<{one}>(.*?)</{one}>", listed) for one in ("Key", "UploadId"))
+        return [f"{bucket}/{key}?uploadId={one}" for key, one in zip(keys, ids, strict=True)]
+
+    def delete(self, path: str) -> None:
+        """Delete an object, or abort an upload."""
+        self._ask("DELETE", path)
 
     def is_up(self) -> bool:
         """Say whether it answers."""

@@ -7,12 +7,14 @@ job folder has a record of each upload, from before it begins until it is comple
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
+import time
 import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,11 +32,18 @@ PIECE_BYTES = 8 << 20
 MOST_PIECES = 10_000
 """Most pieces that S3 allows."""
 PIECES_AT_ONCE = 4
+PAUSE_S = 60.0
+"""Seconds without an upload, after one has failed."""
 UPLOADS_AT_ONCE = 16
 """Uploads that are completed, or aborted, at the same time."""
 RECORD = ".json"
 TAGS = ("ETag", "ChecksumSHA256")
 """What S3 may say of a piece, and wants to hear when the upload is completed."""
+
+
+_failures: dict[str, tuple[float, str]] = {}
+"""By URL: until when nothing is uploaded, and why. The library of a store tries for minutes before
+it gives up, and each part that waits would take as long."""
 
 
 class OpenUploads(NamedTuple):
@@ -55,6 +64,10 @@ class OpenUploads(NamedTuple):
             return  # an upload without a piece cannot be completed
         record = self._record(name)
         record.parent.mkdir(parents=True, exist_ok=True)
+        until_s, failure = _failures.get(self.url, (0.0, ""))
+        if time.monotonic() < until_s:
+            _write(record, {"url": f"{self.url}/{name}", "error": failure})
+            return
         earlier: dict[str, Any] = _read(record)
         told: dict[str, Any] = {"url": f"{self.url}/{name}"}
         try:
@@ -67,13 +80,14 @@ class OpenUploads(NamedTuple):
             told |= _sent(file, filesystem, {**place, "UploadId": told["id"]}, is_unwanted)
         except Exception as error:  # noqa: BLE001 - each store has errors of its own
             told["error"] = f"{type(error).__name__}: {error}"
+            _failures[self.url] = time.monotonic() + PAUSE_S, told["error"]
         _write(record, told)
 
     def complete(self, files: dict[str, tuple[int, str]]) -> list[str]:
         """Complete the uploads of files, which have a size and a checksum.
 
-        The store says afterwards which files are there. Return the errors of uploads that failed
-        while the job ran.
+        The store says afterwards which files are there: an upload may have been aborted. Return
+        the errors of uploads that failed while the job ran. Any other error is the store's own.
         """
         found = {name: _read(self._record(name)) for name in files}
         sent = [
@@ -89,6 +103,20 @@ class OpenUploads(NamedTuple):
     def abort(self, keep: Collection[str] = ()) -> str:
         """Abort all uploads but those of some files; return what is left open, and why."""
         return abort_uploads(Path(self.records), keep)
+
+    def tidy_up(self, names: Collection[str]) -> str:
+        """Abort all uploads, also those with the names of published files.
+
+        S3 has begun such an upload when the answer with its id is lost, and the library asks again.
+        Return what is left open, and why.
+        """
+        with suppress(Exception):  # each store has errors of its own; such uploads are rare
+            filesystem = _filesystem({"url": self.url})
+            place = _place(filesystem, {"url": self.url + "/"})
+            for key, number in _open(filesystem, place):
+                if key.removeprefix(place["Key"]) in names:
+                    _abort_one(filesystem, {**place, "Key": key}, number)
+        return self.abort()
 
     def _record(self, name: str) -> Path:
         return Path(self.records, name + RECORD)
@@ -150,7 +178,7 @@ def _sent(
 
 def _complete(filesystem: Any, record: Path, told: dict[str, Any]) -> None:
     """Complete an upload, unless a driver that died has done it, or the store has aborted it."""
-    with suppress(Exception):  # each store has errors of its own; the listing says what is there
+    try:
         filesystem.call_s3(
             "complete_multipart_upload",
             **_place(filesystem, told),
@@ -158,24 +186,36 @@ def _complete(filesystem: Any, record: Path, told: dict[str, Any]) -> None:
             MultipartUpload={"Parts": told["pieces"]},
         )
         record.unlink()
+    except OSError as error:
+        if not isinstance(error, FileNotFoundError) and error.errno != errno.EINVAL:
+            raise
 
 
 def _abort(filesystem: Any, told: dict[str, Any]) -> None:
-    """Abort the upload of a record; of a record without an id, all uploads with its name."""
+    """Abort the upload of a record, and those with its name whose ids were lost with an answer."""
     if not told:
         return
-    place = _place(filesystem, told)
-    with suppress(FileNotFoundError):  # completed, aborted by the store, or without a bucket
-        ids = [told["id"]] if "id" in told else _ids(filesystem, place)
-        for one in ids:
-            filesystem.call_s3("abort_multipart_upload", **place, UploadId=one)
+    place, ids = _place(filesystem, told), {told["id"]} if "id" in told else set[str]()
+    with suppress(PermissionError) if ids else nullcontext():  # keys need not allow to list
+        ids |= {number for key, number in _open(filesystem, place) if key == place["Key"]}
+    for number in ids:
+        _abort_one(filesystem, place, number)
 
 
-def _ids(filesystem: Any, place: dict[str, str]) -> list[str]:
-    """Return the ids of the open uploads with a name, those of a process that died at once."""
-    key = place["Key"]
-    found = filesystem.call_s3("list_multipart_uploads", Bucket=place["Bucket"], Prefix=key)
-    return [one["UploadId"] for one in found.get("Uploads", ()) if one["Key"] == key]
+def _abort_one(filesystem: Any, place: dict[str, str], number: str) -> None:
+    with suppress(FileNotFoundError):  # completed, or aborted by the store
+        filesystem.call_s3("abort_multipart_upload", **place, UploadId=number)
+
+
+def _open(filesystem: Any, place: dict[str, str]) -> list[tuple[str, str]]:
+    """Return the names and ids of open uploads whose names begin with that of a place."""
+    try:
+        found = filesystem.call_s3(
+            "list_multipart_uploads", Bucket=place["Bucket"], Prefix=place["Key"]
+        )
+    except FileNotFoundError:  # there is not even a bucket
+        return []
+    return [(one["Key"], one["UploadId"]) for one in found.get("Uploads", ())]
 
 
 def _for_each(items: Iterable[Any], do: Callable[[Any], None]) -> None:

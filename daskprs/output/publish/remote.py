@@ -192,7 +192,7 @@ class RemoteParts(RemoteOutput):
         self.done = True
         self._remove(there.keys() - sizes.keys() - {MANIFEST})
         if self._uploads is not None:
-            self.complaint = self._uploads.abort() or self.complaint
+            self.complaint = self._uploads.tidy_up(sizes) or self.complaint
 
     def _missing(self, files: list[dict[str, Any]], there: dict[str, int]) -> list[str]:
         """Complete the uploads that are open; return the names of files that are not there then."""
@@ -203,7 +203,13 @@ class RemoteParts(RemoteOutput):
         }
         if self._uploads is None or not missing:
             return sorted(missing)
-        errors = self._uploads.complete(missing)
+        try:
+            errors = self._uploads.complete(missing)
+        except Exception as error:  # each store has errors of its own
+            msg = (
+                f"the uploads to {self.file} cannot be completed: {error}. Resume the job for that."
+            )
+            raise OutputError(msg) from error
         if errors:
             self.complaint = (
                 f"{len(errors)} of {len(missing)} uploads failed while the job ran, and were made "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import threading
@@ -20,9 +21,11 @@ from daskprs.core import watchdog
 from daskprs.errors import ReturnTypeError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.dataset.part_file import write_part
+from daskprs.output.publish.open_uploads import OpenUploads
 from tests.support.by_hand import ByHand
 from tests.support.datasets import manifest, part_plan
 from tests.support.hand_cluster import leftovers
+from tests.support.object_store import object_store
 from tests.support.polling import poll_for
 from tests.support.separate_nodes import separate_nodes, why_not
 
@@ -210,6 +213,28 @@ def test_workers_write_the_parts_and_the_bytes_are_those_of_a_local_job(
     assert names_in(far.output_dir) == [far.output_file.name]
     assert not list(far.job_dir.glob("seen.*"))
     assert leftovers(stage.cluster.address) == []
+
+
+def test_the_process_that_writes_a_part_uploads_it(tmp_path: Path) -> None:
+    """The upload stays open for the driver, which finds a record of it."""
+    with object_store(tmp_path / "log") as store:
+        store.put("parts")
+        cluster = ByHand(tmp_path, store.environment)
+        try:
+            cluster.worker()
+            with Client(cluster.address, set_as_default=False) as client:
+                client.wait_for_workers(1, timeout=60)
+                writing = Writing(client, tmp_path)
+                uploads = OpenUploads("s3://parts/set", str(tmp_path / "uploads"))
+                plan = part_plan(tmp_path, [FRAME], "parquet")._replace(uploads=uploads)
+                (made,) = writing.submit(plan).result(120).files
+                assert WRITTEN.search(writing.end())
+        finally:
+            cluster.close()
+        told = json.loads((tmp_path / "uploads" / "part.json").read_text())
+        assert store.open_uploads("parts") == [f"parts/set/part?uploadId={told['id']}"]
+    assert (told["bytes"], told["crc32"]) == (made.size, f"{made.checksum:08x}")
+    assert (tmp_path / "set" / "part").stat().st_size == made.size
 
 
 def test_a_part_of_a_killed_worker_is_written_by_another_one(stage: Stage) -> None:

@@ -118,12 +118,16 @@ def _advice(column: pa.ChunkedArray, field: pa.Field) -> str:
     )
 
 
-class TableForm(Protocol):
-    """What becomes of slices of one table."""
+class SliceForm(Protocol):
+    """What becomes of slices of a table."""
 
     def frame(self, table: pa.Table) -> Any:
         """Return the rows of a slice."""
         ...
+
+
+class TableForm(SliceForm, Protocol):
+    """What becomes of slices of one table, whose columns and types are known."""
 
     def meta(self) -> pd.DataFrame:
         """Return the frame of no rows."""

@@ -80,13 +80,15 @@ def labelled_table(frame: pd.DataFrame) -> pa.Table | None:
 
 def frame_of_labelled(table: pa.Table) -> pd.DataFrame:
     """Return the frame that `labelled_table` made a table of, with an index from 0."""
-    frame: pd.DataFrame = table.to_pandas()
+    frame: pd.DataFrame = table.to_pandas(use_threads=table.nbytes > THREADS_BYTES)
     is_range = RANGE.items() <= (table.schema.metadata or {}).items()
     names = table.column_names
     frame.columns = pd.RangeIndex(len(names)) if is_range else pd.Index(names)
     return frame
 
 
+THREADS_BYTES = 1 << 20
+"""Bytes of a table above which several threads make its frame sooner than one."""
 ARROW_KINDS = "iufbmM"
 """The kinds of NumPy types that Arrow may hold."""
 CATEGORY = "category"

@@ -139,8 +139,11 @@ def ended_with_task(end: Callable[[], None]) -> Iterator[None]:
 
 def _ends_on(worker: Worker) -> TaskEnds:
     """Return the plugin of a worker, which gets it with the first task that asks."""
-    loop = worker.loop.asyncio_loop
-    return asyncio.run_coroutine_threadsafe(_plugin_of(worker), loop).result()
+    ends: TaskEnds | None = worker.plugins.get(NAME)
+    if ends is None:
+        loop = worker.loop.asyncio_loop
+        ends = asyncio.run_coroutine_threadsafe(_plugin_of(worker), loop).result()
+    return ends
 
 
 async def _plugin_of(worker: Worker) -> TaskEnds:

@@ -78,7 +78,8 @@ def partitions_of(data: Any, options: RunOptions) -> InputPartitions:
             if reading.meta is not None:
                 kind, meta = "frame", announced_frame(reading)
                 reading = replace(reading, meta=None)
-    return InputPartitions(data, *form_of(kind, meta, reading))
+    form, unit = form_of(kind, meta, reading)
+    return InputPartitions(data, replace(form, has_digest=False), unit)
 
 
 def _frame_of(data: Any, *, as_arrow: bool) -> pd.DataFrame | None:

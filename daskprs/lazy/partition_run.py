@@ -67,6 +67,7 @@ def run_partition(value: Any, call: LazyCall, number: int) -> Any:
 
     """
     with seat_of(call) as seat, ended_with_task(seat.cancel):
+        seat.prepare()
         folder = seat.folder.scratch
         partition = staged(value, number, call.form, folder)
         try:

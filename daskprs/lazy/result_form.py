@@ -111,6 +111,10 @@ def _typed(frame: pd.DataFrame | None, taken: pd.DataFrame, where: str) -> pd.Da
     """Return the rows of a mini-batch with the announced columns, and their types of pandas."""
     if frame is None or not len(frame):
         return taken
+    dtypes = list(taken.dtypes)
+    is_typed = list(frame.columns) == list(taken.columns) and list(frame.dtypes) == dtypes
+    if is_typed and not any(isinstance(dtype, pd.CategoricalDtype) for dtype in dtypes):
+        return frame
     columns = {}
     for name, dtype in taken.dtypes.items():
         column = frame[name]

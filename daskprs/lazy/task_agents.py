@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -43,8 +44,10 @@ class TaskAgents:
         self.is_closed = False
         self.busy = 0
         """Number of seats that tasks have."""
-        self.timer: threading.Timer | None = None
-        """Ends the agents when it has run down; None while a task has a seat."""
+        self.idle_since_s = 0.0
+        """When the last task left its seat."""
+        self.ended = threading.Condition(_lock)
+        """Notified when the agents end."""
         self._call = call
         self._pool: AgentPool | None = None
         self._opening = threading.Lock()
@@ -75,6 +78,7 @@ class TaskAgents:
     def put_back(self, seat: Seat) -> None:
         """Keep a seat for the next task."""
         self.busy -= 1
+        self.idle_since_s = time.monotonic()
         self._free.append(seat)
         self._seated.notify()
 
@@ -88,6 +92,7 @@ class TaskAgents:
                 folder = JobFolder(self.folder.name)
                 folder.create()
                 self._pool = AgentPool(self._call.job_in(folder), spools=False)
+                self._pool.prepare(self.resources(0).threads)
             return self._pool
 
     def kill(self, number: int) -> None:
@@ -138,6 +143,16 @@ class Seat:
         """The folder of the agents."""
         return JobFolder(self._agents.folder.name)
 
+    def prepare(self) -> None:
+        """Start what agents are forked from; that takes as long as staging a partition.
+
+        Raise `TaskEnded` when the task is cancelled or its host ends.
+        """
+        if self.is_cancelled or self._agents.is_closed:
+            raise TaskEnded
+        with suppress(AgentError):  # `run` meets the same error
+            self._agents.pool()
+
     def run(self, lease: Lease) -> LeaseReturned:
         """Work on a lease, in the agent that is there or in a new one.
 
@@ -182,11 +197,12 @@ def seat_of(call: LazyCall) -> Iterator[Seat]:
     key = host.name, call.token
     with _lock:
         if key not in _agents:
-            _agents[key] = TaskAgents(call, host)
+            _agents[key] = agents = TaskAgents(call, host)
+            with suppress(RuntimeError):  # no more threads: they end with the host
+                threading.Thread(
+                    target=_end_idle, args=(key, agents), name="daskprs-linger", daemon=True
+                ).start()
         agents = _agents[key]
-        if agents.timer is not None:
-            agents.timer.cancel()
-            agents.timer = None
         seat = agents.take()
     try:
         yield seat
@@ -197,18 +213,18 @@ def seat_of(call: LazyCall) -> Iterator[Seat]:
         seat.is_cancelled = False
         with _lock:
             agents.put_back(seat)
-            if not agents.busy and not agents.is_closed:
-                agents.timer = threading.Timer(LINGER_S, _end_idle, (key, agents))
-                agents.timer.name, agents.timer.daemon = "daskprs-linger", True
-                with suppress(RuntimeError):  # no more threads: they end with the host
-                    agents.timer.start()
 
 
 def _end_idle(key: tuple[str, str], agents: TaskAgents) -> None:
-    """End agents whose time has run down, unless a task has come meanwhile."""
+    """End agents that no task has used for a time (a thread of its own)."""
+    left_s = linger_s = LINGER_S
     with _lock:
-        if agents.timer is not threading.current_thread():
-            return
+        while left_s > 0:
+            agents.ended.wait(left_s)
+            if _agents.get(key) is not agents:
+                return
+            idle_s = 0.0 if agents.busy else time.monotonic() - agents.idle_since_s
+            left_s = linger_s - idle_s
         del _agents[key]
     agents.close()
 
@@ -218,8 +234,7 @@ def end_agents_of(host: str) -> None:
     with _lock:
         ended = [_agents.pop(key) for key in [*_agents] if key[0] == host]
         for agents in ended:
-            if agents.timer is not None:
-                agents.timer.cancel()
+            agents.ended.notify_all()
     for agents in ended:
         agents.close(at_once=True)
 

@@ -5,6 +5,7 @@ The row groups of the files are the pieces. Each process that sees the files may
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote
@@ -92,6 +93,23 @@ class PublishedRows:
         if _file_state(self._published.identity) != self._identity:
             raise JobFolderError(_gone(self.folder, self._published.target))
 
+    def _read(self, group: PublishedGroup, columns: list[str]) -> pa.Table:
+        """Return columns of a row group, unless its file is gone or another one by now."""
+        with self._unchanged(group.path):
+            return read_group(self._format, group.path, group.number, columns)
+
+    @contextmanager
+    def _unchanged(self, path: Path) -> Iterator[None]:
+        """Say what has become of the data set if a file of it is gone, or has other rows by now."""
+        try:
+            yield
+        except Exception as error:
+            self.check()
+            if isinstance(error, FileNotFoundError):
+                raise JobFolderError(_lost(self.folder, path)) from error
+            raise
+        self.check()
+
     def parts(self, most_bytes: int) -> list[KeptPart]:
         """Return the row groups in parts of about `most_bytes`."""
         step, count = max(1, min(most_bytes, PART_BYTES) // GROUP_BYTES), len(self._groups)
@@ -108,7 +126,7 @@ class PublishedRows:
         for number, group in enumerate(self._groups[first:stop], first):
             values = _values_in(group.folder, self.schema)
             in_file = [name for name in names if name not in values]
-            table = read_group(self._format, group.path, group.number, in_file)
+            table = self._read(group, in_file)
             for name in values.keys() & set(names):
                 table = table.append_column(name, pa.repeat(values[name], table.num_rows))
             arrays = [cast_exactly(table.column(one.name), one.type) for one in schema]
@@ -156,15 +174,35 @@ class PublishedRows:
         return [
             PublishedGroup(path, number, folder)
             for path, folder in files
-            for number in range(groups_in(self._format, path))
+            for number in range(self._groups_in(path))
         ]
+
+    def _groups_in(self, path: Path) -> int:
+        with self._unchanged(path):
+            return groups_in(self._format, path)
 
 
 def _gone(folder: JobFolder, target: Path | None) -> str:
+    again = f"by {Option('resume', value=True)}"
+    if target is None:
+        return f"the job in {folder} has no data set yet. Go on with the job {again}."
+    if target.exists():
+        return (
+            f"{target} has been replaced or changed since the job in {folder} published its data "
+            "set there, such as by another job with overwrite=True. Read the rows that are there "
+            f"now by the result of that job, or from the files. Or make those of this job {again}, "
+            "which replaces what is there."
+        )
     return (
-        f"the job in {folder} has no data set"
-        + (f" in {target}: it was moved or changed" if target else " yet")
-        + f". Go on with the job by {Option('resume', value=True)}."
+        f"the data set that the job in {folder} published as {target} is gone: it was moved or "
+        f"removed. Put it back, or make it again {again}."
+    )
+
+
+def _lost(folder: JobFolder, path: Path) -> str:
+    return (
+        f"the file {path} of the data set is gone: it was moved or removed. Put it back, or go on "
+        f"with the job in {folder} by {Option('resume', value=True)}: what is gone is made again."
     )
 
 

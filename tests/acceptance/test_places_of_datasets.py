@@ -70,7 +70,7 @@ def test_a_result_never_reads_the_rows_of_another_job(tmp_path: Path, *, single:
         overwrite=True,
     )
     for read in (old.to_arrow, old.to_pandas, old.to_dask_dataframe, lazy.compute):
-        with pytest.raises(JobFolderError, match="moved or changed"):
+        with pytest.raises(JobFolderError, match="has been replaced or changed"):
             read()
 
 

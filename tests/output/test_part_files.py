@@ -128,6 +128,32 @@ def test_views_are_put_into_folders(tmp_path: Path, kind: str, format_: str) -> 
         assert found["v"].cast("binary").to_pylist() == [b"one", b"three" * 9]
 
 
+@pytest.mark.parametrize("format_", ["parquet", "arrow", "jsonl"])
+@pytest.mark.parametrize("kind", ["string_view", "large_string"])
+def test_categories_that_are_views_are_put_into_folders(
+    tmp_path: Path, kind: str, format_: str
+) -> None:
+    """As those of polars may be; also as the values that make the folders."""
+    names = pa.array(["a", "b"], getattr(pa, kind)())
+    coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0], pa.int32()), names)
+    columns = {
+        "k": coded,
+        "v": coded,
+        "l": pa.ListArray.from_arrays([0, 1, 2, 3], coded),
+        "s": pa.StructArray.from_arrays([coded], ["x"]),
+    }
+    plan = plan_of(tmp_path, [pa.table(columns)], format_)._replace(partition_by=("k",))
+    files = write_part(plan).files
+    assert [one.name for one in files] == ["k=a/part", "k=b/part"]
+    assert [one.rows for one in files] == [2, 1]
+    path = tmp_path / "set" / "k=a" / "part"
+    if format_ == "jsonl":
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+    else:
+        rows = ds.dataset(path, format=format_).to_table().to_pylist()
+    assert rows == [{"v": "a", "l": ["a"], "s": {"x": "a"}}] * 2
+
+
 @given(cut=st.integers(1, 50), format_=st.sampled_from(["parquet", "arrow", "jsonl"]))
 def test_rows_of_an_earlier_part_are_those_that_it_had(cut: int, format_: str) -> None:
     """Wherever row groups end."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -16,9 +17,6 @@ from daskprs.job.result import ParallelRunResult
 from daskprs.output.dataset import part_file
 from tests.support.datasets import PARQUET
 from tests.support.store_driver import driving
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 N = 9
 
@@ -121,7 +119,43 @@ def test_what_cannot_be_read_back_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"data set of JSON lines.*keep_rows=True"):
         lines.to_pandas()
     moved = published(tmp_path / "moved")
-    assert isinstance(moved.output_file, type(tmp_path))
+    assert isinstance(moved.output_file, Path)
     moved.output_file.rename(tmp_path / "elsewhere")
-    with pytest.raises(JobFolderError, match=r"moved or changed.*resume=True"):
+    with pytest.raises(JobFolderError, match=r"is gone: it was moved.*resume=True"):
         moved.to_arrow()
+
+
+def test_a_data_set_that_is_replaced_while_it_is_read_is_named(
+    result: ParallelRunResult, tmp_path: Path
+) -> None:
+    """By whichever reader; no reader gives rows of the other data set."""
+    assert isinstance(result.output_file, Path)
+    is_file = result.output_file.is_file()
+    batches = result.iter_batches("pyarrow")
+    lazy, scan = result.to_dask_dataframe(), result.to_polars(lazy=True)
+    stream = pa.RecordBatchReader.from_stream(result)
+    next(batches)
+    other = published(tmp_path / "other", single_file=is_file).output_file
+    assert isinstance(other, Path)
+    result.output_file.rename(tmp_path / "old")
+    other.rename(result.output_file)
+    replaced = r"set has been replaced or changed.*overwrite=True.*resume=True"
+    for read in (
+        lambda: next(batches),
+        lambda: lazy.compute(scheduler="sync"),
+        scan.collect,
+        stream.read_all,
+        result.to_pandas,
+    ):
+        with pytest.raises(Exception, match=replaced):
+            read()
+
+
+def test_a_file_of_a_data_set_that_is_gone_is_named(tmp_path: Path) -> None:
+    """While its manifest is still the same."""
+    result = published(tmp_path)
+    assert isinstance(result.output_file, Path)
+    part = min(result.output_file.glob("part-*"))
+    part.unlink()
+    with pytest.raises(JobFolderError, match=rf"{part.name} of the data set is gone.*resume=True"):
+        result.to_pandas()

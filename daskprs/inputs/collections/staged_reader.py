@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from daskprs.arrow.exact_frames import frame_of_labelled
 from daskprs.inputs.frames.caller_frame import FrameReader
 from daskprs.inputs.source.pickled_rows import PickledReader
 from daskprs.inputs.source.pieces import Uncomputed
 
 if TYPE_CHECKING:
-    from daskprs.arrow.arrow_pandas import TableForm
+    import pandas as pd
+    import pyarrow as pa
+
+    from daskprs.arrow.arrow_pandas import SliceForm
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.folders.row_labels import Numbers
 
@@ -80,7 +84,7 @@ def _slices_of(path: str) -> Slices:
 class ArrowSlices:
     """Maps an Arrow file, and gives its rows the form that `run` gets."""
 
-    def __init__(self, form: TableForm, end: int) -> None:
+    def __init__(self, form: SliceForm, end: int) -> None:
         self._form = form
         self._end = end
         self._reader: FrameReader | None = None
@@ -95,6 +99,14 @@ class ArrowSlices:
     def close(self) -> None:
         """Unmap the file."""
         self._reader = None
+
+
+class LabelledFrames:
+    """Makes frames of slices of tables that `labelled_table` has made."""
+
+    def frame(self, table: pa.Table) -> pd.DataFrame:
+        """Return the rows of a slice."""
+        return frame_of_labelled(table)
 
 
 class ArraySlices:

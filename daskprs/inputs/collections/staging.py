@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprs.arrow.exact_frames import labelled_table
 from daskprs.errors import InputError, LoadError, class_name
 from daskprs.folders.row_labels import row_bounds
 from daskprs.inputs.collections.node_file import NodeFile, new_name
@@ -25,6 +26,7 @@ from daskprs.inputs.collections.partition_table import PartitionCut
 from daskprs.inputs.collections.staged_reader import (
     ArraySlices,
     ArrowSlices,
+    LabelledFrames,
     PickledSlices,
     Slices,
     append_reader,
@@ -245,6 +247,9 @@ def _check_categories(column: pd.Series, dtype: Any) -> None:
 
 
 def _write_frame(frame: pd.DataFrame, form: StagingForm, path: Path) -> _Written:
+    table = None if form.has_digest or form.batch_format != "pandas" else labelled_table(frame)
+    if table is not None:
+        return _write_labelled(table, form.size, path)
     if form.batch_format in ("pyarrow", "polars"):
         source: FrameSource | None = arrow_source_of_frame(frame, form.size)
     else:  # a file without rows has no categories
@@ -263,6 +268,15 @@ def _write_arrow(source: FrameSource, path: Path) -> _Written:
     bounds = source.bounds if len(source.bounds) > 1 else np.zeros(2, np.int64)
     slices = ArrowSlices(source.form, path.stat().st_size)
     return _Written(slices, bounds, np.array(sizes, np.int64), source.digest)
+
+
+def _write_labelled(table: pa.Table, size_bytes: int, path: Path) -> _Written:
+    """Write a table of a frame without a digest, in a tenth of the time of a small one."""
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    bounds = _bounds(len(table), max(1, size_bytes * len(table) // max(1, table.nbytes)))
+    sizes = np.diff(bounds) * table.nbytes // len(table)
+    return _Written(ArrowSlices(LabelledFrames(), path.stat().st_size), bounds, sizes, "")
 
 
 # ---- arrays ----

@@ -33,6 +33,8 @@ class StagingForm:
     """The columns and types of every partition, if they are frames."""
     batch_format: BatchFormat = "pandas"
     keep_labels: bool = False
+    has_digest: bool = True
+    """Whether a later run compares the rows."""
 
 
 def form_of_frames(meta: pd.DataFrame, reading: ReadOptions) -> StagingForm:

@@ -20,6 +20,7 @@ import pyarrow as pa
 from daskprs.arrow.arrow_pandas import (
     AsArrow,
     OneType,
+    SliceForm,
     TableForm,
     ToPandas,
     cast,
@@ -202,7 +203,7 @@ def _compact(batch: pa.RecordBatch) -> pa.RecordBatch:
 class FrameReader:
     """Slices the mapped file; the Arrow data in it may `end` before the file does."""
 
-    def __init__(self, path: str, form: TableForm, end: int | None = None) -> None:
+    def __init__(self, path: str, form: SliceForm, end: int | None = None) -> None:
         self._path = path
         self._form = form
         self._end = end
@@ -276,10 +277,10 @@ class HashingWriter:
 
     def digest(self) -> str:
         """Return the digest of all that was written."""
-        self._begin()
         whole = hashlib.sha256()
         for one in self._digests:
             whole.update(one.result())
+        whole.update(_digest(self._piece))  # a thread would cost a small table more
         return whole.hexdigest()
 
     def _begin(self) -> None:

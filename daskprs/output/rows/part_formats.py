@@ -22,6 +22,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from daskprs.errors import Option, ReturnTypeError
+from daskprs.output.rows.row_schema import OF_VIEWS, normal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -155,7 +156,7 @@ def check_writable(schema: pa.Schema, format_: str, partition_by: Collection[str
         if schema.names.count(field.name) > 1:
             msg = f"run() returned two columns {field.name!r}. A data set needs different names."
             raise ReturnTypeError(msg)
-        why = _why_not(format_, field.type)
+        why = _why_not(format_, normal(field.type))
         if why:
             msg = (
                 f"run() returned a column {field.name!r} of the type {field.type}, which "
@@ -240,8 +241,7 @@ def _with_types(table: pa.Table, other: Callable[[pa.DataType], pa.DataType]) ->
     """Return rows with other flat types, within lists and structs, too; the rest stays as it is."""
     for number, field in enumerate(table.schema):
         old, new = _plain(field.type), _plain(field.type, other)
-        is_coded_view = is_.is_dictionary(field.type) and old in _OF_VIEWS
-        if old != new and not is_coded_view:  # of that, Arrow takes rows, and casts none
+        if old != new:
             column = table.column(number).cast(new)
             table = table.set_column(number, field.with_type(new), column)
     return table
@@ -249,10 +249,9 @@ def _with_types(table: pa.Table, other: Callable[[pa.DataType], pa.DataType]) ->
 
 def without_views(table: pa.Table) -> pa.Table:
     """Return rows with plain text and bytes in place of views, from which Arrow takes no rows."""
-    return _with_types(table, lambda one: _OF_VIEWS.get(one, one))
+    return _with_types(table, lambda one: OF_VIEWS.get(one, one))
 
 
-_OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 _LISTS = ((is_.is_list, pa.list_), (is_.is_large_list, pa.large_list))
 
 

@@ -83,7 +83,7 @@ class RowSchema:
         where = f"mini-batch {mini_batch}"
         _check_names(schema, where)
         if self._fields is None:
-            self._fields = {one.name: pa.field(one.name, _normal(one.type)) for one in schema}
+            self._fields = {one.name: pa.field(one.name, normal(one.type)) for one in schema}
             self._origins = dict.fromkeys(self._fields, where)
             return
         self._check_columns(schema, where)
@@ -197,7 +197,7 @@ def settled_type(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
     Return None if the types have no common family: values are not cast between families.
     """
     if is_.is_null(known):
-        return _normal(new)
+        return normal(new)
     if is_.is_null(new) or known == new:
         return known
     if is_.is_dictionary(known):
@@ -229,18 +229,26 @@ def _settled_nested(known: pa.DataType, new: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def _normal(type_: pa.DataType) -> pa.DataType:
-    """Return a type in which everything may be null, and dictionaries have room."""
+OF_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+"""Plain types in place of views, of which Arrow takes no rows."""
+
+
+def normal(type_: pa.DataType) -> pa.DataType:
+    """Return a type in which everything may be null, and dictionaries have room.
+
+    A dictionary has plain text and bytes in place of views, which Arrow can neither take nor write.
+    """
     if isinstance(type_, pa.RunEndEncodedType):
-        return _normal(type_.value_type)
+        return normal(type_.value_type)
     if is_.is_dictionary(type_):
-        return pa.dictionary(INDEX_TYPE, _normal(type_.value_type), type_.ordered)
+        value = normal(type_.value_type)
+        return pa.dictionary(INDEX_TYPE, OF_VIEWS.get(value, value), type_.ordered)
     if is_.is_struct(type_):
-        return pa.struct([pa.field(one.name, _normal(one.type)) for one in type_])
+        return pa.struct([pa.field(one.name, normal(one.type)) for one in type_])
     if is_.is_map(type_):
-        return pa.map_(_normal(type_.key_type), _normal(type_.item_type), type_.keys_sorted)
+        return pa.map_(normal(type_.key_type), normal(type_.item_type), type_.keys_sorted)
     if _is_list(type_):
-        return _list_of(type_, pa.field("item", _normal(type_.value_type)))
+        return _list_of(type_, pa.field("item", normal(type_.value_type)))
     return type_
 
 
@@ -355,12 +363,12 @@ def _converted(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _plain(array: pa.Array) -> pa.Array:
-    """Return an array of the type that `_normal` gives it, without values of other rows."""
+    """Return an array of the type that `normal` gives it, without values of other rows."""
     if isinstance(array.type, pa.RunEndEncodedType):
         array = pc.run_end_decode(array)
     if is_.is_nested(array.type):  # Arrow casts all values of a list, beyond a slice, too
         array = pa.concat_arrays([array, array.slice(0, 0)])
-    return array.cast(_normal(array.type))
+    return array.cast(normal(array.type))
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array]:

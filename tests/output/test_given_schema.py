@@ -86,6 +86,17 @@ def test_an_empty_frame_gives_its_types_back() -> None:
     assert dict(empty.dtypes) == dict(frame.dtypes)
 
 
+def test_a_dictionary_of_views_is_one_of_text() -> None:
+    """Neither Parquet nor a cast of Arrow takes the former."""
+    coded = pa.dictionary(pa.int8(), pa.string_view())
+    schema = pa.schema([("x", coded)])
+    assert schema_of(schema_text(schema)).types == [pa.dictionary(pa.int32(), pa.large_string())]
+    views = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1], pa.int8()), pa.array(["a", "b"], pa.string_view())
+    )
+    assert brought(schema, pa.table({"x": views}))["x"].to_pylist() == ["a", "b"]
+
+
 # ---- rows ----
 
 SCHEMA = {"n": "int64", "text": "string"}

@@ -20,11 +20,12 @@ from daskprs.errors import Option, ReturnTypeError, class_name
 from daskprs.output.rows.arrow_rows import first_unfit
 from daskprs.output.rows.blocks import as_times
 from daskprs.output.rows.result_tables import NO_TYPE
-from daskprs.output.rows.row_schema import RowSchema
+from daskprs.output.rows.row_schema import OF_VIEWS, RowSchema, normal
 
 if TYPE_CHECKING:
     from daskprs.output.rows.blocks import Block
 
+is_dictionary = pa.types.is_dictionary
 WRITTEN = " arrow:"
 """Stands between the name of a type, for people, and the type as Arrow writes it."""
 OF_PYTHON = {"float": "float64", "bytes": "binary"}
@@ -72,7 +73,7 @@ def schema_of(text: str) -> pa.Schema:
     }
     noted = pa.Schema.from_pandas(pd.DataFrame(of_pandas), preserve_index=False)
     fields = [
-        one if isinstance(one, pa.Field) else _of_values(noted.field(name))
+        _without_views(one) if isinstance(one, pa.Field) else _of_values(noted.field(name))
         for name, one in types.items()
     ]
     return pa.schema(fields, noted.metadata if of_pandas else None)
@@ -130,10 +131,16 @@ def _type_of(name: str, text: str) -> Any:
         raise ValueError(msg) from None
 
 
+def _without_views(field: pa.Field) -> pa.Field:
+    """Return a field without a dictionary of views, as `normal` has it."""
+    is_of_views = is_dictionary(field.type) and field.type.value_type in OF_VIEWS
+    return field.with_type(normal(field.type)) if is_of_views else field
+
+
 def _of_values(field: pa.Field) -> pa.Field:
     """Return the field of a type of pandas, if this says which values it holds."""
     type_ = values = field.type
-    if pa.types.is_dictionary(type_):
+    if is_dictionary(type_):
         values = type_.value_type
         type_ = pa.dictionary(pa.int32(), values, type_.ordered)
     if pa.types.is_null(values):

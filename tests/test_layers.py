@@ -64,9 +64,9 @@ LAYERS = {
         connect driver_task lease
         remote
         scheduler_plugin slot_allocator
-        key_worker part_writers partition_tasks
+        key_worker part_worker partition_tasks
         partition_feed worker_plugin worker_registry
-        key_exchange
+        key_exchange part_writers
         session
         slot_manager
         dispatch

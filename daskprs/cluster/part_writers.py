@@ -1,17 +1,13 @@
-"""Part files of a data set, written by the workers of a cluster, and by the driver where none can.
+"""The writers of a data set's parts: the workers of a cluster, and the driver where none can.
 
-A worker writes one part at a time, as a Dask task that leaves the thread pool at once. So a part
-waits behind no lease, and takes no thread from other work. The task calls a process that writes
-this part alone, in an interpreter without pandas and Dask: the process of the worker neither holds
-its lock for long nor grows, nothing of a part stays on the worker, and to kill the process is to
-end the attempt. It starts in about half a second; so small parts are left to the driver.
+The driver has a thread for each part that a worker writes. It gives up an attempt whose worker has
+gone, does not report, or has no thread for it. Then another worker, or the driver, writes the part.
+An attempt that was given up may go on: it has a folder of its own, and is never taken.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import os
 import pickle
 import secrets
 import threading
@@ -24,27 +20,23 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from distributed import WorkerPlugin, get_worker
 from distributed.comm import get_address_host
 from distributed.protocol.pickle import dumps
-from tornado.ioloop import PeriodicCallback
 
-from daskprs.agent.node.environment import agent_environment
 from daskprs.agent.node.site import ProbeFile
-from daskprs.agent.supervision.helper_pool import SPAWN, HelperPool
 from daskprs.cluster.lease import fetched
+from daskprs.cluster.part_worker import PartsPlugin, write_on_worker
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
-from daskprs.cluster.thread_pool import leave_the_threads
 from daskprs.cluster.topics import forget
 from daskprs.cluster.worker_events import WorkerLost, WorkerRefused, WorkersFound
 from daskprs.core.watchdog import Watchdog
 from daskprs.output.dataset.ordered_parts import THREADS
-from daskprs.output.dataset.part_attempt import PartAttempt, sweep, write_aside
+from daskprs.output.dataset.part_attempt import PartAttempt, sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distributed import Client, Worker
+    from distributed import Client
     from distributed import Future as DaskFuture
 
     from daskprs.folders.job_folder import JobFolder
@@ -60,117 +52,13 @@ PRIORITY = -1
 TRIES = 2
 """How many workers may lose a part before the driver writes the part itself."""
 LOOK_EVERY_S = 0.25
-REPORT_EVERY_S = 2.0
-"""Seconds between reports of a worker."""
 FOUND_S = 10.0
 """Seconds in which the workers that are there report for the first time."""
 BEGIN_S = 10.0
 """Seconds in which a thread of the worker has to begin with a part."""
 REST_S = 60.0
 """Seconds without a further part for a worker that has lost one."""
-SLOWEST_BYTES_PER_S = 1 << 20
-"""A process that takes longer for its part hangs."""
 SCHEDULER = "scheduler"
-
-
-# ---- in the worker ----
-
-
-class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typed
-    """Reports whether a worker sees the folders of a data set, and writes one part at a time.
-
-    Parameters
-    ----------
-    name, topic
-        The name of the plugin, and the topic of its reports.
-    probes
-        Files in the folders that a worker has to see.
-    timeout_s
-        Seconds that the process of a part has at least.
-
-    """
-
-    idempotent = True
-
-    def __init__(
-        self, name: str, topic: str, probes: tuple[ProbeFile, ...], timeout_s: float
-    ) -> None:
-        self.name = name
-        self._topic = topic
-        self._probes = probes
-        self._timeout_s = timeout_s
-
-    async def setup(self, worker: Worker) -> None:
-        """Look at the folders, and report."""
-        self._worker = worker
-        self._begun = 0
-        """The number of the attempt at work; 0 without one."""
-        self._process: HelperPool | None = None
-        self._reporting = PeriodicCallback(self._report, 1000 * REPORT_EVERY_S)
-        self._sees = await asyncio.to_thread(lambda: all(one.is_seen() for one in self._probes))
-        self._report()
-        if self._sees:
-            self._reporting.start()
-
-    async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - named by Dask
-        """Kill the process that writes."""
-        self._reporting.stop()
-        await asyncio.to_thread(self._end)
-
-    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
-        """Kill the process of a cancelled part, whose thread does not notice the cancellation."""
-        has_begun, is_over = (
-            start in ("executing", "long-running"),
-            finish in ("released", "forgotten"),
-        )
-        if has_begun and is_over and isinstance(key, tuple) and key[:1] == (self.name,):
-            self._worker.loop.add_callback(asyncio.to_thread, self._end)
-
-    def write(self, number: int, attempts: str, plan: bytes, size_bytes: int) -> PartAttempt:
-        """Write a part, in a process of its own."""
-        environment = agent_environment(os.environ, None, threads=1)
-        timeout_s = max(self._timeout_s, size_bytes / SLOWEST_BYTES_PER_S)
-        self._process = process = HelperPool(environment, timeout_s, SPAWN)
-        self._begun = number
-        self._worker.loop.add_callback(self._report)
-        try:
-            what = f"write a part of {size_bytes:,} bytes"
-            made: PartAttempt = process.call(what, write_aside, attempts, number, plan)
-        finally:
-            self._begun = 0
-            process.close()
-        return made
-
-    def _end(self) -> None:
-        if self._process is not None:
-            self._process.close()
-
-    def _report(self) -> None:
-        worker = self._worker
-        if worker.batched_stream.closed():  # the scheduler has removed this worker
-            self._reporting.stop()
-            self._end()
-            return
-        report = worker.address, self._sees, self._begun
-        worker.log_event(self._topic, pickle.dumps(report))
-
-
-def write_on_worker(
-    name: str, number: int, attempts: str, plan: bytes, size_bytes: int
-) -> PartAttempt | str:
-    """Write a part (a Dask task); return the error, as text, of an attempt that has failed.
-
-    Dask would log an error with its traceback; the driver raises what there is to raise.
-    """
-    try:
-        plugin: PartsPlugin = get_worker().plugins[name]
-        leave_the_threads()
-        return plugin.write(number, attempts, plan, size_bytes)
-    except Exception as error:  # noqa: BLE001 - as it says
-        return f"{type(error).__name__}: {error}"
-
-
-# ---- in the driver ----
 
 
 class WritingWorkers:
@@ -183,11 +71,13 @@ class WritingWorkers:
         self._news = threading.Condition()
         """Held to look at the workers, and notified when something has changed."""
         self._watchdog = Watchdog({})
-        self._there: set[str] = set()
+        self._there: dict[str, int] = {}
+        """How many parts each worker writes at a time."""
         self._awaited = {SCHEDULER}
         """Who has not reported yet: the scheduler tells which workers there are."""
         self._awaited_until_s = time.monotonic() + FOUND_S
-        self._busy: set[str] = set()
+        self._busy: Counter[str] = Counter()
+        """How many parts each worker has now."""
         self._resting_until_s: dict[str, float] = {}
         self._begun: set[int] = set()
         """The attempts with which workers have begun."""
@@ -197,20 +87,20 @@ class WritingWorkers:
         with self._news:
             match pickle.loads(event[1]):
                 case WorkersFound(workers):
-                    self._awaited |= set(workers) - self._there
+                    self._awaited |= set(workers) - self._there.keys()
                     self._awaited.discard(SCHEDULER)
                 case WorkerLost(worker, _, _) | WorkerRefused(worker, _):
                     self._lose(worker)
-                case (worker, sees, begun):
+                case (worker, at_a_time, begun):
                     self._awaited.discard(worker)
-                    if sees:
-                        self._there.add(worker)
+                    if at_a_time:
+                        self._there[worker] = at_a_time
                         self._watchdog.hear(worker)
-                    self._begun.add(begun)
+                    self._begun.update(begun)
             self._news.notify_all()
 
     def _lose(self, worker: str) -> None:
-        self._there.discard(worker)
+        self._there.pop(worker, None)
         self._awaited.discard(worker)
         self._watchdog.forget(worker)
 
@@ -223,7 +113,7 @@ class WritingWorkers:
         """Say whether a worker is there, and not silent."""
         with self._news:
             self._watchdog.tick(time.monotonic())
-            return worker in self._there - self.silent
+            return worker in self._there.keys() - self.silent
 
     def has_begun(self, attempt: int) -> bool:
         """Say whether a worker has begun with an attempt."""
@@ -236,11 +126,14 @@ class WritingWorkers:
                 now_s = time.monotonic()
                 self._watchdog.tick(now_s)
                 resting = {one for one, until_s in self._resting_until_s.items() if now_s < until_s}
-                fit = self._there - self.silent - resting - tried
-                if free := fit - self._busy:
-                    hosts = Counter(map(get_address_host, self._busy))
-                    worker = min(sorted(free), key=lambda one: hosts[get_address_host(one)])
-                    self._busy.add(worker)
+                fit = self._there.keys() - self.silent - resting - tried
+                free = [one for one in sorted(fit) if self._busy[one] < self._there[one]]
+                if free:
+                    hosts: Counter[str] = Counter()
+                    for one, count in self._busy.items():
+                        hosts[get_address_host(one)] += count
+                    worker = min(free, key=lambda one: hosts[get_address_host(one)])
+                    self._busy[worker] += 1
                     return worker
                 if not fit and not (self._awaited and now_s < self._awaited_until_s):
                     return None
@@ -250,7 +143,7 @@ class WritingWorkers:
     def give_back(self, worker: str, *, rests: bool) -> None:
         """Let a worker have another part, after a rest if it has lost one."""
         with self._news:
-            self._busy.discard(worker)
+            self._busy[worker] -= 1
             if rests:
                 self._resting_until_s[worker] = time.monotonic() + REST_S
             self._news.notify_all()
@@ -450,8 +343,7 @@ class PartWriters(Executor):
         if found is None:
             msg = f"{worker} has gone"
             raise PartLost(msg)
-        made: PartAttempt | str = found
-        return made
+        return pickle.loads(found) if isinstance(found, bytes) else str(found)
 
 
 def size_of(plan: PartPlan) -> int:

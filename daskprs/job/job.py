@@ -370,11 +370,8 @@ class Job:
 
     @contextmanager
     def _parts_written(self, client: Client, listeners: Listeners) -> Iterator[None]:
-        """Have parts of a data set written on the cluster, unless that is this process."""
-        from daskprs.cluster.lease import IN_THIS_PROCESS
-
-        is_here = client.scheduler.address.startswith(IN_THIS_PROCESS)
-        if is_here or not self._call.output.is_dataset:
+        """Have the parts of a data set written on the cluster."""
+        if not self._call.output.is_dataset:
             yield
             return
         from daskprs.cluster.part_writers import PartWriters

@@ -191,24 +191,28 @@ def driver_log(job: Path) -> str:
     return (job / "logs/sys/master_role.txt").read_text()
 
 
-WRITTEN = re.compile(r"part(?:-(\d+)-\w+\.parquet)? was written by process (\d+) of (tcp://\S+)")
+WRITTEN = re.compile(r"part(?:-(\d+)-\w+\.parquet)? was written by process (\d+) of (\S+://\S+)")
 
 
-def test_workers_write_the_parts_and_the_bytes_are_those_of_a_local_job(
-    stage: Stage, client: Client
+def test_workers_write_the_parts_and_the_bytes_are_those_that_the_driver_writes(
+    stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each in a process of its own; nothing of it is left."""
+    """Each in a process of its own; nothing of it is left. So does a job without a cluster."""
     stage.let_go()
     options: dict[str, Any] = {"output_file_size": "4 kb", "keep_rows": False}
     far = run(stage.folder / "far", client, **options)
+    local = run(stage.folder / "local", None, **options)
+    monkeypatch.setattr(part_writers, "SMALL_BYTES", 1 << 30)
     here = run(stage.folder / "here", None, **options)
-    assert contents(far.output_file) == contents(here.output_file)
+    assert contents(far.output_file) == contents(local.output_file) == contents(here.output_file)
     written = WRITTEN.findall(driver_log(far.job_dir))
     assert sorted(number for number, _, _ in written) == [
         f"{number:05d}" for number in range(len(contents(far.output_file)))
     ]
     assert len({pid for _, pid, _ in written}) == len(written) > 3
     assert {worker for _, _, worker in written} == set(client.nthreads())
+    processes = [pid for _, pid, _ in WRITTEN.findall(driver_log(local.job_dir))]
+    assert len(set(processes) - {str(os.getpid())}) == len(written)
     assert not WRITTEN.search(driver_log(here.job_dir))
     assert names_in(far.output_dir) == [far.output_file.name]
     assert not list(far.job_dir.glob("seen.*"))

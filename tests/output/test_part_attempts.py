@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pytest
 
-from daskprs.output.dataset import part_attempt
-from daskprs.output.dataset.part_attempt import sweep, write_aside
+from daskprs.output.dataset import part_file
+from daskprs.output.dataset.part_attempt import PartAttempt, sweep, write_aside
 from daskprs.output.dataset.part_file import write_part
 from tests.support.datasets import part_plan
 
@@ -29,6 +29,12 @@ def attempts(tmp_path: Path) -> Path:
     return folder
 
 
+def attempt(attempts: Path, number: int, plan: PartPlan) -> PartAttempt:
+    """Return a finished attempt."""
+    made: PartAttempt = pickle.loads(write_aside(str(attempts), number, pickle.dumps(plan)))
+    return made
+
+
 @pytest.fixture(params=[(), ("kind",)])
 def plan(tmp_path: Path, request: pytest.FixtureRequest) -> PartPlan:
     """Return the plan of a part: one file, or one in each folder."""
@@ -39,7 +45,7 @@ def test_a_part_that_was_written_aside_is_the_part(plan: PartPlan, attempts: Pat
     """Byte for byte, and at its place."""
     here = write_part(plan)
     bodies = [(attempts.parent / "set" / one.name).read_bytes() for one in here.files]
-    made = write_aside(str(attempts), 1, pickle.dumps(plan))
+    made = attempt(attempts, 1, plan)
     assert made.is_whole(attempts)
     sweep(attempts.parent / "set")
     (attempts.parent / "set").mkdir()
@@ -49,7 +55,7 @@ def test_a_part_that_was_written_aside_is_the_part(plan: PartPlan, attempts: Pat
 
 def test_an_attempt_with_less_than_it_wrote_is_not_whole(plan: PartPlan, attempts: Path) -> None:
     """A file that is cut, or gone."""
-    made = write_aside(str(attempts), 1, pickle.dumps(plan))
+    made = attempt(attempts, 1, plan)
     last = attempts / made.folder / made.made.files[-1].name
     last.write_bytes(last.read_bytes()[:-1])
     assert not made.is_whole(attempts)
@@ -67,7 +73,7 @@ def test_an_attempt_whose_folder_was_removed_makes_nothing(
         sweep(attempts)
         return write_part(given)
 
-    monkeypatch.setattr(part_attempt, "write_part", write_late)
+    monkeypatch.setattr(part_file, "write_part", write_late)
     with pytest.raises(FileNotFoundError):
         write_aside(str(attempts), 1, pickle.dumps(plan))
     with pytest.raises(FileNotFoundError):
@@ -78,8 +84,8 @@ def test_an_attempt_whose_folder_was_removed_makes_nothing(
 
 def test_what_attempts_with_a_number_have_left_is_removed(attempts: Path, plan: PartPlan) -> None:
     """Those with others stay: they may be at work."""
-    first, second = (write_aside(str(attempts), 1, pickle.dumps(plan)) for _ in range(2))
-    other = write_aside(str(attempts), 11, pickle.dumps(plan))
+    first, second = (attempt(attempts, 1, plan) for _ in range(2))
+    other = attempt(attempts, 11, plan)
     assert first.folder != second.folder
     sweep(attempts, 1)
     assert [one.name for one in attempts.iterdir()] == [other.folder]

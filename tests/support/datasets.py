@@ -102,6 +102,7 @@ class AsideAtOnce(AtOnce):
 
     def _written(self, plan: PartPlan) -> PublishedPart:
         self._number += 1
-        attempt = write_aside(str(self._attempts), self._number, pickle.dumps(plan))
+        made = write_aside(str(self._attempts), self._number, pickle.dumps(plan))
+        attempt = pickle.loads(made)
         assert attempt.is_whole(self._attempts)
         return attempt.put(self._attempts, plan)

@@ -15,8 +15,6 @@ from contextlib import chdir
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.output.dataset.part_file import write_part
-
 if TYPE_CHECKING:
     from daskprs.output.dataset.part_file import PartPlan
     from daskprs.output.journal.history import PublishedPart
@@ -51,17 +49,22 @@ class PartAttempt(NamedTuple):
         return self.made
 
 
-def write_aside(attempts: str, number: int, plan: bytes) -> PartAttempt:
-    """Write the part of a pickled plan into a new folder: the only work of its process.
+def write_aside(attempts: str, number: int, plan: bytes) -> bytes:
+    """Write the part of a pickled plan into a new folder; return the attempt, pickled.
 
-    The process writes by paths relative to this folder. When the driver has removed the folder, the
-    kernel lets the process make no file and no folder by such a path.
+    That is the only work of its process, and the owner of the process loads neither plan nor
+    attempt. The process writes by paths relative to its folder. When the driver has removed the
+    folder, the kernel lets the process make no file and no folder by such a path.
     """
+    # Not at the top: a Dask worker, which only names this function, need not load Arrow.
+    from daskprs.output.dataset.part_file import write_part
+
     folder = f"{number}.{secrets.token_hex(8)}"
     own = Path(attempts, folder)
     own.mkdir()
     with chdir(own):
-        return PartAttempt(folder, os.getpid(), write_part(pickle.loads(plan)._replace(folder=".")))
+        made = write_part(pickle.loads(plan)._replace(folder="."))
+    return pickle.dumps(PartAttempt(folder, os.getpid(), made))
 
 
 def sweep(attempts: Path, number: int | None = None) -> None:

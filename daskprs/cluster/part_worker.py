@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 REPORT_EVERY_S = 2.0
 """Seconds between reports of a worker."""
 THREADS_FOR_A_PART = 4
-"""A worker writes a part at a time for so many of its threads, one at least."""
+"""Number of threads of a worker for each part that the worker writes at a time."""
 SLOWEST_BYTES_PER_S = 1 << 20
 """A process that takes longer for its part hangs."""
 

@@ -142,7 +142,7 @@ def test_categories_that_are_views_are_put_into_folders(
         "l": pa.ListArray.from_arrays([0, 1, 2, 3], coded),
         "s": pa.StructArray.from_arrays([coded], ["x"]),
     }
-    plan = plan_of(tmp_path, [pa.table(columns)], format_)._replace(partition_by=("k",))
+    plan = part_plan(tmp_path, [pa.table(columns)], format_)._replace(partition_by=("k",))
     files = write_part(plan).files
     assert [one.name for one in files] == ["k=a/part", "k=b/part"]
     assert [one.rows for one in files] == [2, 1]

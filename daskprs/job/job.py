@@ -225,6 +225,8 @@ class Job:
         }
         labels = prepared_labels(call.folder.scratch)
         remote = call.remote
+        if remote is not None:
+            remote.begin(call.folder.upload, overwrite=options.overwrite)
         return ResultStore(
             call.folder,
             epoch,

@@ -181,3 +181,24 @@ def test_a_data_set_of_somebody_else_is_refused_until_it_may_be_replaced(
     filesystem.pipe_file(f"{place}.txt", b"lines")
     with pytest.raises(OutputError, match=r"is a file, .* Use another append_row_file_name"):
         RemoteParts(url, "rows.txt").check(tmp_path / "third", overwrite=True)
+
+
+def test_a_resume_may_replace_what_its_job_was_allowed_to_replace(tmp_path: Path, url: str) -> None:
+    """And nothing that has come since."""
+    made, record = tmp_path / "made", tmp_path / "record"
+    made.write_bytes(b"rows\n")
+    RemoteOutput(url, "rows.txt").publish(made, tmp_path / "another", overwrite=False)
+    RemoteOutput(url, "rows.txt").begin(record, overwrite=True)
+    RemoteOutput(url, "rows.txt").check(record, overwrite=False)
+    made.write_bytes(b"other rows\n")
+    RemoteOutput(url, "rows.txt").publish(made, tmp_path / "another", overwrite=True)
+    with pytest.raises(OutputError, match="exists"):
+        RemoteOutput(url, "rows.txt").check(record, overwrite=False)
+
+    old, new = data_set(tmp_path / "old", "0" * 8, "a"), data_set(tmp_path / "new", "1" * 8, "A")
+    RemoteParts(url, "rows").publish(old, tmp_path / "third", overwrite=False)
+    RemoteParts(url, "rows").begin(tmp_path / "fourth", overwrite=True)
+    RemoteParts(url, "rows").publish(new, tmp_path / "fourth", overwrite=False)
+    assert contents(url) == ["A"]
+    with pytest.raises(OutputError, match="exists"):
+        RemoteParts(url, "rows").check(tmp_path / "third", overwrite=False)

@@ -64,6 +64,17 @@ class RemoteOutput:
         if info is not None and not self._is_ours(info, _read(record)):
             raise it_exists(self.file)
 
+    def begin(self, record: Path, *, overwrite: bool) -> None:
+        """Record what the job may replace: its resume may replace the same."""
+        replaced = self._foreign(record) if overwrite and self.file is not None else ""
+        if replaced:
+            _write(record, {**_read(record), "url": self.file, "replaces": replaced})
+
+    def _foreign(self, record: Path) -> str:
+        """Return the version of a file that is there, and that this job has not uploaded."""
+        info = self._info()
+        return "" if self._is_ours(info, _read(record)) else _version(info)
+
     def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
         """Upload a finished file, unless it was uploaded before and is still there.
 
@@ -111,7 +122,7 @@ class RemoteOutput:
             return False
         if written.get("replaces") and written["replaces"] == _version(info):
             return True  # the new file has not replaced it
-        if written["size"] != info["size"]:
+        if written.get("size") != info["size"]:
             return False
         if written.get("version"):
             return bool(written["version"] == _version(info))
@@ -171,6 +182,10 @@ class RemoteParts(RemoteOutput):
             raise OutputError(msg)
         if known not in {None, written.get("replaces")} and not overwrite:
             raise it_exists(self.file)
+
+    def _foreign(self, record: Path) -> str:
+        known = self._manifest(self._there()).get("publication", "")
+        return "" if known in _read(record).get("publications", []) else known
 
     def publish(self, made: Path, record: Path, *, overwrite: bool) -> None:
         """Upload a finished data set, unless it was uploaded before and is still there.

@@ -126,7 +126,7 @@ class Job:
             report = report_preparation(listeners, lambda: call.source.how_far)
             with report, self._control.prepares():
                 self._prepare(stack, listeners)
-            self._store = store = self._open_store(epoch)
+            self._store = store = self._open_store(epoch, listeners)
             stack.callback(store.close)
             keep_call(call.folder, call.kept)
             return self._run(store, listeners)
@@ -214,7 +214,7 @@ class Job:
         remote = self._call.remote
         return self._store is not None and self._store.done and (remote is None or remote.done)
 
-    def _open_store(self, epoch: int) -> ResultStore:
+    def _open_store(self, epoch: int, listeners: Listeners) -> ResultStore:
         call, options = self._call, self._call.options
         fingerprint = {
             "input": call.source.fingerprint(),
@@ -240,6 +240,7 @@ class Job:
             new_executor=lambda attempts: self._new_writers and self._new_writers(attempts),
             check=self._control.check,
             uploads=None if remote is None else remote.open_uploads(call.folder.uploads),
+            warn=lambda told: listeners.tell(MessageLogged("warning", told)),
         )
 
     def _plan(self, store: ResultStore) -> Iterator[MiniBatch | None]:

@@ -79,8 +79,9 @@ class ResultStore:
         The folder of prepared row labels, which is moved into the job folder; None without labels.
     new_executor, check
         What writes the parts of a data set, and what may end that, as for `OrderedParts`.
-    uploads
-        Uploads the parts of a data set while the job runs; None if it stays here.
+    uploads, warn
+        What uploads the parts of a data set while the job runs, and what is called when that
+        fails, as for `OrderedParts`.
 
     Raises
     ------
@@ -108,6 +109,7 @@ class ResultStore:
         new_executor: Callable[[Path], Executor | None] | None = None,
         check: Callable[[], None] = lambda: None,
         uploads: OpenUploads | None = None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.published: Path | None = None
         """The output file, once it is there."""
@@ -135,6 +137,7 @@ class ResultStore:
         self._new_executor = new_executor
         self._check = check
         self._uploads = uploads
+        self._warn = warn
         self._is_new = True
         """Whether a commit is missing from the published file."""
         self._closing = ExitStack()
@@ -308,6 +311,7 @@ class ResultStore:
             self._new_executor,
             self._check,
             self._uploads,
+            self._warn,
         )
 
     def _recover(self, fingerprint: dict[str, Any], resumption: Resumption) -> Found:

@@ -143,6 +143,25 @@ def test_parts_are_uploaded_while_the_job_runs_and_a_failed_one_leaves_none_of_t
     assert not (tmp_path / "job" / "uploads").exists()
 
 
+def test_an_upload_that_fails_is_a_warning_before_the_job_ends(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """The job goes on, and its resume uploads what it has made."""
+    words = ["--mini-batch-size", "500", "--output-dir", "s3://not-yet/x"]
+    words += ["--output-format", "jsonl", "--output-file-size", "1 KB"]
+    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *words)
+    assert done.returncode == 42, done.stderr
+    log = (tmp_path / "job" / "logs" / "sys" / "master_role.txt").read_text()
+    warning = log.index("a part file could not be uploaded to s3://not-yet/x/parallel_run_step.")
+    assert warning < log.index("job Failed: the output cannot be uploaded to s3://not-yet/x/")
+    store.put("not-yet")
+    done = daskprs(store, tmp_path, "s3://inputs/csv", ROWS, *words, "--resume")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(store.get("not-yet/x/parallel_run_step.jsonl/_manifest.json"))
+    assert told["rows"] == len(FRAME)
+    assert not (tmp_path / "job" / "uploads").exists()
+
+
 def test_files_are_fetched_for_the_script(store: ObjectStore, tmp_path: Path) -> None:
     """It gets local paths, which have the names of the objects."""
     done = daskprs(store, tmp_path, "s3://inputs/files/*.bin", LENGTHS, "--mini-batch-size", "3")

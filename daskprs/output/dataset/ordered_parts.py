@@ -93,6 +93,8 @@ class OrderedParts:
         Called while the last parts are awaited; raises an error if the job is to end.
     uploads
         Uploads each part once it is written; None if the data set stays here.
+    warn
+        Called once with a sentence when an upload has failed.
 
     """
 
@@ -107,6 +109,7 @@ class OrderedParts:
         new_executor: Callable[[Path], Executor | None] | None = None,
         check: Callable[[], None] = lambda: None,
         uploads: OpenUploads | None = None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.complaint = ""
         """What is left in a store of objects, if that failed."""
@@ -120,6 +123,7 @@ class OrderedParts:
         self._check_job = check
         self._executor: Executor | None = None
         self._uploads = uploads
+        self._warn: Callable[[str], None] | None = warn
         self._target: Path | None = None
         self._unwanted = False
         self._late = False
@@ -264,8 +268,19 @@ class OrderedParts:
             if isinstance(one, Future):
                 if not one.done():
                     return
-                one.result()
+                self._look_at_uploads(one.result())
             self._checked = number + 1
+
+    def _look_at_uploads(self, part: PublishedPart) -> None:
+        """Say once that an upload has failed: wrong keys can be mended before the job ends."""
+        if self._uploads is None or self._warn is None:
+            return
+        if error := self._uploads.error_of(file.name for file in part.files):
+            self._warn(
+                f"a part file could not be uploaded to {self._uploads.url}: {error}. The job goes "
+                "on, and uploads the file at its end."
+            )
+            self._warn = None
 
     def _write(self, plan: PartPlan) -> Future[PublishedPart]:
         if self._executor is None:

@@ -100,6 +100,11 @@ class OpenUploads(NamedTuple):
             _for_each(sent, lambda one: _complete(filesystem, *one))
         return [told["error"] for told in found.values() if "error" in told]
 
+    def error_of(self, names: Iterable[str]) -> str:
+        """Return why a file could not be uploaded, the first of these; empty if all could be."""
+        errors = (_read(self._record(name)).get("error", "") for name in names)
+        return next(filter(None, errors), "")
+
     def abort(self, keep: Collection[str] = ()) -> str:
         """Abort all uploads but those of some files; return what is left open, and why."""
         return abort_uploads(Path(self.records), keep)
@@ -178,17 +183,23 @@ def _sent(
 
 def _complete(filesystem: Any, record: Path, told: dict[str, Any]) -> None:
     """Complete an upload, unless a driver that died has done it, or the store has aborted it."""
+    place = {**_place(filesystem, told), "UploadId": told["id"]}
     try:
-        filesystem.call_s3(
-            "complete_multipart_upload",
-            **_place(filesystem, told),
-            UploadId=told["id"],
-            MultipartUpload={"Parts": told["pieces"]},
-        )
+        pieces = {"Parts": told["pieces"]}
+        filesystem.call_s3("complete_multipart_upload", **place, MultipartUpload=pieces)
         record.unlink()
     except OSError as error:
-        if not isinstance(error, FileNotFoundError) and error.errno != errno.EINVAL:
+        lacks_pieces = error.errno == errno.EINVAL
+        if not lacks_pieces and _is_open(filesystem, place):
             raise
+
+
+def _is_open(filesystem: Any, place: dict[str, str]) -> bool:
+    try:
+        filesystem.call_s3("list_parts", **place, MaxParts=1)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _abort(filesystem: Any, told: dict[str, Any]) -> None:

@@ -38,6 +38,14 @@ if TYPE_CHECKING:
 TOKEN_CHARS = 12
 IN_TASKS = sorted(name for name, row in TABLE.items() if row.is_of_task)
 """The options that have a meaning where partitions run in tasks of Dask."""
+NOT_OF_TASKS = {
+    "columns": "Take the columns of the data: data[[…]]",
+    "partition_keys": "The rows of a key may lie in several partitions, and a job brings them "
+    "together: leave out committed=False, or shuffle the data by the keys first",
+    "side_inputs": "Only a job sends files to its workers: leave out committed=False, or put them "
+    "where all workers see them, and give their paths by arguments",
+}
+"""What to do instead of some of the other options."""
 NOT_OF_JOBS = {
     **dict.fromkeys(
         (name for name, row in TABLE.items() if row.group == OUTPUT and not row.is_of_task),
@@ -233,9 +241,10 @@ def _options_in_tasks(given: Mapping[str, Any]) -> RunOptions:
     """Return the options of a call, with the site's defaults of those that have a meaning."""
     for name, value in given.items():
         if name in TABLE and name not in IN_TASKS:
+            instead = NOT_OF_TASKS.get(name, f"These have a meaning: {', '.join(IN_TASKS)}")
             msg = (
                 f"{Option(name, value)}: not with committed=False, where Dask runs each partition "
-                f"in a task of its own. These have a meaning: {', '.join(IN_TASKS)}."
+                f"in a task of its own. {instead}."
             )
             raise OptionError(msg)
     of_site = {name: value for name, value in site_defaults().items() if name in IN_TASKS}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from daskprs import __version__
+from daskprs.cli.as_json import JSON, show_json
 from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.invoke import invoke
 from daskprs.cli.job_commands import DETACHED_COMMANDS, FOLDER_COMMANDS
@@ -29,6 +30,9 @@ from daskprs.cli.serve import serve
 from daskprs.cli.validate import validate
 from daskprs.options.run_options import RunOptions
 from daskprs.options.site_defaults import options_of_call
+
+if TYPE_CHECKING:
+    from daskprs.job.plan import Plan
 
 AFTER_RUN = """\b
 Examples:
@@ -54,6 +58,7 @@ AFTER_PLAN = """\b
 Examples:
   daskprs plan visits.csv --mini-batch-size '500 KB'
   daskprs plan pictures/ --partition-format '{year}/{camera}/{n}.jpg' --partition-keys camera
+  daskprs plan visits.csv --json | jq .totals
 
 \b
 Exit codes:
@@ -165,13 +170,33 @@ def submit(ctx: click.Context, /, script: str, inputs: tuple[str, ...], **values
 @main.command("plan", cls=Grouped, context_settings=CONTEXT, epilog=AFTER_PLAN)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @options(OF_READING)
-def show_plan(inputs: tuple[str, ...], **values: Any) -> None:
+@JSON
+def show_plan(inputs: tuple[str, ...], *, as_json: bool, **values: Any) -> None:
     """Show the mini-batches that a run would make of INPUT...."""
     found = given(values)
     with every_end():
         from daskprs.job.plan import plan
 
-        click.echo(repr(plan(_data(inputs), **found)))
+        planned = plan(_data(inputs), **found)
+        if as_json:
+            show_json(_plan_values(planned))
+        else:
+            show(planned)
+
+
+def _plan_values(plan: Plan) -> dict[str, Any]:
+    """Return the sums of a plan, and what is known of each mini-batch."""
+    each = [
+        {
+            "mini_batch": one.index,
+            "label": one.label,
+            "items": one.items,
+            "size_bytes": one.size_bytes,
+            "partition_key": dict(one.partition_key),
+        }
+        for one in plan
+    ]
+    return {"unit": plan.unit, "totals": plan.totals(), "mini_batches": each}
 
 
 def _of_job(ctx: click.Context, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -38,8 +38,13 @@ ENDED_BY = (signal.SIGTERM, signal.SIGHUP)
 
 def show(result: object) -> None:
     """Show the result; the job is Completed even where stdout cannot be written."""
+    echo_result(repr(result))
+
+
+def echo_result(text: str) -> None:
+    """Show text on stdout, and say so on stderr if that cannot be written."""
     try:
-        click.echo(repr(result))
+        click.echo(text)
     except OSError as error:
         # What is left in the buffer would fail once more, and change the exit code, at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from daskprs.cli.as_json import JSON, json_value, show_json
 from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.options import (
     CONTEXT,
@@ -123,7 +124,8 @@ def status(ctx: click.Context, /, folder: str) -> None:
 
 @click.command("result", context_settings=CONTEXT, epilog=AFTER_RESULT)
 @click.argument("folder")
-def result(folder: str) -> None:
+@JSON
+def result(folder: str, *, as_json: bool) -> None:
     """Show the result of the job in FOLDER, and end with its exit code."""
     with every_end():
         from daskprs.job.status import state_of
@@ -133,7 +135,10 @@ def result(folder: str) -> None:
             who = f", by {state.holder}" if state.holder else " before it recorded a result"
             msg = f"the job in {JobFolder(folder)} has no result: it is {state.status}{who}."
             raise JobFolderError(msg)
-        show(state.result)
+        if as_json:
+            show_json(json_value(state.result) | {"failed_file": state.result.failed_file})
+        else:
+            show(state.result)
         sys.exit(EXIT_CODES.get(state.status, EXIT_USAGE))
 
 

@@ -38,7 +38,7 @@ OWN_BEFORE = {
     "Output": ("output_dir",),
     "The job": ("job_dir",),
 }
-OWN_AFTER = {"The job": ("extend", "quiet")}
+OWN_AFTER = {"The job": ("extend", "quiet", "as_json")}
 """Options that only the command line has, before and after those of `RunOptions`."""
 HEADINGS = {
     group: (

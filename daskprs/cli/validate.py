@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from daskprs.cli.as_json import JSON, show_json
 from daskprs.cli.assets import assets_of, with_assets
 from daskprs.cli.exit_codes import every_end
 from daskprs.cli.options import CONTEXT, pairs
 from daskprs.core.ending import EXIT_USAGE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daskprs.azure.validation import Verdict
 
 AFTER_VALIDATE = """\b
 Examples:
@@ -34,7 +40,10 @@ Exit codes:
     help="An input that a pipeline receives when it runs.",
 )
 @with_assets
-def validate(files: tuple[str, ...], inputs: tuple[str, ...], **values: Any) -> None:
+@JSON
+def validate(
+    files: tuple[str, ...], inputs: tuple[str, ...], *, as_json: bool, **values: Any
+) -> None:
     """Show every mistake in FILE...
 
     Files may be pipelines, components, batch deployments, MLTables and configs of SDK v1.
@@ -45,10 +54,34 @@ def validate(files: tuple[str, ...], inputs: tuple[str, ...], **values: Any) -> 
 
         assets = assets_of(values)
         verdicts = {file: verdict_on(file, assets, given) for file in files}
-        for file, verdict in verdicts.items():
-            for line in (*verdict.wrong, *verdict.warnings):
-                click.echo(line)
-            if not verdict.wrong:
-                click.echo(f"{file}: nothing is wrong with this {verdict.kind}.")
+        if as_json:
+            show_json([_verdict_values(file, one) for file, one in verdicts.items()])
+        else:
+            for file, verdict in verdicts.items():
+                for line in (*verdict.wrong, *verdict.warnings):
+                    click.echo(line)
+                if not verdict.wrong:
+                    click.echo(f"{file}: nothing is wrong with this {verdict.kind}.")
         if any(verdict.wrong for verdict in verdicts.values()):
             sys.exit(EXIT_USAGE)
+
+
+def _verdict_values(file: str, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "file": file,
+        "kind": verdict.kind or None,
+        "mistakes": _located(verdict.wrong),
+        "warnings": _located(verdict.warnings),
+    }
+
+
+def _located(lines: Iterable[str]) -> list[dict[str, Any]]:
+    """Return each line with its place, if it has one, as values of their own."""
+    from daskprs.yaml_files.mistakes import place_in
+
+    found = []
+    for text in lines:
+        place, told = place_in(text)
+        where = {} if place is None else place._asdict()
+        found.append({"file": None, "line": None, "column": None, **where, "message": told})
+    return found

@@ -9,7 +9,7 @@ import tempfile
 import weakref
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from daskprs.inputs.open_source import open_source
 from daskprs.options.rules import working_directory
@@ -53,6 +53,17 @@ class _PlanLoader:
 def _close(readers: list[Reader]) -> None:
     for reader in readers:
         reader.close()
+
+
+class PlanTotals(NamedTuple):
+    """The sums over the mini-batches of a plan."""
+
+    mini_batches: int
+    items: int | None
+    """Rows or files; None where text has not been read."""
+    size_bytes: int
+    largest_bytes: int
+    """Size of the largest mini-batch."""
 
 
 class Plan:
@@ -152,7 +163,8 @@ class Plan:
         frame: pd.DataFrame = meta()
         return frame
 
-    def _summary(self) -> str:
+    def totals(self) -> PlanTotals:
+        """Return the sums over all mini-batches."""
         count, items, size = 0, 0, 0
         known, largest = True, 0
         for one in self:
@@ -161,7 +173,11 @@ class Plan:
             items += one.items or 0
             size += one.size_bytes or 0
             largest = max(largest, one.size_bytes or 0)
-        rows = f"{items:,} {self.unit}s, " if known else ""
+        return PlanTotals(count, items if known else None, size, largest)
+
+    def _summary(self) -> str:
+        count, items, size, largest = self.totals()
+        rows = "" if items is None else f"{items:,} {self.unit}s, "
         return (
             f"<daskprs plan: {count:,} mini-batches, {rows}{size:,} bytes, the largest {largest:,} "
             "bytes>"

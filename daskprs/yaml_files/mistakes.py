@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.errors import YamlError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+_PLACE = re.compile(r"(.+?):(\d+):(\d+): ", re.DOTALL)
 
 
 class SourceLocation(NamedTuple):
@@ -51,3 +55,11 @@ def refuse(mistakes: Iterable[Mistake]) -> None:
     wrong = [str(one) for one in sorted(mistakes) if not one.is_warning]
     if wrong:
         raise YamlError("\n".join(wrong))
+
+
+def place_in(line: str) -> tuple[SourceLocation | None, str]:
+    """Return the place at the start of a line, None without one, and what the line goes on with."""
+    found = _PLACE.match(line)
+    if found is None:
+        return None, line
+    return SourceLocation(found[1], int(found[2]), int(found[3])), line[found.end() :]

@@ -99,6 +99,7 @@ def parallel_run(
     overwrite: bool = False,
     resume: bool | Literal["extend", "failed"] = False,
     accept_changes: Sequence[str] = (),
+    retain: Literal["results", "all"] = "results",
     progress: bool | None = None,
     detach: bool = False,
     survive: bool = True,
@@ -132,7 +133,7 @@ def parallel_run(
         there is one, else an in-process cluster with a slot for each usable core.
     job_dir
         The job folder: logs, journal, and what a resume needs. Default:
-        ``./daskprs-jobs/<script>-<utc>-<id>/``.
+        ``./daskprs-jobs/<script>-<utc>-<id>/``, where Dask's config names no other ``job-root``.
     output_dir
         The folder of the output, or its URL (``"s3://bucket/folder"``). Default: no text is
         written, and what `run` returned is kept with its types for `ParallelRunResult.to_pandas`.
@@ -278,6 +279,10 @@ def parallel_run(
     accept_changes
         With `resume`: which of script, input and options may have changed. What is committed is
         kept; of a changed input, what is the same by content. Default: none.
+    retain
+        What stays of a Completed job in which no mini-batch has failed. ``"results"``: output and
+        rows, logs, journal, and the records of a resume. ``"all"``: what was written for the agents
+        too, such as a frame, rows by key and the snapshot of the script.
     progress
         Show progress. Default: in a terminal and in notebooks a live display, else a line now and
         then.

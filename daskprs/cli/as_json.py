@@ -22,7 +22,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Show it as JSON, fo
 
 def show_json(value: Any) -> None:
     """Show a value as indented JSON on stdout; errors go to stderr, as without the flag."""
-    echo_result(json.dumps(json_value(value), indent=2, ensure_ascii=False, allow_nan=False))
+    echo_result(json.dumps(json_value(value), indent=2, allow_nan=False))
 
 
 def json_value(value: Any) -> Any:

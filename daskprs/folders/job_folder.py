@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from os import PathLike
 
 
-def default_path(script: str, job_id: str, *, is_dated: bool = True) -> Path:
+ROOT = "daskprs-jobs"
+"""The folder of job folders, in the working directory, where a site names no other."""
+
+DOOMED = ".daskprs-removed"
+"""The end of the name of a job folder that is being removed."""
+
+
+def default_path(script: str, job_id: str, root: str | PathLike[str], *, is_dated: bool) -> Path:
     """Return the default folder of a job.
 
     Parameters
@@ -24,6 +31,8 @@ def default_path(script: str, job_id: str, *, is_dated: bool = True) -> Path:
         lambda to people.
     job_id
         Id of the job.
+    root
+        The folder of job folders.
     is_dated
         Whether the name has the time of the call.
 
@@ -31,7 +40,7 @@ def default_path(script: str, job_id: str, *, is_dated: bool = True) -> Path:
     name = script.removesuffix(".py").rpartition("<locals>.")[2]
     name = re.sub(r"[^\w.-]+", "", name) or "job"
     date = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-" if is_dated else ""
-    return Path("daskprs-jobs") / f"{name}-{date}{job_id}"
+    return Path(root) / f"{name}-{date}{job_id}"
 
 
 class JobFolder:
@@ -62,6 +71,10 @@ class JobFolder:
     """The folder that contains the model of a deployment, and nothing else."""
     scratch = Below("scratch")
     """The folder of inputs that were written for the agents."""
+    works = Below("work")
+    """The folder of the working directories of all agents."""
+    dropped = Below("dropped")
+    """What is being removed: renamed into this folder first, so that it is whole or gone."""
     call = Below("job.json")
     """The saved call of the job, for a resume by its folder."""
     detached = Below("detached.json")
@@ -104,6 +117,10 @@ class JobFolder:
     def __str__(self) -> str:
         """Return the path."""
         return str(self.path)
+
+    def doomed(self) -> Path:
+        """Return the path of the folder while it is removed, beside its own."""
+        return self.path.with_name(f".{self.path.name}{DOOMED}")
 
     def create(self) -> None:
         """Make the job folder and its subfolders.
@@ -155,7 +172,7 @@ class JobFolder:
 
     def work(self, node: int, process: str) -> Path:
         """Return the private working directory of an agent."""
-        return self.path / "work" / str(node) / process
+        return self.works / str(node) / process
 
     def progress_overview(self, timestamp: str) -> Path:
         """Return the counts over time, of one day."""

@@ -17,13 +17,14 @@ from daskprs.core.events import Counts, JobEnded, JobStarted, MessageLogged, Out
 from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
 from daskprs.core.plan_entries import with_first_item_deadline
-from daskprs.errors import AgentError, DaskprsError, InputChanged
+from daskprs.errors import AgentError, DaskprsError, InputChanged, Option
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.inputs.files.file_versions import refuse_changed_files
 from daskprs.inputs.source.batch_format import batch_form
 from daskprs.job.control import JobControl
 from daskprs.job.frontend import Surface
+from daskprs.job.leftovers import drop_leftovers
 from daskprs.job.prestart import agent_count
 from daskprs.job.request import keep_call, refuse_an_old_folder
 from daskprs.job.result import JobEnd, ParallelRunResult
@@ -31,6 +32,7 @@ from daskprs.options.run_options import RunOptions
 from daskprs.output.journal.recovery import RUNS, Resumption
 from daskprs.output.publish.output_file import make_output_dir
 from daskprs.output.store import ResultStore
+from daskprs.report.humanize import amount
 from daskprs.report.job_logs import end_message
 from daskprs.report.listeners import Listeners, listeners_of, report_preparation
 from daskprs.system.file_lock import boot_id
@@ -452,7 +454,27 @@ class Job:
         listeners.tell(ended)
         if complaint := store.drop_output():
             listeners.tell(MessageLogged("warning", complaint))
+        if ending.status is JobStatus.COMPLETED and not done.failed:
+            self._drop_leftovers(listeners)
         return end
+
+    def _drop_leftovers(self, listeners: Listeners) -> None:
+        """Remove what only the agents needed; an error here does not change the job's end."""
+        folder = self._call.folder
+        if self._call.options.retain == "all":
+            return
+        try:
+            freed = drop_leftovers(folder)
+        except OSError as error:
+            told = (
+                f"what was written for the agents of {folder} cannot all be removed: {error}. "
+                "The output is complete; daskprs clean removes the folder."
+            )
+            listeners.tell(MessageLogged("warning", told))
+        else:
+            kept = Option("retain", "all")
+            told = f"removed what was written for the agents, {amount(freed)}; {kept} keeps it"
+            listeners.tell(MessageLogged("info", told))
 
     def _write_failed(self, store: ResultStore, listeners: Listeners) -> None:
         """Write the table of failed mini-batches; an error here does not change the job's end."""

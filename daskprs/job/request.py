@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.agent.script.checked_script import CheckedScript, check_script_of
 from daskprs.agent.script.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
-from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
 from daskprs.inputs.files.discover import places_below
 from daskprs.inputs.open_source import open_source
@@ -27,7 +27,7 @@ from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import check_client, check_job_dir, working_directory
 from daskprs.options.run_options import TABLE, RunOptions
-from daskprs.options.site_defaults import site_defaults
+from daskprs.options.site_defaults import default_job_dir, site_defaults
 from daskprs.output.publish.output_file import check_output_dir, check_output_file
 from daskprs.output.publish.remote import RemoteOutput, RemoteParts, is_remote
 from daskprs.output.spec import OutputSpec
@@ -137,7 +137,7 @@ def check_call(
         )
         raise OptionError(msg)
     job_id = secrets.token_hex(4)
-    folder = JobFolder(job_dir or default_path(checked.name, job_id))
+    folder = JobFolder(job_dir or default_job_dir(checked.name, job_id))
     far = is_remote(output_dir)
     place = check_output_dir(folder.output if far or not output_dir else output_dir)
     output = OutputSpec(

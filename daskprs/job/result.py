@@ -111,6 +111,10 @@ class ParallelRunResult:
 
         from daskprs.report.evidence import FailedRow, failed_rows
 
+        if not self.job_dir.exists():
+            from daskprs.output.kept_rows import unseen
+
+            raise unseen(JobFolder(self.job_dir))
         rows = list(failed_rows(JobFolder(self.job_dir)))
         return pd.DataFrame(rows, columns=list(FailedRow._fields))
 
@@ -150,6 +154,8 @@ class ParallelRunResult:
 
         Raises
         ------
+        JobFolderError
+            When the job folder, or the rows in it, were removed.
         OptionError
             When typed rows were not kept: with an `output_dir` they are only with
             ``keep_rows=True`` or in a data set, since text that is read back would turn ``"007"``

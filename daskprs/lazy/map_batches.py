@@ -13,7 +13,7 @@ from dask.highlevelgraph import HighLevelGraph
 
 from daskprs.agent.script.checked_script import check_script_of
 from daskprs.errors import Option, OptionError
-from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.source.included import included_columns
 from daskprs.job.request import absolute_paths
 from daskprs.lazy.committed_job import JobCall, read_part, run_job
@@ -24,7 +24,7 @@ from daskprs.lazy.partition_run import run_numbered, run_partition
 from daskprs.lazy.result_form import ResultForm
 from daskprs.options.rules import check_job_dir, check_one_of
 from daskprs.options.run_options import OUTPUT, TABLE, RunOptions
-from daskprs.options.site_defaults import site_defaults
+from daskprs.options.site_defaults import default_job_dir, site_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -150,7 +150,7 @@ def _of_a_job(
     check_job_dir(job_dir)
     plan = plan_of(data, options)
     token = tokenize(checked.fingerprint(), options.of_results(), plan.token, result)
-    folder = job_dir or default_path(checked.name, token[:TOKEN_CHARS], is_dated=False)
+    folder = job_dir or default_job_dir(checked.name, token[:TOKEN_CHARS], is_dated=False)
     call = JobCall(
         token,
         data,

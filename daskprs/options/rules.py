@@ -203,6 +203,14 @@ def check_path(name: str, value: Any) -> Any:
     return value
 
 
+def check_root(name: str, value: Any) -> Path:
+    """Return the folder of a site's jobs; ``~`` and variables such as ``$SCRATCH`` are resolved."""
+    text = os.path.expandvars(check_path(name, value))
+    if "://" in text:
+        raise refused(name, value, "a folder of this machine, or one that is mounted")
+    return Path(text).expanduser()
+
+
 def check_text(name: str, value: Any) -> Any:
     """Reject values other than non-empty text."""
     if not isinstance(value, str) or not value:

@@ -277,6 +277,7 @@ class RunOptions:
         is_of_one_run=True,
         is_site_default=False,
     )
+    retain: Literal["results", "all"] = option("results", THE_JOB, changes_results=False)
     progress: bool | None = option(
         None, THE_JOB, is_generated=False, changes_results=False, is_of_one_run=True
     )

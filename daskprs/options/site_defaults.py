@@ -1,5 +1,7 @@
 """Defaults of a site: what Dask's config says under ``daskprs:``, for options not given in a call.
 
+The root of jobs is set there, too: the folder of job folders that a call does not name.
+
 ``daskprs.yaml`` beside this package holds the defaults of the table in the form of Dask's config.
 """
 
@@ -12,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from daskprs.errors import OptionError
+from daskprs.folders.job_folder import ROOT, default_path
+from daskprs.options.rules import check_root
 from daskprs.options.run_options import OF_TEXT, TABLE, RunOptions
 from daskprs.suggest import did_you_mean
 
@@ -19,6 +23,8 @@ SECTION = "daskprs"
 DEFAULTS = Path(__file__).parents[1] / "daskprs.yaml"
 SITE = tuple(name for name, row in TABLE.items() if row.is_site_default)
 """The options that may have a default in Dask's config."""
+JOB_ROOT = "job_root"
+"""The root of jobs, not an option of a call: a call names a job folder."""
 
 
 def options_of_call(given: Mapping[str, Any]) -> RunOptions:
@@ -27,6 +33,17 @@ def options_of_call(given: Mapping[str, Any]) -> RunOptions:
     if given.get("output_format", "text") != "text":  # a site's lines of text contradict no call
         defaults = {name: value for name, value in defaults.items() if name not in OF_TEXT}
     return RunOptions.from_names(**{**defaults, **given})
+
+
+def default_job_dir(name: str, job_id: str, *, is_dated: bool = True) -> Path:
+    """Return the job folder of a call that names none, in the root of jobs; see `default_path`."""
+    return default_path(name, job_id, job_root(), is_dated=is_dated)
+
+
+def job_root() -> Path:
+    """Return the folder of job folders, by Dask's config."""
+    root: Path = _section()[JOB_ROOT]
+    return root
 
 
 def site_defaults() -> dict[str, Any]:
@@ -38,6 +55,13 @@ def site_defaults() -> dict[str, Any]:
         For an unknown option, and for a value out of range; it names the place of the value.
 
     """
+    section = _section()
+    del section[JOB_ROOT]
+    return section
+
+
+def _section() -> dict[str, Any]:
+    """Return the options and the root of jobs by Dask's config, checked, by name."""
     import dask
 
     section = dask.config.get(SECTION, None) or {}
@@ -48,7 +72,8 @@ def site_defaults() -> dict[str, Any]:
         )
         raise OptionError(msg)
     _load_defaults()
-    return {key.replace("-", "_"): _checked(key, value) for key, value in section.items()}
+    found = {key.replace("-", "_"): _checked(key, value) for key, value in section.items()}
+    return {JOB_ROOT: Path(ROOT), **found}
 
 
 @cache
@@ -64,8 +89,11 @@ def _checked(key: str, value: Any) -> Any:
     """Return the value of an option in its standard form, or reject it with its place."""
     name = key.replace("-", "_")
     try:
+        if name == JOB_ROOT:
+            return check_root(name, value)
         if name not in TABLE:
-            msg = f"{name}: daskprs has no option of this name.{did_you_mean(name, SITE)}"
+            hint = did_you_mean(name, [*SITE, JOB_ROOT])
+            msg = f"{name}: daskprs has no option of this name.{hint}"
             raise OptionError(msg)
         if name not in SITE:
             msg = f"{name}={value!r}: this belongs to one call. Give it there."

@@ -63,12 +63,14 @@ class KeptRows:
     def __init__(self, folder: JobFolder, state: JournalState) -> None:
         history = History(folder)
         if not history.epoch:
-            raise _unseen(folder)
+            raise unseen(folder)
         self.folder = folder
         self.state = state
         """The journals when they were read: the rows change only with them."""
         self.has_types = bool(epochs_of(folder, folder.typed_spools))
         """Whether the job has kept rows with their types."""
+        self.were_kept = bool(history.forms.get("typed"))
+        """Whether the journals say so."""
         self._given = None if history.schema is None else schema_of(history.schema)
         self._commits = history.commits
         rows = history.standing()
@@ -233,9 +235,28 @@ def _kept(path: str, state: JournalState) -> KeptRows:
     return KeptRows(JobFolder(path), state)
 
 
-def _unseen(folder: JobFolder) -> JobFolderError:
+def rows_removed(folder: JobFolder) -> JobFolderError:
+    """Return the error for rows that the journals have and the disk has not."""
     msg = (
-        f"{folder} holds no job with a journal on {socket.gethostname()}, so that this "
+        f"the rows that the job in {folder} kept with their types are gone: they were removed from "
+        "the folder, or moved. Put them back, or run the job again with "
+        f"{Option('resume', value=True)}: what is missing is done again."
+    )
+    return JobFolderError(msg)
+
+
+def unseen(folder: JobFolder) -> JobFolderError:
+    """Return the error for a job folder that is gone, or that this process does not see."""
+    host = socket.gethostname()
+    if not folder.path.exists():
+        msg = (
+            f"the job folder {folder} is gone, or {host} does not see it, and the job has kept its "
+            "rows there. If the folder was removed, as by daskprs clean, run the job again. "
+            "Workers need a job_dir that all of them see."
+        )
+        return JobFolderError(msg)
+    msg = (
+        f"{folder} holds no job with a journal on {host}, so that this "
         "process cannot read the rows. Run the job with a job_dir that every worker sees. Or read "
         "the rows where the folder is: by to_arrow(), to_pandas() or iter_batches()."
     )

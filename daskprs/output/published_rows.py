@@ -16,7 +16,7 @@ from daskprs.errors import JobFolderError, Option, OptionError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.output.journal.history import History
 from daskprs.output.journal.recovery import publication_in_place
-from daskprs.output.kept_rows import MOST_READ, FrameForm, KeptPart, KeptRows
+from daskprs.output.kept_rows import MOST_READ, FrameForm, KeptPart, KeptRows, rows_removed
 from daskprs.output.rows.part_formats import groups_in, read_group
 from daskprs.output.rows.row_schema import cast_exactly
 
@@ -46,7 +46,10 @@ def rows_of(folder: JobFolder) -> KeptRows | PublishedRows:
     published = _published(str(folder), kept.state)
     if published is not None:
         published.check()
-    return published or kept
+        return published
+    if kept.were_kept:
+        raise rows_removed(folder)
+    return kept
 
 
 class PublishedGroup(NamedTuple):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from daskprs.errors import JournalError, ReturnTypeError
+from daskprs.errors import JournalError, Option, ReturnTypeError
 from daskprs.folders.job_lock import begun_epochs, epochs_of
 from daskprs.folders.row_labels import RowLabels
 from daskprs.output.journal.commits import each
@@ -164,15 +164,23 @@ def pieces_of_each(
 
     with closing(OpenFiles(path_of)) as files:
         for index, number, *place in each(*columns):
-            spool, region = files.get(number), Region(*place)
+            region = Region(*place)
+            try:
+                spool = files.get(number)
+            except FileNotFoundError as error:
+                raise _unreadable(index, path_of(number), "gone") from error
             if not holds(spool, region):
-                msg = (
-                    f"the typed rows of mini-batch {index} in {path_of(number)} are "
-                    "damaged. Run the job again with resume=True: what is damaged is done again."
-                )
-                raise JournalError(msg)
+                raise _unreadable(index, path_of(number), "damaged")
             spool.seek(region.offset)
             yield index, decode(spool, region.length)
+
+
+def _unreadable(mini_batch: int, path: Path, how: str) -> JournalError:
+    msg = (
+        f"the typed rows of mini-batch {mini_batch} in {path} are {how}. Run the job again with "
+        f"{Option('resume', value=True)}: what is {how} is done again."
+    )
+    return JournalError(msg)
 
 
 class RowMatcher:

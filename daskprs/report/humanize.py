@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
+KB = 1024
 
 
 def counted(count: int, noun: str) -> str:
@@ -26,6 +27,18 @@ def duration(seconds: float) -> str:
     if whole < DAY_S:
         return f"{whole // HOUR_S} h {whole % HOUR_S // MINUTE_S} min"
     return f"{whole // DAY_S} d {whole % DAY_S // HOUR_S} h"
+
+
+def amount(size_bytes: int) -> str:
+    """Return an amount of bytes in the unit that fits, of 1024: ``812 bytes``, ``1.2 GB``."""
+    if size_bytes < KB:
+        return counted(size_bytes, "byte")
+    size = float(size_bytes)
+    for unit in ("KB", "MB", "GB"):
+        size /= KB
+        if size < KB - 0.05:
+            return f"{size:.1f} {unit}"
+    return f"{size / KB:,.1f} TB"
 
 
 MILLISECONDS = tuple(f".{number:03d}" for number in range(1000))

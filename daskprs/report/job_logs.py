@@ -68,6 +68,8 @@ logs/sys/metrics/progress.csv           counts over time, for programs
 logs/sys/error/                         errors of daskprs itself
 journal.*, spool.*, typed.*             what is committed: a resume needs it
 output/                                 the output, unless the job was given an output_dir
+scratch/, snapshot/, work/              what was made for the agents: gone once the job is Completed
+                                        and nothing has failed, unless it retains all
 """
 
 

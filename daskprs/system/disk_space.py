@@ -5,15 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from daskprs.errors import OutputError
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 FULL = (errno.ENOSPC, errno.EDQUOT)
+BLOCK_BYTES = 512
+"""The unit of ``st_blocks``, whatever the file system."""
 
 
 def check_room(folder: Path, size: int) -> None:
@@ -28,6 +28,18 @@ def check_room(folder: Path, size: int) -> None:
             "resume the job."
         )
         raise OutputError(msg)
+
+
+def used_bytes(path: Path) -> int:
+    """Return the disk space that a file, or a folder with all in it, would free.
+
+    Links are not followed. A file with another name elsewhere, and a sparse one's holes, take none.
+    """
+    status = path.lstat()
+    if stat.S_ISDIR(status.st_mode):
+        with os.scandir(path) as entries:
+            return sum(used_bytes(Path(entry)) for entry in entries)
+    return status.st_blocks * BLOCK_BYTES if status.st_nlink == 1 else 0
 
 
 def no_room(folder: Path, error: OSError | str) -> str:

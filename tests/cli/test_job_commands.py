@@ -212,3 +212,18 @@ def test_the_result_is_that_of_the_run(work: Path) -> None:
     assert call("result", "job").stdout == done.stdout
     assert call("result", "job").exit_code == 0
     assert output(work) == "a\nc\n"
+
+
+def test_programs_get_the_result_as_json(work: Path) -> None:
+    """With the exit code of the job; a job without a result has no JSON."""
+    assert call(*RUN, *OPTIONS).exit_code == 42
+    failed = call("result", "job", "--json")
+    assert failed.exit_code == 42
+    shown = json.loads(failed.stdout)
+    assert shown["status"] == "Failed"
+    assert shown["output_file"] is None
+    assert shown["mini_batches"]["failed"] == 1
+    assert shown["failed_file"] == str(work / "job" / "failed.parquet")
+    with locked(JobFolder(work / "job")):
+        none_yet = call("result", "job", "--json")
+    assert (none_yet.exit_code, none_yet.stdout) == (2, "")

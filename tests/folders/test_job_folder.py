@@ -204,8 +204,8 @@ def test_whoever_opened_a_claim_before_it_was_removed_does_not_hold_it(tmp_path:
 )
 def test_a_job_folder_is_named_after_what_people_call_the_script(script: str, name: str) -> None:
     """With its time and its number after that, and nothing that a shell would mind."""
-    path = default_path(script, "1a2b")
-    assert re.fullmatch(rf"daskprs-jobs/{name}-\d{{8}}-\d{{6}}-1a2b", str(path))
+    path = default_path(script, "1a2b", "jobs", is_dated=True)
+    assert re.fullmatch(rf"jobs/{name}-\d{{8}}-\d{{6}}-1a2b", str(path))
 
 
 def test_the_name_of_a_file_cannot_make_a_look_at_the_epochs_long(tmp_path: Path) -> None:

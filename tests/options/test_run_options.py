@@ -150,6 +150,8 @@ REFUSED: list[tuple[str, Any]] = [
     ("accept_changes", "outputs"),
     ("accept_changes", ["script", 1]),
     ("accept_changes", 7),
+    ("retain", "logs"),
+    ("retain", None),
     ("progress", "bar"),
 ]
 

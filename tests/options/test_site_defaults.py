@@ -17,11 +17,18 @@ import daskprs
 from daskprs import OptionError, RunOptions
 from daskprs.azure.task import Task
 from daskprs.errors import JobChanged
-from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_folder import ROOT, JobFolder
 from daskprs.job.prestart import prestart
 from daskprs.job.request import check_kept_call, read_call
 from daskprs.options.run_options import INPUT, TABLE
-from daskprs.options.site_defaults import DEFAULTS, SITE, options_of_call, site_defaults
+from daskprs.options.site_defaults import (
+    DEFAULTS,
+    JOB_ROOT,
+    SITE,
+    default_job_dir,
+    options_of_call,
+    site_defaults,
+)
 from tests.support import config_files
 
 if TYPE_CHECKING:
@@ -57,7 +64,7 @@ def test_the_files_have_every_option_that_a_site_may_set() -> None:
     (section,) = yaml.safe_load(DEFAULTS.read_text()).values()
     assert {key.replace("-", "_"): value for key, value in section.items()} == {
         name: TABLE[name].default for name in SITE
-    }
+    } | {JOB_ROOT: ROOT}
     schema = yaml.safe_load(config_files.SCHEMA.read_text())["properties"]["daskprs"]
     assert schema["properties"].keys() == section.keys()
     assert not [name for name in SITE if TABLE[name].group == INPUT]
@@ -91,6 +98,29 @@ def test_a_default_for_lines_of_text_contradicts_no_data_set() -> None:
     with dask.config.set({"daskprs.append-row-dataframe-sep": ","}):
         assert options_of_call({}).append_row_dataframe_sep == ","
         assert options_of_call({"output_format": "arrow"}).append_row_dataframe_sep == " "
+
+
+def test_the_root_of_jobs_is_that_of_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a file, or of a variable, for whatever names no job folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCRATCH", str(tmp_path / "scratch"))
+    result = daskprs.parallel_run(FRAME, lambda rows: rows, progress=False)
+    assert result.job_dir.parent == tmp_path / "daskprs-jobs"
+    with dask.config.set({"daskprs.job-root": "$SCRATCH/jobs"}):
+        result = daskprs.parallel_run(FRAME, lambda rows: rows, progress=False)
+        assert result.job_dir.parent == tmp_path / "scratch" / "jobs"
+        named = daskprs.parallel_run(FRAME, lambda rows: rows, progress=False, job_dir="named")
+        assert named.job_dir == tmp_path / "named"
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("DASK_DASKPRS__JOB_ROOT", "~/jobs")
+    dask.config.refresh()
+    try:
+        assert default_job_dir("a", "b", is_dated=False) == tmp_path / "home" / "jobs" / "a-b"
+    finally:
+        monkeypatch.delenv("DASK_DASKPRS__JOB_ROOT")
+        dask.config.refresh()
 
 
 SCRIPT = "def run(rows):\n    return rows\n"
@@ -129,6 +159,8 @@ WRONG = {
     "run-max-try: 0": "run_max_try=0: must be a whole number of at least 1.",
     "run-max-trys: 2": "run_max_trys: daskprs has no option of this name. Did you mean run_max_try",
     "resume: true": "resume=True: this belongs to one call. Give it there.",
+    "job-root: s3://bucket/jobs": "job_root='s3://bucket/jobs': must be a folder of this machine",
+    "job-roots: a": "job_roots: daskprs has no option of this name. Did you mean job_root?",
     "delimiter: ;": "delimiter=';': this belongs to one call. Give it there.",
     "start-method: forkserver": "start_method='forkserver': must be one of 'fork', 'spawn'.",
     "agent-memory-limit: 2 furlongs": "agent_memory_limit='2 furlongs': must be",

@@ -14,9 +14,10 @@ from typing import Any, Literal, get_args, get_origin
 import yaml
 
 from daskprs.cli.options import DESCRIPTIONS
+from daskprs.folders.job_folder import ROOT
 from daskprs.options.rules import LONGEST_S
 from daskprs.options.run_options import GROUPS, TABLE, OptionRow
-from daskprs.options.site_defaults import DEFAULTS, SECTION, SITE
+from daskprs.options.site_defaults import DEFAULTS, JOB_ROOT, SECTION, SITE
 from tests.support.reference_page import filled
 
 SCHEMA = DEFAULTS.with_name("daskprs-schema.yaml")
@@ -29,6 +30,7 @@ JSON_TYPES = {
     Mapping: "object",
     NoneType: "null",
 }
+ROOT_TEXT = "The folder of the job folders that no call names; ~ and $VARIABLES are resolved.\n"
 LEAST = (-1, 0, 1)
 MOST = (100, LONGEST_S)
 
@@ -48,12 +50,16 @@ def defaults() -> str:
             value, words = TABLE[name].default, DESCRIPTIONS[name][1].replace("`", "")
             shown = yaml.safe_dump({key_of(name): value}).strip()
             lines.append(f"  {shown}" + (f"  # {words}" if words and value is None else ""))
+    lines.append(
+        f"  {key_of(JOB_ROOT)}: {ROOT}  # the folder of the job folders that no call names"
+    )
     return "\n".join(lines) + "\n"
 
 
 def schema() -> str:
     """Return the text of the JSON schema of ``daskprs.yaml``."""
     options = {key_of(name): _schema_of(name) for name in SITE}
+    options[key_of(JOB_ROOT)] = {"type": "string", "description": ROOT_TEXT}
     inside = {"type": "object", "additionalProperties": False, "properties": options}
     whole = {"type": "object", "properties": {SECTION: inside}}
     return yaml.dump(whole, Dumper=_Dumper, sort_keys=False, width=100)

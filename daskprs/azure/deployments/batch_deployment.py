@@ -16,9 +16,10 @@ from daskprs.azure.deployments.model_folder import MODEL_DIR, contained, refuse_
 from daskprs.azure.deployments.pipeline_deployment import is_of_pipeline, refuse_pipeline_itself
 from daskprs.azure.task import Task
 from daskprs.errors import InputError, Option, OptionError
-from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.source.input_file import is_url
+from daskprs.options.site_defaults import default_job_dir
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
@@ -270,7 +271,7 @@ class BatchDeployment:
         given = {"mini_batch_size": mini_batch_size, "instance_count": instance_count}
         more = {key: value for key, value in given.items() if value is not None}
         deployment = self._with({**(changes or {}), **more})
-        job = JobFolder(job_dir or default_path(deployment.name, secrets.token_hex(4)))
+        job = JobFolder(job_dir or default_job_dir(deployment.name, secrets.token_hex(4)))
         task = Task(
             name=deployment.name,
             data=self._source(data, input_type),

@@ -15,10 +15,10 @@ from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.run.pipeline_run import PipelineRun
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.errors import Option, OptionError
-from daskprs.folders.job_folder import default_path
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.job.frontend import Surface
 from daskprs.options.rules import check_client
+from daskprs.options.site_defaults import default_job_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -124,7 +124,7 @@ def run_with(
     if resume and job_dir is None:
         option = Option("resume", value=True)
         raise OptionError(option, ": name the folder of the run by ", Option("job_dir"), ".")
-    folder = PipelineFolder(job_dir or default_path(run_name(path), secrets.token_hex(4)))
+    folder = PipelineFolder(job_dir or default_job_dir(run_name(path), secrets.token_hex(4)))
     given = CallerInputs(
         assets=assets,
         overrides=tuple(overrides),

@@ -31,8 +31,9 @@ from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import OptionError
-from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.options.site_defaults import default_job_dir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -145,7 +146,7 @@ class ParallelRunStep(PipelineStep):
         """
         parameters = pipeline_parameters or {}
         refuse_unknown(parameters, self.parameters())
-        folder = Path(job_dir or default_path(self.name, secrets.token_hex(4))).absolute()
+        folder = Path(job_dir or default_job_dir(self.name, secrets.token_hex(4))).absolute()
         changes: dict[str, Any] = {"overwrite": True} if overwrite else {}
         return self.execute(
             folder,

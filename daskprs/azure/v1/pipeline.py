@@ -18,8 +18,8 @@ from daskprs.azure.v1.run import Run, metrics_in
 from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
 from daskprs.errors import UsageError
-from daskprs.folders.job_folder import default_path
 from daskprs.folders.pipeline_folder import PipelineFolder, write_record
+from daskprs.options.site_defaults import default_job_dir
 from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class Experiment:
 
     def start_logging(self, **_: Any) -> Run:
         """Return a run for this process to log to."""
-        folder = default_path(self.name, secrets.token_hex(4)).absolute()
+        folder = default_job_dir(self.name, secrets.token_hex(4)).absolute()
         return Run(folder, self.workspace, experiment_name=self.name)
 
     @overload
@@ -251,7 +251,7 @@ class Experiment:
         """
         parameters = pipeline_parameters or {}
         refuse_unknown(parameters, config.parameters())
-        parent = PipelineFolder(default_path(self.name, secrets.token_hex(4)))
+        parent = PipelineFolder(default_job_dir(self.name, secrets.token_hex(4)))
         steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
         parent.path.mkdir(parents=True, exist_ok=True)
         ended: dict[str, dict[str, str]] = {}

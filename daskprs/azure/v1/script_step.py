@@ -25,8 +25,9 @@ from daskprs.azure.v1.parameter import refuse_unknown
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import DaskprsError, OptionError
-from daskprs.folders.job_folder import JobFolder, default_path
+from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.options.site_defaults import default_job_dir
 from daskprs.suggest import nearest
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class PythonScriptStep(PipelineStep):
         """
         parameters = pipeline_parameters or {}
         refuse_unknown(parameters, self.parameters())
-        folder = Path(job_dir or default_path(Path(self.script_name).stem, secrets.token_hex(4)))
+        folder = Path(job_dir or default_job_dir(Path(self.script_name).stem, secrets.token_hex(4)))
         self.execute(folder.absolute(), parameters=parameters, workspace=None)
 
     def execute(

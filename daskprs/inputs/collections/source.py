@@ -31,6 +31,14 @@ if TYPE_CHECKING:
     from daskprs.inputs.source.source import Unit
 
 TABLE = "partitions.jsonl"
+"""The table of partitions, in the scratch folder."""
+LABELS = "labels."
+"""What the files with the labels of a partition begin with, in the same folder."""
+
+
+def is_record(name: str) -> bool:
+    """Return whether a file of a scratch folder is what a resume knows of a collection."""
+    return name == TABLE or name.startswith(LABELS)
 
 
 class CollectionSource(TableSource):
@@ -263,7 +271,7 @@ class CollectionSource(TableSource):
         return prepared_labels(self._scratch)
 
     def _labels_of(self, number: int, cut: PartitionCut) -> Path:
-        return self._scratch / f"labels.{number}.{cut.digest}"
+        return self._scratch / f"{LABELS}{number}.{cut.digest}"
 
 
 def _computed(graph: PartitionGraph, number: int) -> Any:

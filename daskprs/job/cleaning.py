@@ -1,0 +1,186 @@
+"""Cleaning: the job folders in a root of jobs, their age and status, and which of them go."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from daskprs.errors import DaskprsError, JobFolderError, JobFolderLocked
+from daskprs.folders.job_folder import DOOMED, JobFolder
+from daskprs.folders.job_lock import epochs_of, has_begun, holder, latest_epoch
+from daskprs.job.request import read_call
+from daskprs.job.result import RUNNING
+from daskprs.job.status import DIED, state_of
+from daskprs.system.disk_space import used_bytes
+from daskprs.system.file_lock import held
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+UNREADABLE = "Unreadable"
+"""A job whose journal cannot be read, as that of another version."""
+OF_A_CALL = {"form", "script", "options"}
+"""Keys of every saved call."""
+
+
+class JobOnDisk(NamedTuple):
+    """A job folder, as a cleaning has found it."""
+
+    job_dir: Path
+    status: str
+    """As `job.status` has it; ``Died``, too, where the driver was gone before the job began."""
+    age_s: float
+    """Seconds since anything in the folder itself has changed."""
+    size_bytes: int | None = None
+    """Disk space of the folder; None where it stays."""
+    output: Path | None = None
+    """The output in the folder, if there is some: it goes with the folder."""
+    has_rows: bool = False
+    """Whether the folder has rows for `to_pandas`, which go with it."""
+    stays: str = ""
+    """Why the folder stays, in a word or a sentence; empty for one that goes."""
+
+
+class Cleaning:
+    """The job folders directly below a folder, and which of them go.
+
+    Parameters
+    ----------
+    root
+        The root of jobs. Links in it are left alone.
+    older_than_s
+        Seconds since the last change of a folder that goes.
+    statuses
+        The statuses of jobs that go.
+
+    Raises
+    ------
+    JobFolderError
+        When the root is a job folder itself, or cannot be listed.
+
+    """
+
+    def __init__(self, root: Path, older_than_s: float, statuses: Collection[str]) -> None:
+        if is_job_folder(root):
+            msg = (
+                f"{root} is a job folder itself. Name the folder that contains it, {root.parent}, "
+                "or remove it by rm -r."
+            )
+            raise JobFolderError(msg)
+        self._root = root
+        self._older_than_s = older_than_s
+        self._statuses = statuses
+        self.others: list[Path] = []
+        """What is not a job folder (once `found` has been iterated)."""
+
+    def found(self) -> Iterator[JobOnDisk]:
+        """Yield each job folder, in the order of names, with its fate."""
+        self.others.clear()
+        for path in self._entries():
+            if is_job_folder(path):
+                yield self._looked_at(JobFolder(path))
+            elif not path.name.endswith(DOOMED):
+                self.others.append(path)
+
+    def remove(self, job: JobOnDisk) -> str:
+        """Remove a job folder that was found, and return why it stays, or an empty text.
+
+        The folder is renamed first: it is there whole or not at all.
+        """
+        folder = JobFolder(job.job_dir)
+        try:
+            epoch = latest_epoch(folder)
+            if _age_s(folder) < job.age_s:
+                return "it has changed meanwhile"
+            with held(folder.lock, f"the job folder {folder}"):
+                if latest_epoch(folder) != epoch:
+                    return "it has changed meanwhile"
+                # Uploads that a driver left open in a store are aborted here, before the records of
+                # them go.
+                folder.path.rename(folder.doomed())
+                _remove(JobFolder(folder.doomed()))
+        except JobFolderLocked:
+            return "a driver is at work in it"
+        except (OSError, JobFolderError) as error:
+            return f"it cannot be removed: {error}"
+        return ""
+
+    def go_on(self) -> None:
+        """Remove what an earlier cleaning had begun to remove."""
+        for path in self._entries():
+            if path.name.endswith(DOOMED) and (is_job_folder(path) or _is_empty(path)):
+                _remove(JobFolder(path))
+
+    def _entries(self) -> list[Path]:
+        try:
+            return sorted(self._root.iterdir())
+        except OSError as error:
+            msg = f"{self._root} cannot be listed: {error.strerror}. Name the root of your jobs."
+            raise JobFolderError(msg) from error
+
+    def _looked_at(self, folder: JobFolder) -> JobOnDisk:
+        """Return a job folder with its fate."""
+        job = JobOnDisk(folder.path, UNREADABLE, _age_s(folder))
+        try:
+            status = _status(folder)
+        except DaskprsError as error:
+            return job._replace(stays=str(error))
+        job = job._replace(status=status)
+        if status == RUNNING or status not in self._statuses:
+            return job._replace(stays=status)
+        if job.age_s < self._older_than_s:
+            return job._replace(stays="younger")
+        output = folder.output
+        return job._replace(
+            size_bytes=used_bytes(folder.path),
+            output=output if output.is_dir() and any(output.iterdir()) else None,
+            has_rows=bool(epochs_of(folder, folder.typed_spools)),
+        )
+
+
+def is_job_folder(path: Path) -> bool:
+    """Return whether a path is that of a job folder, and not of a link to one."""
+    folder = JobFolder(path)
+    try:
+        if not stat.S_ISDIR(path.lstat().st_mode) or not stat.S_ISREG(folder.call.lstat().st_mode):
+            return False
+        if folder.lock.is_symlink():
+            return False
+        return read_call(folder).keys() >= OF_A_CALL
+    except (OSError, JobFolderError):
+        return False
+
+
+def _status(folder: JobFolder) -> str:
+    if has_begun(folder):
+        return state_of(folder).status
+    waits = holder(folder) is not None or folder.detached.exists()
+    return RUNNING if waits else DIED
+
+
+def _age_s(folder: JobFolder) -> float:
+    """Return the seconds since something directly in a job folder has changed.
+
+    The lock changes whenever it is held, by a cleaning, too.
+    """
+    changed = [folder.path.stat().st_mtime]
+    changed += [path.lstat().st_mtime for path in folder.path.iterdir() if path != folder.lock]
+    return max(0.0, time.time() - max(changed))
+
+
+def _is_empty(path: Path) -> bool:
+    return not path.is_symlink() and path.is_dir() and not any(path.iterdir())
+
+
+def _remove(folder: JobFolder) -> None:
+    """Remove a job folder, the saved call last: by that what is left of it is known."""
+    for path in [one for one in folder.path.iterdir() if one != folder.call]:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    folder.call.unlink(missing_ok=True)
+    folder.path.rmdir()

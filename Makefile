@@ -17,7 +17,7 @@ OLDEST_PYTHON ?= python3.11
 # What the suite skips for want of a package: some bring dozens of others.
 EXTRAS := .venv-extras
 EXTRA_TESTS := tests/inputs/test_mltable_delta.py tests/azure/test_mlflow_model.py \
-	tests/serve/test_openapi.py tests/serve/test_sdk_client.py
+	tests/serve/test_openapi.py tests/serve/test_sdk_client.py tests/report/test_exporters.py
 # Arguments for pytest:   make suite ARGS="-k lock"
 ARGS ?=
 # Arguments for chaos:    make chaos CHAOS="--cell 'agent killed | run | append_row | frame | 1' 1 1"
@@ -56,7 +56,7 @@ chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random:
 test-oldest: $(OLDEST)/ready  ## The suite with the lowest versions that pyproject.toml allows
 	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
 
-test-extras: $(EXTRAS)/ready  ## What the suite skips for want of a package: delta, MLflow, schemathesis, SDK
+test-extras: $(EXTRAS)/ready  ## What the suite skips for want of a package: delta, MLflow, OpenTelemetry, SDK
 	@PATH="$(CURDIR)/$(EXTRAS)/bin:$$PATH" $(EXTRAS)/bin/python -m pytest -n $(WORKERS) \
 	    -p no:schemathesis $(EXTRA_TESTS) $(ARGS)
 
@@ -103,6 +103,6 @@ $(EXTRAS)/ready: pyproject.toml
 	@echo "Setting up $(EXTRAS) with $$($(PYTHON) --version): some minutes, once."
 	@$(PYTHON) -m venv --clear $(EXTRAS)
 	@$(EXTRAS)/bin/python -m pip --disable-pip-version-check --quiet install --upgrade "pip>=25.1"
-	@$(EXTRAS)/bin/python -m pip --disable-pip-version-check --quiet install --editable ".[delta,mlflow,serve]" \
+	@$(EXTRAS)/bin/python -m pip --disable-pip-version-check --quiet install --editable ".[delta,mlflow,otel,serve]" \
 	    --group test --group extras
 	@touch $@

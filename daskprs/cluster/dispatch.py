@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from distributed import span
 
 from daskprs.agent.supervision.pool import close_pools
+from daskprs.cluster.job_figures import FigureSender
 from daskprs.cluster.lease import failure_of_lease, fetched
 from daskprs.cluster.remote.transfer import Brought
 from daskprs.cluster.slot_manager import SlotManager
@@ -129,6 +130,7 @@ class Dispatcher:
         self._listeners = listeners
         self._job_id = job.job_id
         self._name = Path(job.job_dir).name
+        self._figures = FigureSender(client, self._name, job.unit)
         self._shutdown_timeout_s = job.limits.shutdown_timeout_s
         self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
         self._slot_manager = SlotManager(
@@ -167,6 +169,7 @@ class Dispatcher:
                 self._turn()
         if self._ending.status is JobStatus.COMPLETED:
             self._stop_agents()
+        self._figures.show(self._standing(), is_last=True)
         return self._ending
 
     # ---- one turn of the loop ----
@@ -188,14 +191,17 @@ class Dispatcher:
         self._tell_standing()
 
     def _tell_standing(self) -> None:
+        standing = self._standing()
+        self._listeners.tell(standing)
+        self._figures.show(standing)
+
+    def _standing(self) -> ProgressReported:
         now = time.monotonic()
-        self._listeners.tell(
-            ProgressReported(
-                self._ledger.standing(),
-                self._slot_manager.states(),
-                now - self._started_s,
-                now - self._settled_s,
-            )
+        return ProgressReported(
+            self._ledger.standing(),
+            self._slot_manager.states(),
+            now - self._started_s,
+            now - self._settled_s,
         )
 
     def _lease_ended(self, ended: tuple[int, Future | Brought] | None) -> None:

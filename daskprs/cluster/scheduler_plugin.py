@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import SchedulerPlugin
 
+from daskprs.cluster.job_figures import FIGURES, show_figures
 from daskprs.cluster.worker_events import (
     WorkerLeaving,
     WorkerLost,
@@ -84,7 +85,9 @@ class JobPlugin(SchedulerPlugin):  # type: ignore[misc] # distributed is not typ
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Note the leases of a removed worker, before Dask gives its tasks to others."""
-        if topic == self._topic:
+        if topic == FIGURES:
+            show_figures(msg)
+        elif topic == self._topic:
             news = unpacked(msg)
             if isinstance(news, WorkerLeaving):
                 self._leaving.add(news.worker)
@@ -189,8 +192,8 @@ async def end_job(
     # Dask keeps the last events of a topic for ever, and offers no way to remove a topic.
     with suppress(AttributeError):
         plugins = [one for one in dask_scheduler.plugins.values() if isinstance(one, JobPlugin)]
-        in_use = {topic for plugin in plugins for topic in plugin.topics}
-        for topic in set(topics) - in_use:
+        in_use = {one for plugin in plugins for one in (*plugin.topics, FIGURES)}
+        for topic in {*topics, FIGURES} - in_use:
             dask_scheduler._broker._topics.pop(topic, None)  # noqa: SLF001
 
 

@@ -32,6 +32,7 @@ from daskprs.options.run_options import RunOptions
 from daskprs.output.journal.recovery import RUNS, Resumption
 from daskprs.output.publish.output_file import make_output_dir
 from daskprs.output.store import ResultStore
+from daskprs.report.exporters import active_mlflow_run, exporters_of
 from daskprs.report.humanize import amount
 from daskprs.report.job_logs import end_message
 from daskprs.report.listeners import Listeners, listeners_of, report_preparation
@@ -74,6 +75,7 @@ class Job:
         self._surface = surface or Surface()
         self._control = control or JobControl()
         self._call = call
+        self._mlflow_run = active_mlflow_run()  # now: it is that of the caller's thread
         self._store: ResultStore | None = None
         self._known_before: dict[str, Any] = {}
         """What an earlier run has learnt of the input after its fingerprint was written."""
@@ -119,9 +121,13 @@ class Job:
             if not has_begun(call.folder):  # else it is kept once it is not refused
                 keep_call(call.folder, call.kept)
             make_output_dir(call.output_dir)
-            heard = [self._control, *listeners_of(call.folder, call.options.progress)]
+            exporters = exporters_of(call.folder, self._mlflow_run)
+            heard = [self._control, *exporters.listeners]
+            heard += listeners_of(call.folder, call.options.progress)
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
+            for missing in exporters.missing:
+                listeners.tell(MessageLogged("info", missing))
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
             for half in call.folder.scratch.glob(".*.part"):  # of a driver that was killed
                 half.unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from daskprs.folders.job_lock import epochs_of, has_begun, holder, latest_epoch
 from daskprs.job.request import read_call
 from daskprs.job.result import RUNNING
 from daskprs.job.status import DIED, state_of
+from daskprs.output.publish.open_uploads import abort_uploads
 from daskprs.system.disk_space import used_bytes
 from daskprs.system.file_lock import held
 
@@ -98,8 +99,9 @@ class Cleaning:
             with held(folder.lock, f"the job folder {folder}"):
                 if latest_epoch(folder) != epoch:
                     return "it has changed meanwhile"
-                # Uploads that a driver left open in a store are aborted here, before the records of
-                # them go.
+                left_open = _abort_uploads(folder)  # while there are records of them
+                if left_open:
+                    return left_open
                 folder.path.rename(folder.doomed())
                 _remove(JobFolder(folder.doomed()))
         except JobFolderLocked:
@@ -159,6 +161,13 @@ def _status(folder: JobFolder) -> str:
         return state_of(folder).status
     waits = holder(folder) is not None or folder.detached.exists()
     return RUNNING if waits else DIED
+
+
+def _abort_uploads(folder: JobFolder) -> str:
+    """Abort what a driver has left open in a store; return what is still open, and why."""
+    if not folder.uploads.is_dir() or folder.uploads.is_symlink():
+        return ""
+    return abort_uploads(folder.uploads)
 
 
 def _age_s(folder: JobFolder) -> float:

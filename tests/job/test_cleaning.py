@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
 from daskprs.job.cleaning import Cleaning, is_job_folder
+from tests.support.object_store import object_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -218,6 +221,44 @@ def test_the_root_is_an_argument_or_that_of_dasks_config(root: Path) -> None:
     for wrong in ("7", "d", "-1d", "7y"):
         assert clean("--older-than", wrong).exit_code == 2
     assert clean().exit_code == 2
+
+
+SENDS = """
+import sys
+from pathlib import Path
+from daskprs.output.publish.open_uploads import OpenUploads
+
+uploads = OpenUploads("s3://bucket/rows.parquet", sys.argv[1])
+uploads.send(Path(sys.argv[2]), "part-0", lambda: False)
+"""
+
+
+def test_uploads_that_a_driver_left_open_are_aborted(root: Path, tmp_path: Path) -> None:
+    """A store that does not answer keeps the folder, which alone knows of them."""
+    pytest.importorskip("moto")
+    pytest.importorskip("s3fs")
+    failed = root / "failed"
+    words = ["-m", "daskprs", "clean", str(root), "--older-than", "7d", "--status", "Failed"]
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, *words]
+        environment = {**os.environ, **store.environment}
+        return subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+
+    with object_store(tmp_path / "log") as store:
+        store.put("bucket")
+        (tmp_path / "part").write_bytes(b"rows")
+        call("-c", SENDS, str(failed / "uploads"), str(tmp_path / "part")).check_returncode()
+        assert len(store.open_uploads("bucket")) == 1
+        age(failed)
+        answers, store.environment["AWS_ENDPOINT_URL"] = store.endpoint, "http://127.0.0.1:9"
+        done = call(*words)
+        assert done.returncode == 42
+        assert f"stays         {failed}: 1 uploads are left open" in done.stderr
+        store.environment["AWS_ENDPOINT_URL"] = answers
+        assert call(*words).returncode == 0
+        assert store.open_uploads("bucket") == []
+    assert names(root) == {"rows", "text"}
 
 
 def test_programs_get_json(root: Path) -> None:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack
 
+from daskprs.errors import FramesCut
 from daskprs.options.run_options import TABLE, NoOtherOptions, RunOptions
 from daskprs.options.site_defaults import SITE, options_of_call
 
@@ -36,7 +37,8 @@ def knows_what_is_given(call: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(call)
     def with_marks(*args: P.args, **given: P.kwargs) -> R:
-        return call(*args, **{**dict.fromkeys(SITE, NOT_GIVEN), **given})
+        with FramesCut():
+            return call(*args, **{**dict.fromkeys(SITE, NOT_GIVEN), **given})
 
     return with_marks
 

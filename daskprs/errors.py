@@ -31,11 +31,14 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
+from traceback import extract_tb, format_list
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
+    from traceback import FrameSummary
+    from types import TracebackType
 
     import pandas as pd
 
@@ -184,7 +187,27 @@ def how_to_convert(value: Any) -> str:
     return " Convert the frame by its to_pandas()." if hasattr(value, "to_pandas") else ""
 
 
-class DaskprsError(Exception):
+OURS = f"{Path(__file__).parent}/"
+"""The beginning of the paths of daskprs in tracebacks."""
+
+
+class _ShownInNotebooks(BaseException):
+    """The base of errors that IPython shows by their message, without the frames of daskprs."""
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows: the caller's frames, if they say more, and the message."""
+        frames = [frame for frame in extract_tb(self.__traceback__) if _is_of_caller(frame)]
+        lines = [line.rstrip() for line in format_list(frames)]
+        return [*lines, f"{type(self).__name__}: {self}"]
+
+
+def _is_of_caller(frame: FrameSummary) -> bool:
+    """Say whether a frame is neither of daskprs nor of a cell, which the person sees anyway."""
+    name = frame.filename
+    return not name.startswith(OURS) and not re.search("ipython|ipykernel", name, re.IGNORECASE)
+
+
+class DaskprsError(_ShownInNotebooks, Exception):
     """The root of all errors of daskprs.
 
     Parameters
@@ -283,7 +306,7 @@ class AgentError(DaskprsError):
     """An agent process or its zygote could not be started or reached."""
 
 
-class _WithResult(BaseException, Generic[Result]):
+class _WithResult(_ShownInNotebooks, Generic[Result]):
     """The base of errors that carry a result beside their message."""
 
     def __init__(self, message: str, result: Result) -> None:
@@ -306,6 +329,27 @@ class ParallelRunFailed(_WithResult[JobOutcome], DaskprsError):  # noqa: N818 - 
         The work that was done until then.
 
     """
+
+
+class FramesCut:
+    """Lets the end of a job pass without the frames of daskprs, which say nothing about it.
+
+    A context manager: behind it, the traceback of such an error begins with the caller's frame.
+    """
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Drop the frames of an error that carries a result, and the errors that led to it."""
+        if isinstance(error, _WithResult):
+            error.__traceback__ = None
+            error.__suppress_context__ = True
 
 
 class PipelineFailed(_WithResult[PipelineOutcome], DaskprsError):  # noqa: N818 - it says what happened

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from daskprs.core.limits import Limits
-    from daskprs.core.outcomes import Failure
+    from daskprs.core.mini_batch import MiniBatch
+    from daskprs.core.outcomes import Failure, Outcome
 
 
 IGNORED = -1
@@ -159,8 +160,11 @@ class ErrorLog:
 
     @property
     def headline(self) -> Failure | None:
-        """The first error of a mini-batch that was given up, or of a start if all starts failed."""
-        return self.final.first or (None if self.any_attempt else self.starts.first)
+        """The error that failed most mini-batches, or the first of a start if all starts failed.
+
+        It is the first error of its class. To correct another one would not save the job.
+        """
+        return self.final.commonest or (None if self.any_attempt else self.starts.first)
 
     @property
     def counts(self) -> Errors:
@@ -186,8 +190,13 @@ class ErrorLog:
         self.any_attempt = True
         self.mended.add(self._pending.pop(index, None))
 
-    def give_up(self, index: int, failure: Failure | None) -> None:
-        """Count the last error of a mini-batch that is given up."""
+    def give_up(self, mini_batch: MiniBatch, outcome: Outcome) -> Failure | None:
+        """Count the last error of a mini-batch that is given up, and return it with its place."""
         self.any_attempt = True
-        self._pending.pop(index, None)
+        self._pending.pop(mini_batch.index, None)
+        failure = outcome.failure
+        if failure is not None:
+            where = f"{mini_batch.described}, attempt {outcome.attempt}"
+            failure = failure._replace(where=where)
         self.final.add(failure)
+        return failure

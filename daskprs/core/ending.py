@@ -29,16 +29,26 @@ class JobStatus(StrEnum):
 
 @dataclass(slots=True)
 class Kinds:
-    """Number of errors of each class, and the first error."""
+    """Number of errors of each class, and the first error of each."""
 
-    first: Failure | None = None
     counts: Counter[str] = field(default_factory=Counter)
+    _firsts: dict[str, Failure] = field(default_factory=dict)
 
     def add(self, failure: Failure | None) -> None:
         """Count an error."""
         if failure is not None:
-            self.first = self.first or failure
+            self._firsts.setdefault(failure.kind, failure)
             self.counts[failure.kind] += 1
+
+    @property
+    def first(self) -> Failure | None:
+        """The first error of all."""
+        return next(iter(self._firsts.values()), None)
+
+    @property
+    def commonest(self) -> Failure | None:
+        """The first error of the most frequent class; of several such classes, the first one."""
+        return max(self._firsts.values(), key=lambda one: self.counts[one.kind], default=None)
 
     def __str__(self) -> str:
         """Return the counts, the most frequent class first."""
@@ -68,8 +78,8 @@ class Ending(NamedTuple):
     reason: str = ""
     """The limit that was exceeded, or the problem that ended the job."""
     failure: Failure | None = None
-    """The first error among mini-batches that were given up, the error of all starts, or the
-    change of the input."""
+    """The error that counts: the first one of the class that failed most mini-batches, the error
+    of all starts, or the change of the input."""
     errors: Errors | None = None
 
     @property

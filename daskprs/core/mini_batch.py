@@ -35,6 +35,12 @@ class MiniBatch(NamedTuple):
     worker: str = ""
     """Address of the worker that holds its data; empty where any worker loads it at one price."""
 
+    @property
+    def described(self) -> str:
+        """The mini-batch in a sentence: ``mini-batch 3 (trips.csv, bytes 0-1048576)``."""
+        label = f" ({self.label})" if self.label else ""
+        return f"mini-batch {self.index}{label}"
+
 
 class Assigned(NamedTuple):
     """A mini-batch with the number of the attempt at it."""

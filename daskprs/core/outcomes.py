@@ -36,6 +36,8 @@ class Failure(NamedTuple):
     retryable: bool = True
     """False where no further attempt can succeed. For `init`, False where the same failure in
     another process proves this."""
+    where: str = ""
+    """The mini-batch and the attempt that had the error, for people; empty where it is unknown."""
 
     def __str__(self) -> str:
         """Return the failure as the last line of a traceback shows it."""

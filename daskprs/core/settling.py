@@ -77,8 +77,7 @@ class Settling:
                     if entry.failed_on:
                         self._placement.replace_agents(self._quarantine.worked(index, locations))
                 elif status is Status.INPUT_CHANGED:
-                    outcome = results.outcomes[position]
-                    self._settle_failed(entry, outcome, charged=True)
+                    outcome = self._settle_failed(entry, results.outcomes[position], charged=True)
                     state.abort(INPUT_HAS_CHANGED, outcome.failure)
                 else:
                     self._fail(entry, results.outcomes[position], flight, locations)
@@ -175,12 +174,12 @@ class Settling:
         if retryable and again.tries < limits.run_max_try:
             self._record(entry, outcome, charged=True)
             return again
-        self._give_up(entry, outcome, charged=True)
+        outcome = self._give_up(entry, outcome, charged=True)
         if limits.fail_on_timeout and again.timeouts == again.tries:
             index, tries = entry.mini_batch.index, again.tries
             which = f"all its {tries} attempts" if tries > 1 else "its attempt"
             why = f"mini-batch {index} ran out of time in {which} (fail_on_timeout)"
-            self._state.abort_if(why)
+            self._state.abort(why, outcome.failure)
         return None
 
     def lose(self, entry: Entry, slot: SlotId) -> None:
@@ -245,24 +244,29 @@ class Settling:
 
     def _give_up(
         self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
-    ) -> None:
-        items = self._settle_failed(entry, outcome, charged=charged, lost_node=lost_node)
-        self._state.abort_if(self._state.budgets.fail_mini_batch(items))
+    ) -> Outcome:
+        """Settle a mini-batch as failed; end the job if a budget does not allow that."""
+        outcome = self._settle_failed(entry, outcome, charged=charged, lost_node=lost_node)
+        self._state.abort_if(self._state.budgets.fail_mini_batch(outcome.total))
+        return outcome
 
     def _settle_failed(
         self, entry: Entry, outcome: Outcome, *, charged: bool, lost_node: int | None = None
-    ) -> int:
-        """Settle a mini-batch as failed, and return the number of its failed items."""
+    ) -> Outcome:
+        """Settle a mini-batch as failed; return the outcome with its items, and its error's place.
+
+        All items of the mini-batch count as failed.
+        """
         state = self._state
         self._timer.progress()
-        state.errors.give_up(entry.mini_batch.index, outcome.failure)
         items = outcome.total or entry.mini_batch.items or 1
+        failure = state.errors.give_up(entry.mini_batch, outcome)
         state.tally.give_up(items)
-        outcome = outcome._replace(total=items)
+        outcome = outcome._replace(total=items, failure=failure)
         state.actions.append(
             FailAttempt(entry.mini_batch, outcome, final=True, charged=charged, lost_node=lost_node)
         )
-        return items
+        return outcome
 
 
 def _lost(entry: Entry, slot: SlotId, losses: int) -> Outcome:

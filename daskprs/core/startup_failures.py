@@ -119,7 +119,7 @@ class StartupFailures:
         """End the job if it cannot go on."""
         why = self._verdict() if self._failures else None
         if why is not None:
-            self._state.abort(why, self._state.errors.final.first or self._last)
+            self._state.abort(why, self._state.errors.final.commonest or self._last)
 
     def _verdict(self) -> str | None:
         """Return the reason why the job cannot go on; None if it can."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
 from daskprs.errors import (
+    FramesCut,
     JobFolderError,
     Option,
     OptionError,
@@ -134,7 +135,8 @@ def attach(
         time.sleep(LOOK_EVERY_S)
     if meanwhile is not None:
         meanwhile()
-    return told(result, folder)
+    with FramesCut():
+        return told(result, folder)
 
 
 def cancel(job_dir: str | PathLike[str]) -> None:

@@ -17,6 +17,7 @@ from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
 from daskprs.errors import (
     AgentError,
+    FramesCut,
     JobFolderError,
     ParallelRunCanceled,
     UsageError,
@@ -190,7 +191,8 @@ class ParallelRun:
         """
         if not self.wait(timeout_s):
             raise detached.still_running(self._job.folder, timeout_s)
-        return self._job.result()
+        with FramesCut():
+            return self._job.result()
 
     def cancel(self) -> None:
         """Ask the job to end, as Ctrl-C does, and return at once; committed results are kept.
@@ -237,7 +239,8 @@ class ParallelRun:
             new = rows.new(is_complete=has_ended and self._job.is_complete)
             pause_s = max(LOOK_EVERY_S, (time.monotonic() - began_s) / SHARE_OF_TIME)
             yield from new
-        self._job.result()
+        with FramesCut():
+            self._job.result()
 
     def __await__(self) -> Generator[Any, None, ParallelRunResult]:
         """Return the result in a coroutine."""
@@ -246,7 +249,8 @@ class ParallelRun:
     async def _awaited(self) -> ParallelRunResult:
         await self._job.over()
         try:
-            return self._job.result()
+            with FramesCut():
+                return self._job.result()
         except ParallelRunCanceled as error:
             # A KeyboardInterrupt in a task would end the event loop.
             raise asyncio.CancelledError(str(error)) from error

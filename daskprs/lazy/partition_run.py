@@ -155,7 +155,7 @@ class PartitionRun:
                 else:
                     log = self._log.warning if final else self._log.info
                     told = f"{self._call.script.name}, {mini_batch.label}"
-                    attempt, why = outcome.attempt, self._told(outcome.failure)
+                    attempt, why = outcome.attempt, _told(outcome.failure)
                     log("%s, attempt %d failed: %s. %s", told, attempt, what, why)
             case Remark(level, message):
                 self._log.log(logging.getLevelName(level.upper()), "%s", message)
@@ -172,7 +172,7 @@ class PartitionRun:
         """Return the error of the partition: what failed, its error, and what to do."""
         name, number = self._call.script.name, self._number
         if self._failed is None:
-            return PartitionFailed(f"{name}, partition {number}: {reason}. {self._told(failure)}")
+            return PartitionFailed(f"{name}, partition {number}: {reason}. {_told(failure)}")
         mini_batch, outcome = self._failed.mini_batch, self._failed.outcome
         which = f"mini-batch {mini_batch.index} of {mini_batch.label}"
         tries = f"failed in attempt {outcome.attempt}, its last one ("
@@ -182,14 +182,10 @@ class PartitionRun:
             Option("run_max_try", self._call.options.run_max_try),
             more,
             Option("on_error", "drop"),
-            f", or correct the script. {self._told(outcome.failure)}",
+            f", or correct the script. {_told(outcome.failure)}",
         )
 
-    def _told(self, failure: Failure | None) -> str:
-        """Return the error of an attempt: its traceback, or the message with the stacks."""
-        if failure is None:
-            return ""
-        if failure.traceback:
-            return f"{failure}\n{failure.traceback}"
-        stacks = self._seat.end_of_stderr() if failure.kind == "TimeoutError" else ""
-        return f"{failure}\n{stacks}".rstrip()
+
+def _told(failure: Failure | None) -> str:
+    """Return the error of an attempt, and the lines of the script that led to it."""
+    return "" if failure is None else f"{failure}\n{failure.traceback}".rstrip()

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 LINGER_S = 60.0
 """Seconds for which agents wait for another task."""
-TAIL_BYTES = 4000
-"""Bytes from the end of a stderr log that an error quotes."""
 
 _lock = threading.Lock()
 
@@ -164,13 +162,6 @@ class Seat:
         if returned.process:
             self.process = int(returned.process.removeprefix(PROCESS))
         return returned
-
-    def end_of_stderr(self) -> str:
-        """Return what the last agent wrote to stderr, from its end: the stacks after a timeout."""
-        log = self.folder.stderr(self.number, f"{PROCESS}{self.process:03d}")
-        with suppress(OSError):
-            return log.read_bytes()[-TAIL_BYTES:].decode("utf-8", "replace").strip()
-        return ""
 
     def cancel(self) -> None:
         """End the work of the task: its thread sees the death of the agent."""

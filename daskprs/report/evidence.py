@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.core.events import NOWHERE
 from daskprs.core.outcomes import Failure
+from daskprs.core.tracebacks import without_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,6 +48,16 @@ def evidence(failure: Failure, place: Place, folder: JobFolder) -> Evidence:
 
 def _errors(place: Place, folder: JobFolder) -> Path:
     return folder.tracebacks(place.node, place.process or NO_PROCESS)
+
+
+def lines_about(failure: Failure) -> Iterator[str]:
+    """Yield the error, the mini-batch that had it, and the lines of the script that led to it."""
+    yield str(failure)
+    frames = without_error(failure.traceback, failure.message)
+    if failure.where:
+        yield f"In {failure.where}{':' if frames else '.'}"
+    if frames:
+        yield frames
 
 
 COLUMNS = ["mini_batch", "label", "items", "error", "attempts"]

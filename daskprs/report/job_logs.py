@@ -17,6 +17,7 @@ from daskprs.core.events import (
     ProgressReported,
     SlotsChanged,
 )
+from daskprs.report.evidence import lines_about
 from daskprs.report.humanize import Stamps, counted, duration
 from daskprs.report.log_files import LogWriter
 from daskprs.report.progress_text import RateMeter, settled, total_of, why_waiting
@@ -183,10 +184,10 @@ class Overview(LogWriter):
 def end_message(ended: JobEnded, folder: JobFolder) -> str:
     """Return the text of ``job_result.txt`` and of the errors that carry a result."""
     ending, standing = ended.ending, ended.standing
-    lines = []
+    lines: list[str] = []
     errors = ending.errors
     if ending.failure is not None:
-        lines.append(str(ending.failure))
+        lines += lines_about(ending.failure)
     if errors is not None and errors.final.counts.total() > 1:
         lines.append(f"Errors of the mini-batches that failed: {errors.final}.")
     if ending.reason:

@@ -40,8 +40,8 @@ class Loggers(LogWriter):
                 self._log(AGENTS, _level_of(change), told)
             case AttemptFailed(place, mini_batch, outcome, final):
                 told = (
-                    f"mini-batch {mini_batch.index} ({mini_batch.label}), attempt "
-                    f"{outcome.attempt}, {outcome.status.value} on node {place.node}: "
+                    f"{mini_batch.described}, attempt {outcome.attempt}, {outcome.status.value} "
+                    f"on node {place.node}: "
                     f"{str(outcome.failure)[:MESSAGE_CHARS]}"
                 )
                 self._log(ATTEMPTS, logging.WARNING if final else logging.INFO, told)

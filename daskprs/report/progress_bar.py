@@ -15,6 +15,7 @@ from daskprs.core.events import (
     SlotsChanged,
 )
 from daskprs.core.lease import InitFailed
+from daskprs.core.tracebacks import deepest_line
 from daskprs.report.evidence import evidence
 from daskprs.report.notebook import NotebookDisplay, in_notebook
 from daskprs.report.progress_text import RateMeter, View, progress_text
@@ -96,8 +97,7 @@ class ProgressBar:
     def _attempt_failed(self, event: AttemptFailed, failure: Failure) -> None:
         self._retried += not event.final
         mini_batch, outcome = event.mini_batch, event.outcome
-        label = f" ({mini_batch.label})" if mini_batch.label else ""
-        where = f"mini-batch {mini_batch.index}{label}, attempt {outcome.attempt}"
+        where = f"{mini_batch.described}, attempt {outcome.attempt}"
         self._first_error(failure, where, event.place)
 
     def _first_error(self, failure: Failure, where: str, place: Place) -> None:
@@ -106,7 +106,11 @@ class ProgressBar:
         self._shows_error = True
         error = failure._replace(message=failure.message.partition("\n")[0][:MESSAGE_CHARS])
         seen = evidence(failure, place, self._folder)
-        self._display.say(f"first error: {error}\n  in {where}; {seen}")
+        line = deepest_line(failure.traceback)
+        told = f"first error: {error}\n"
+        if line and line not in str(error):
+            told += f"  at {line}\n"
+        self._display.say(f"{told}  in {where}; {seen}")
 
 
 class Terminal:

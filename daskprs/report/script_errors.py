@@ -93,10 +93,7 @@ class ScriptErrors:
 
     def _attempt_failed(self, event: AttemptFailed, failure: Failure) -> None:
         mini_batch, outcome = event.mini_batch, event.outcome
-        where = (
-            f"mini-batch {mini_batch.index} ({mini_batch.label}), attempt {outcome.attempt}, "
-            f"{outcome.status.value}"
-        )
+        where = f"{mini_batch.described}, attempt {outcome.attempt}, {outcome.status.value}"
         self._take(event.place, failure, where)
 
     def _take(self, place: Place, failure: Failure, where: str) -> None:

@@ -86,7 +86,7 @@ def test_the_headline_is_of_a_mini_batch_that_failed_in_the_end(desk: Any) -> No
     it.fail(slot, failure=Failure("KeyError", "'name'"))
     assert str(it.ledger.errors.pending) == "1 × KeyError"
     it.fail(slot, failure=Failure("IndexError", "7"))
-    assert it.abort.failure == Failure("IndexError", "7")
+    assert it.abort.failure == Failure("IndexError", "7", where="mini-batch 1, attempt 2")
     errors = it.ledger.errors
     assert [str(kinds) for kinds in errors] == [
         "1 × IndexError",
@@ -273,6 +273,7 @@ def test_a_changed_input_ends_the_job_whatever_the_budgets(desk: Any) -> None:
     assert it.failures[0].mini_batch.index == first
     assert [one.final for one in it.failures] == [False, True]
     aborts = [one for one in it.said if isinstance(one, Abort)]
+    changed = changed._replace(where=f"mini-batch {first}, attempt 2")
     assert aborts == [Abort("a file of its input has changed since it began", changed)]
     assert it.committed == []
 

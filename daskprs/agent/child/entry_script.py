@@ -202,6 +202,7 @@ def load_entry_script(job: JobSpec, process: ProcessSpec) -> ScriptFunctions:
 
 def _imported(script: ScriptSpec) -> Any:
     if script.pickled is not None:
+        script.know_lines()
         loaded = pickle.loads(script.pickled)
         return loaded() if inspect.isclass(loaded) else loaded
     if script.module is not None:

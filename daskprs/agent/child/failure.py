@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.core.outcomes import Failure
-from daskprs.errors import LoadError, ReturnTypeError
+from daskprs.errors import OURS, LoadError, ReturnTypeError
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from daskprs.agent.protocol.messages import JobSpec
 
-OURS = str(Path(__file__).parents[2])
 MESSAGE_CHARS = 10_000
 TRACEBACK_CHARS = 100_000
 NOT_RETRYABLE = (LoadError, ReturnTypeError)
@@ -55,9 +54,7 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
         return Failure(kind, _shortened(message, MESSAGE_CHARS), text, retryable=False)
     kind = type(error).__qualname__
     text = "" if _says_it_all(error) else _as_python_prints_it(error)
-    script = job.script
-    if script.source_directory and script.original_directory:
-        text = text.replace(script.source_directory, script.original_directory)
+    text = job.script.as_written(text)
     retryable = not isinstance(error, NOT_RETRYABLE)
     return Failure(kind, _message(error), _shortened(text, TRACEBACK_CHARS), retryable)
 

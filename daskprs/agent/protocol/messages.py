@@ -22,6 +22,7 @@ Between two messages, the shared page (`agent.protocol.shared_page`) shows the a
 
 from __future__ import annotations
 
+import linecache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -41,6 +42,16 @@ THREADS_LEFT = "ThreadsLeft"
 """The kind of a failure in `Stopped`: threads of the script keep the process from its end."""
 
 
+class SourceText(NamedTuple):
+    """The text of a file or of a cell of a notebook."""
+
+    file: str
+    """The name that its code has in tracebacks."""
+    cell: str
+    """``Cell In[3]``, as IPython writes it; empty for a file."""
+    text: str
+
+
 class ScriptSpec(NamedTuple):
     """Where the entry script is: a file of the snapshot, or an object by value."""
 
@@ -56,6 +67,22 @@ class ScriptSpec(NamedTuple):
     """The original of the snapshot, shown in tracebacks instead of it."""
     pickled: bytes | None = None
     """cloudpickle of a callable, an object or a class, for scripts that are not files."""
+    sources: tuple[SourceText, ...] = ()
+    """The code of such a script, for its tracebacks: agents may not see the caller's files."""
+
+    def as_written(self, text: str) -> str:
+        """Return a traceback with the script's paths as its author knows them."""
+        if self.source_directory and self.original_directory:
+            text = text.replace(self.source_directory, self.original_directory)
+        for source in self.sources:
+            if source.cell:
+                text = text.replace(f'File "{source.file}"', source.cell)
+        return text
+
+    def know_lines(self) -> None:
+        """Let tracebacks of this process show the lines of code that came with the script."""
+        for file, _, text in self.sources:
+            linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
 
 
 class JobSpec(NamedTuple):

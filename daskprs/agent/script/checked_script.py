@@ -6,6 +6,8 @@ import ast
 import hashlib
 import importlib.util
 import inspect
+import io
+import linecache
 import os
 import re
 import site
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from daskprs.agent.child.entry_script import takes_one
-from daskprs.agent.protocol.messages import ScriptSpec
+from daskprs.agent.protocol.messages import ScriptSpec, SourceText
 from daskprs.agent.script.snapshot import (
     archive_of,
     content_hash,
@@ -62,6 +64,8 @@ class CheckedScript:
     """The script in it, relative to it."""
     module: str | None = None
     pickled: bytes | None = None
+    sources: tuple[SourceText, ...] = ()
+    """The code that `pickled` holds, as its author wrote it."""
     original: Path | None = None
     """The source directory of which `root` is a copy; None where `root` is the original."""
     data_folders: tuple[Path, ...] = ()
@@ -119,7 +123,9 @@ class CheckedScript:
     def at(self, snapshot: Path | None) -> ScriptSpec:
         """Return what agents need; `snapshot` is the folder of the copy, if there is one."""
         if snapshot is None:
-            return ScriptSpec(self.name, module=self.module, pickled=self.pickled)
+            return ScriptSpec(
+                self.name, module=self.module, pickled=self.pickled, sources=self.sources
+            )
         return ScriptSpec(
             self.name,
             file=None if self.file is None else str(snapshot / self.file),
@@ -127,6 +133,7 @@ class CheckedScript:
             source_directory=str(snapshot),
             original_directory=str(self.original or self.root),
             pickled=self.pickled,
+            sources=self.sources,
         )
 
 
@@ -262,7 +269,8 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
         raise ScriptError(msg)
     bound = run.__get__(object()) if inspect.isclass(script) and inspect.isfunction(run) else run
     _check_run(name, is_async=inspect.iscoroutinefunction(run), takes_one=takes_one(bound))
-    return CheckedScript(name, root, pickled=_pickled(script, name))
+    pickled, sources = _pickled(script, name)
+    return CheckedScript(name, root, pickled=pickled, sources=sources)
 
 
 def _check_source(path: Path) -> None:
@@ -321,23 +329,48 @@ def _takes_one(arguments: ast.arguments) -> bool:
     return required <= 2 and (bool(positional) or arguments.vararg is not None) and not keywords  # noqa: PLR2004
 
 
-def _pickled(script: Any, name: str) -> bytes:
-    """Return cloudpickle's bytes of an entry script.
+class _CodePickler(cloudpickle.Pickler):  # type: ignore[misc] # cloudpickle is not typed
+    """Pickles as cloudpickle does, and keeps the names of the files whose code it pickles."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file)
+        self.files: set[str] = set()
+
+    def reducer_override(self, value: Any) -> Any:
+        """Note the file of code."""
+        if isinstance(value, types.CodeType):
+            self.files.add(value.co_filename)
+        return super().reducer_override(value)
+
+
+def _pickled(script: Any, name: str) -> tuple[bytes, tuple[SourceText, ...]]:
+    """Return cloudpickle's bytes of an entry script, and the text of the code in them.
 
     Modules of the standard library and of installed packages travel by name; everything else (a
     notebook, a module beside the caller's script) by value, since agents do not have the caller's
     import path.
     """
+    file = io.BytesIO()
+    pickler = _CodePickler(file)
     try:
         with _own_modules_by_value():
-            pickled: bytes = cloudpickle.dumps(script)
+            pickler.dump(script)
     except Exception as error:
         msg = (
             f"{name} cannot be sent to the agents: {type(error).__name__}: {error}. Make what it "
             "holds (a lock, a connection, an open file) in init(), or put the script into a file."
         )
         raise ScriptError(msg) from error
-    return pickled
+    sources = (_source_of(one) for one in sorted(pickler.files) if not _is_installed(one))
+    return file.getvalue(), tuple(source for source in sources if source.text)
+
+
+def _source_of(file: str) -> SourceText:
+    """Return the text of a file or of a cell; empty where it is unknown, as for typed code."""
+    ipython: Any = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    cell = None if shell is None else shell.compile.format_code_name(file)
+    return SourceText(file, " ".join(cell or ()), "".join(linecache.getlines(file)))
 
 
 @contextmanager
@@ -363,7 +396,9 @@ def _is_own(module: types.ModuleType) -> bool:
     file: str | None = getattr(module, "__file__", None)
     if not file or module.__name__ == "__main__":
         return False
+    return not _is_installed(file)
+
+
+def _is_installed(file: str) -> bool:
     path = Path(file).resolve()
-    if not _PACKAGES.isdisjoint(path.parts):
-        return False
-    return not str(path).startswith(_INSTALLED)
+    return not _PACKAGES.isdisjoint(path.parts) or str(path).startswith(_INSTALLED)

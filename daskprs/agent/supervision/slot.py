@@ -18,7 +18,6 @@ from daskprs.agent.protocol.shared_page import Activity, Phase
 from daskprs.agent.supervision.supervisor import (
     EXIT_GRACE_S,
     LOOK_EVERY_S,
-    MissedDeadline,
     Supervisor,
 )
 from daskprs.core.columnar import ColumnBatch
@@ -228,12 +227,13 @@ class Slot:
         return self._blamed(lease, run, blame)
 
     def _timed_out(
-        self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: MissedDeadline
+        self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Activity
     ) -> LeaseReturned:
         returncode = agent.end(dump=True)
-        self._receive(agent.drain(), run, below=overdue.activity.position)
-        blame = blame_timeout(run, overdue.activity, overdue.failure)
-        self._lose(agent, returncode, overdue.failure.message)
+        self._receive(agent.drain(), run, below=overdue.position)
+        failure = agent.timeout(overdue)
+        blame = blame_timeout(run, overdue, failure)
+        self._lose(agent, returncode, failure.message)
         return self._blamed(lease, run, blame)
 
     def _blamed(self, lease: Lease, run: LeaseRun, blame: Blame) -> LeaseReturned:

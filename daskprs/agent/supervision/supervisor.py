@@ -22,6 +22,7 @@ from daskprs.agent.protocol.messages import (
     Stopped,
 )
 from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage
+from daskprs.agent.supervision.stacks import FATAL, stacks_in
 from daskprs.agent.supervision.zygote_main import DUMP_SIGNAL
 from daskprs.core.lease import AgentExited
 from daskprs.core.outcomes import Failure, meaning_of, signal_of
@@ -50,8 +51,10 @@ LESS = (
     "Let the script keep less, use smaller mini-batches, or raise its limit, such as ulimit -v or "
     "the memory of the container."
 )
-TAIL_BYTES = 2000
-"""Bytes from the end of the stderr log that a message about a death quotes."""
+TAIL_CHARS = 2000
+"""Characters from the end of the stderr log that a message about a death quotes."""
+STACKS_BYTES = 256 << 10
+"""Bytes from the end of a stderr log that are searched for stacks."""
 
 
 class AgentProcess:
@@ -102,13 +105,14 @@ class AgentProcess:
         returncode = self.returncode(KILL_TIMEOUT_S)
         return -signal.SIGKILL if returncode is None else returncode
 
-    def dump_stacks(self, wait_s: float = 0.5) -> None:
+    def dump_stacks(self, wait_s: float = 0.5) -> str:
         """Write the stacks of all threads to the stderr log, for `wait_s` seconds at most.
 
-        The handler is in C and needs no GIL; a stopped process cannot run it.
+        Return what was written. The handler is in C and needs no GIL; a stopped process cannot
+        run it.
         """
         if self._over.is_set():
-            return  # another process may have its pid by now
+            return ""  # another process may have its pid by now
         before = self._stderr_bytes()
         with suppress(ProcessLookupError):
             os.kill(self.pid, DUMP_SIGNAL)
@@ -118,8 +122,19 @@ class AgentProcess:
             time.sleep(DUMP_POLL_S)
             now = self._stderr_bytes()
             if now > before and now == seen:
-                return
+                break
             seen = now
+        return self.stderr_from(before)
+
+    def stderr_from(self, offset: int = 0) -> str:
+        """Return the stderr log from an offset on, `STACKS_BYTES` from its end at most."""
+        try:
+            with self._stderr.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(offset, size - STACKS_BYTES))
+                return file.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
 
     def rss_bytes(self) -> int:
         """Return the resident memory of the process and all its descendants."""
@@ -138,13 +153,6 @@ class AgentProcess:
             return 0
 
 
-class MissedDeadline(NamedTuple):
-    """A timeout that an agent has exceeded, and its activity at that time."""
-
-    activity: Activity
-    failure: Failure
-
-
 class _Deadline(NamedTuple):
     seconds: float
     what: str
@@ -160,6 +168,9 @@ class Supervisor:
         """Whether the agent has closed its socket or ended."""
         self._limits = job.limits
         self._deadlines = _deadlines(job.limits)
+        self._script = job.script
+        self._dump = ""
+        """The stacks that the agent was made to dump."""
         self._asked_s = self._logs_seen_s = time.monotonic()
         self.process = zygote.start_agent(process)
         self.page = self.process.page
@@ -185,7 +196,7 @@ class Supervisor:
             overdue = self.overdue()
             if overdue is not None:
                 self.end(dump=True)
-                return overdue.failure
+                return self.timeout(overdue)
 
     # ---- messages ----
 
@@ -226,22 +237,29 @@ class Supervisor:
 
     # ---- deadlines ----
 
-    def overdue(self) -> MissedDeadline | None:
-        """Return the timeout that the agent has exceeded, or None."""
+    def overdue(self) -> Activity | None:
+        """Return the activity with which the agent has exceeded a timeout, or None."""
         activity = self.page.look()
-        if self._seconds_left(activity) > 0:
-            return None
-        return MissedDeadline(activity, self._overdue_at(activity.phase))
+        return None if self._seconds_left(activity) > 0 else activity
 
-    def _overdue_at(self, phase: Phase) -> Failure:
-        deadline = self._deadlines[phase]
+    def timeout(self, activity: Activity) -> Failure:
+        """Return the failure of an agent that was ended for an activity that took too long."""
+        deadline = self._deadlines[activity.phase]
+        stacks = stacks_in(self._dump, self._script)
         message = (
             f"{deadline.what} exceeded {deadline.seconds:g} s on {self.spec.name}, which was "
-            "killed. Where it was stands in its stderr log: the stacks of all threads."
+            f"killed after {activity.age_s():.1f} s"
         )
+        if stacks.place:
+            message += f" in {stacks.place}"
+        if self._dump:
+            message += ". The stacks of all threads are in its stderr log."
+        else:
+            message += ". It did not react, so that its stacks are unknown."
         if deadline.option:
             message += f" Raise {deadline.option} if it needs longer."
-        return Failure("TimeoutError", message)
+        text = f"{stacks.traceback}TimeoutError: {message}\n" if stacks.traceback else ""
+        return Failure("TimeoutError", message, text)
 
     def too_big(self) -> Failure | None:
         """Return a failure if the agent and its descendants exceed the memory limit, else None."""
@@ -279,7 +297,7 @@ class Supervisor:
         returncode = self.end(dump=late)
         if late:
             left = warning
-            warning = self._overdue_at(Phase.SHUTDOWN)
+            warning = self.timeout(self.page.look()._replace(phase=Phase.SHUTDOWN))
             if left is not None and left.kind == THREADS_LEFT:
                 message = f"shutdown_timeout={self._limits.shutdown_timeout_s:g} s has passed, and "
                 warning = left._replace(message=f"{message}{left.message}")
@@ -295,7 +313,7 @@ class Supervisor:
         """
         self.gone = True
         if dump:
-            self.process.dump_stacks()
+            self._dump = self.process.dump_stacks()
         if grace_s:
             self.process.returncode(grace_s)
         return self.process.kill()
@@ -305,19 +323,15 @@ class Supervisor:
         if self.page.lacked_memory():
             return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
         exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"
-        message = f"{exits} {when}: {meaning_of(returncode)}."
-        tail = self._stderr_tail()
+        log, crash, dump = self.process.stderr_from().partition(FATAL)
+        stacks = stacks_in(crash + dump, self._script)
+        message = f"{exits} {when}: {meaning_of(returncode)}"
+        message += f" in {stacks.place}." if stacks.place else "."
+        tail = log[-TAIL_CHARS:].strip()
         if tail:
             message += f" Its stderr ends with:\n{tail}"
-        return Failure("PROCESS_DIED", message)
-
-    def _stderr_tail(self) -> str:
-        try:
-            with Path(self.spec.stderr).open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
-                return file.read().decode("utf-8", "replace").strip()
-        except OSError:
-            return ""
+        text = f"{stacks.traceback}PROCESS_DIED: {message}\n" if stacks.traceback else ""
+        return Failure("PROCESS_DIED", message, text)
 
 
 def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:

@@ -103,6 +103,7 @@ def parallel_run(
     accept_changes: Sequence[str] = (),
     retain: Literal["results", "all"] = "results",
     progress: bool | None = None,
+    show_output: bool = False,
     detach: bool = False,
     survive: bool = True,
     **unknown: Unpack[NoOtherOptions],
@@ -288,6 +289,9 @@ def parallel_run(
     progress
         Show progress. Default: in a terminal and in notebooks a live display, else a line now and
         then.
+    show_output
+        Show what `run` prints while the job runs, each line with its mini-batch, as far as a
+        screen can hold it. `ParallelRunResult.stdout` has all that a mini-batch has printed.
     detach
         Hand the driver to the cluster and return at once, with a result that says ``"Running"``:
         `attach` and `cancel`, and the commands ``daskprs status``, ``attach``, ``cancel`` and

@@ -47,6 +47,8 @@ class SlotState(NamedTuple):
     """Seconds in this phase."""
     index: int | None  # type: ignore[assignment]  # it hides tuple.index
     """Index of the current mini-batch."""
+    printed: tuple[int, int] = (0, 0)
+    """Where its output begins in the stdout and in the stderr of its process."""
 
 
 class Progress(NamedTuple):

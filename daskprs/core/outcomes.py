@@ -59,6 +59,13 @@ class Extent(NamedTuple):
     """Position of the bytes in their agent's spool; None when they travel with the outcome."""
 
 
+class Printed(NamedTuple):
+    """What an attempt has written to the logs of its process: first byte, and byte behind it."""
+
+    stdout: tuple[int, int]
+    stderr: tuple[int, int]
+
+
 def failed_items(status: Status, total: int, succeeded: int) -> int:
     """Return the number of failed items: all of them if the attempt failed."""
     return total if status is not Status.RUN_DONE else max(0, total - succeeded)
@@ -91,6 +98,8 @@ class Outcome(NamedTuple):
     failure: Failure | None = None
     empty: bool = False
     """True for a range in which no row starts: `run` was not called, and no count includes it."""
+    printed: Printed | None = None
+    """What it has printed; None where that is nothing."""
 
     @property
     def failed(self) -> int:

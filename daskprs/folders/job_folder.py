@@ -108,6 +108,8 @@ class JobFolder:
     """One row for each node of the last run."""
     progress_table = Below("logs/sys/metrics/progress.csv")
     """The counts over time, for programs."""
+    user_logs = Below("logs/user")
+    """The folder of what scripts printed and logged."""
     tracebacks_of_all = Below("logs/user/error")
     """The folder of full tracebacks."""
 

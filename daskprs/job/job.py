@@ -122,8 +122,11 @@ class Job:
                 keep_call(call.folder, call.kept)
             make_output_dir(call.output_dir)
             exporters = exporters_of(call.folder, self._mlflow_run)
+            options = call.options
             heard = [self._control, *exporters.listeners]
-            heard += listeners_of(call.folder, call.options.progress)
+            heard += listeners_of(
+                call.folder, progress=options.progress, show_output=options.show_output
+            )
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
             for missing in exporters.missing:

@@ -118,6 +118,40 @@ class ParallelRunResult:
         rows = list(failed_rows(JobFolder(self.job_dir)))
         return pd.DataFrame(rows, columns=list(FailedRow._fields))
 
+    def stdout(self, mini_batch: int, attempt: int | None = None) -> str:
+        """Return what `run` and whatever it started printed for a mini-batch.
+
+        Output of the import, of ``init()`` and of threads between two mini-batches is not in it:
+        `logs_dir` has it all, process by process.
+
+        Parameters
+        ----------
+        mini_batch
+            The number of the mini-batch, as in `failed` and in the plan.
+        attempt
+            The number of the attempt, from 1. Default: the last one.
+
+        Returns
+        -------
+        str
+            The text; empty where nothing was printed.
+
+        Raises
+        ------
+        UsageError
+            When no such attempt has ended, or its log is gone.
+
+        """
+        from daskprs.report.printed_text import printed_text
+
+        return printed_text(JobFolder(self.job_dir), "stdout", mini_batch, attempt)
+
+    def stderr(self, mini_batch: int, attempt: int | None = None) -> str:
+        """Return the same for stderr: warnings, progress bars, and the dump of a crash."""
+        from daskprs.report.printed_text import printed_text
+
+        return printed_text(JobFolder(self.job_dir), "stderr", mini_batch, attempt)
+
     def record(self) -> dict[str, Any]:
         """Return the result as JSON values."""
         values = asdict(self)

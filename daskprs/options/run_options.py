@@ -281,6 +281,7 @@ class RunOptions:
     progress: bool | None = option(
         None, THE_JOB, is_generated=False, changes_results=False, is_of_one_run=True
     )
+    show_output: bool = option(False, THE_JOB, changes_results=False)
 
     def __post_init__(self) -> None:
         """Check every value, and bring names and lists into their standard form."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
     from daskprs.core.lease import AgentEvent
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.core.outcomes import Failure, Outcome
+    from daskprs.core.outcomes import Failure, Outcome, Printed
     from daskprs.folders.job_folder import JobFolder
     from daskprs.report.log_files import LogFile, LogFiles
 
@@ -70,11 +70,14 @@ class AttemptLogs(LogWriter):
                 self._run = _last_run(self._folder)
             case MiniBatchesDone(place, mini_batches, outcomes):
                 end = f",,{self._detail(final=True, charged=True)}"
-                details = [self._label_and_error(place, one) for one in mini_batches]
+                details = [
+                    self._label_and_error(place, one, printed)
+                    for one, printed in zip(mini_batches, outcomes.column("printed"), strict=True)
+                ]
                 self._write(place, outcomes, end, details)
             case AttemptFailed(place, mini_batch, outcome, final, charged):
                 end = f"{_error(outcome.failure)},{self._detail(final=final, charged=charged)}"
-                detail = self._label_and_error(place, mini_batch, outcome.failure)
+                detail = self._label_and_error(place, mini_batch, outcome.printed, outcome.failure)
                 self._write(place, ColumnBatch([outcome]), end, [detail])
             case AgentChanged(place, change):
                 log = self._files.file(self._folder.node_log(place.node))
@@ -117,13 +120,19 @@ class AttemptLogs(LogWriter):
         )
 
     def _label_and_error(
-        self, place: Place, mini_batch: MiniBatch, failure: Failure | None = None
+        self,
+        place: Place,
+        mini_batch: MiniBatch,
+        printed: Printed | None,
+        failure: Failure | None = None,
     ) -> str:
-        """Return the rest of the last cell: the label, the error, and the log with its details."""
+        """Return the rest of the last cell: the label, the output, the error, and its log."""
         label = f'"label": {_string(mini_batch.label)}'.replace('"', '""')
         more: dict[str, Any] = {}
         if mini_batch.partition_key:
             more["partition_key"] = dict(mini_batch.partition_key)
+        if printed is not None:
+            more |= {name: part for name, part in printed._asdict().items() if part[0] < part[1]}
         if failure is not None:
             log = evidence(failure, place, self._folder).log
             more["error"] = str(failure._replace(message=failure.message[:MESSAGE_CHARS]))

@@ -16,8 +16,9 @@ from daskprs.report.humanize import duration
 from daskprs.report.job_logs import DriverLog, JobLogs, Overview
 from daskprs.report.log_files import LogFiles
 from daskprs.report.loggers import Loggers
-from daskprs.report.progress_bar import progress_for
+from daskprs.report.progress_bar import ProgressBar, display_for
 from daskprs.report.script_errors import ScriptErrors
+from daskprs.report.shown_output import ShownOutput
 from daskprs.report.summaries import Summaries
 from daskprs.system.regular_files import append_regular
 
@@ -93,13 +94,13 @@ class Listeners:
         return f"{name} has stopped, the job goes on: {type(error).__name__}: {error}. See {log}"
 
 
-def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:  # noqa: FBT001 - an option
+def listeners_of(
+    folder: JobFolder, *, progress: bool | None, show_output: bool = False
+) -> list[Listener]:
     """Return the listeners of a job; `LogFiles`, which flushes the files, comes last."""
     files = LogFiles()
-    shown = progress_for(progress, sys.stderr, folder)
-    first: list[Listener] = [] if shown is None else [shown]
     return [
-        *first,
+        *_on_screen(folder, progress=progress, show_output=show_output),
         Loggers(folder),
         JobLogs(folder),
         AttemptLogs(folder, files),
@@ -109,6 +110,19 @@ def listeners_of(folder: JobFolder, progress: bool | None) -> list[Listener]:  #
         DriverLog(folder, files),
         files,
     ]
+
+
+def _on_screen(
+    folder: JobFolder, *, progress: bool | None, show_output: bool
+) -> Iterator[Listener]:
+    """Yield what a person sees; output of the script comes first, as progress ends the display."""
+    if progress is False and not show_output:
+        return
+    display = display_for(sys.stderr, folder)
+    if show_output:
+        yield ShownOutput(display, folder)
+    if progress is not False:
+        yield ProgressBar(display, folder)
 
 
 @contextmanager

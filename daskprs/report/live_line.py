@@ -49,6 +49,10 @@ class LiveLine:
         """Write above the line."""
         self._console.print(text, markup=False, soft_wrap=True)
 
+    def output(self, lines: list[str]) -> None:
+        """Write lines of the script above the line."""
+        self.say("\n".join(lines))
+
     def end(self, view: View | None) -> None:
         """Replace the live line by an ordinary line with its last state."""
         if self._live is not None:

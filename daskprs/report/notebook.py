@@ -1,4 +1,4 @@
-"""Progress in a notebook: an output that is updated in place, without widgets."""
+"""A job in a notebook: one table, without widgets, that is readable when exported."""
 
 from __future__ import annotations
 
@@ -6,12 +6,22 @@ import html
 import importlib
 import sys
 from collections import deque
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from daskprs.report.progress_text import View, fraction_done, progress_text
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from daskprs.folders.job_folder import JobFolder
+
 AGAIN_AFTER_S = 1.0
 LINES_KEPT = 20
+OUTPUT_LINES_KEPT = 200
+OUTPUT_LINES_OF_TEXT = 20
+"""Lines of the script that stay where HTML cannot be shown, and does not scroll."""
+_CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 
 
 def in_notebook() -> bool:
@@ -21,13 +31,43 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
+def table_of(caption: str, rows: Iterable[tuple[str, str]]) -> str:
+    """Return rows of a name and a text as an HTML table; paths of files that exist are links.
+
+    Each rule stands in the element that it is for, since an exported notebook has no style sheets.
+    """
+    body = "".join(
+        f"<tr><th style='{_CELL}'>{html.escape(name)}</th>"
+        f"<td style='{_CELL}'>{_linked(text)}</td></tr>"
+        for name, text in rows
+    )
+    title = f"<caption style='{_CELL};font-weight:bold'>{html.escape(caption)}</caption>"
+    return f"<table>{title}{body}</table>"
+
+
+def _linked(text: str) -> str:
+    """Return a text, with a link if it is the path of a file or a folder.
+
+    A notebook server shows only files below the folder that the notebook is in, and by paths
+    relative to it.
+    """
+    shown = html.escape(text)
+    path, here = Path(text), Path.cwd()
+    if not path.is_absolute() or not path.exists():
+        return shown
+    target = str(path.relative_to(here)) if path.is_relative_to(here) else path.as_uri()
+    return f"<a href='{html.escape(target, quote=True)}' target='_blank'>{shown}</a>"
+
+
 class NotebookDisplay:
     """One output of the running cell, as HTML, with text where HTML cannot be shown."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: JobFolder) -> None:
         display: Any = importlib.import_module("IPython.display")
         self._handle = display.display({"text/plain": ""}, raw=True, display_id=True)
-        self._lines_above: deque[str] = deque(maxlen=LINES_KEPT)
+        self._folder = folder
+        self._said: deque[str] = deque(maxlen=LINES_KEPT)
+        self._output: deque[str] = deque(maxlen=OUTPUT_LINES_KEPT)
         self._again_s = 0.0
         self._view: View | None = None
 
@@ -39,8 +79,13 @@ class NotebookDisplay:
             self._draw()
 
     def say(self, text: str) -> None:
-        """Add a permanent line above the live one."""
-        self._lines_above.append(text)
+        """Add a permanent line."""
+        self._said.append(text)
+        self._draw()
+
+    def output(self, lines: list[str]) -> None:
+        """Add lines of the script, of which the last ones stay."""
+        self._output.extend(lines)
         self._draw()
 
     def end(self, view: View | None) -> None:
@@ -49,13 +94,24 @@ class NotebookDisplay:
         self._draw()
 
     def _draw(self) -> None:
-        lines = list(self._lines_above)
-        shown = [html.escape(line) for line in lines]
-        if self._view is not None:
-            words, share = progress_text(self._view), fraction_done(self._view)
-            bar = "" if share is None else f"<progress value='{share:.4f}' max='1'></progress> "
-            lines.append(words)
-            shown.append(bar + html.escape(words))
-        page = "".join(f"<div style='white-space:pre-wrap'>{line}</div>" for line in shown)
-        bundle = {"text/plain": "\n".join(lines), "text/html": page}
+        words = [] if self._view is None else [progress_text(self._view)]
+        text = [*list(self._output)[-OUTPUT_LINES_OF_TEXT:], *self._said, *words]
+        bundle = {"text/plain": "\n".join(text), "text/html": self._page()}
         self._handle.update(bundle, raw=True)
+
+    def _page(self) -> str:
+        """Return progress, messages and the place of the logs as a table, and the output below."""
+        rows = [("", line) for line in self._said]
+        if self._view is not None:
+            rows.insert(0, ("progress", progress_text(self._view)))
+        page = table_of(
+            f"daskprs job {self._folder.path.name}", [*rows, ("logs", str(self._folder.logs))]
+        )
+        share = None if self._view is None else fraction_done(self._view)
+        if share is not None:
+            page = f"<progress value='{share:.4f}' max='1' style='width:20em'></progress>{page}"
+        if self._output:
+            lines = html.escape("\n".join(self._output))
+            style = "max-height:20em;overflow:auto;white-space:pre-wrap"
+            page += f"<pre style='{style}'>{lines}</pre>"
+        return page

@@ -46,6 +46,10 @@ class Display(Protocol):
         """Show a permanent line."""
         ...
 
+    def output(self, lines: list[str]) -> None:
+        """Show lines that the script has printed."""
+        ...
+
     def end(self, view: View | None) -> None:
         """Show only the last state, permanently."""
         ...
@@ -137,6 +141,10 @@ class Terminal:
             self._stream.write(f"{text}\n")
             self._stream.flush()
 
+    def output(self, lines: list[str]) -> None:
+        """Write lines of the script above the live line."""
+        self.say("\n".join(lines))
+
     def end(self, view: View | None) -> None:
         """Leave the last state behind."""
         if self._line is not None:
@@ -165,20 +173,28 @@ class PlainLines:
         self._stream.write(f"daskprs: {text}\n")
         self._stream.flush()
 
+    def output(self, lines: list[str]) -> None:
+        """Write lines of the script."""
+        self._stream.writelines(f"{line}\n" for line in lines)
+        self._stream.flush()
+
     def end(self, view: View | None) -> None:
         """Write the last state."""
         if view is not None:
             self.say(progress_text(view))
 
 
-def progress_for(wanted: bool | None, stream: IO[str], folder: JobFolder) -> ProgressBar | None:  # noqa: FBT001 - an option
-    """Return the progress that suits where the job runs; None if it is not wanted.
+def display_for(stream: IO[str], folder: JobFolder) -> Display:
+    """Return the display that suits where the job runs.
 
-    A notebook gets a display, a terminal a live line, and anything else a line now and then.
+    A notebook gets one output, a terminal a live line, and anything else a line now and then.
     """
-    if wanted is False:
-        return None
     if in_notebook():
-        return ProgressBar(NotebookDisplay(), folder)
+        return NotebookDisplay(folder)
     terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
-    return ProgressBar(Terminal(stream) if terminal else PlainLines(stream), folder)
+    return Terminal(stream) if terminal else PlainLines(stream)
+
+
+def progress_for(wanted: bool | None, stream: IO[str], folder: JobFolder) -> ProgressBar | None:  # noqa: FBT001 - an option
+    """Return the progress that suits where the job runs; None if it is not wanted."""
+    return None if wanted is False else ProgressBar(display_for(stream, folder), folder)

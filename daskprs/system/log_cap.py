@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,9 @@ from daskprs.system.atomic_file import whole_file
 
 LIMIT_BYTES = 100 << 20
 """Maximum size of a log in bytes; a larger one keeps half of this at each end."""
+CUT_NOTE = "\n… {} bytes were cut here …\n"
+_NOTE = re.compile(CUT_NOTE.format(r"(\d+)").encode())
+_NOTE_BYTES = 100
 _KEEP_SIZE_PUNCH_HOLE = 0x01 | 0x02
 _BLOCK_BYTES = 4096
 _PIECE_BYTES = 1 << 20
@@ -65,10 +69,31 @@ def cut(path: str, limit: int = LIMIT_BYTES) -> None:
             _keep_both_ends(log, size, limit // 2)
 
 
+def read_part(log: Path, first: int, beyond: int, limit: int = LIMIT_BYTES) -> bytes:
+    """Return some bytes of a log, by their offsets before `cut` has reduced it.
+
+    A note takes the place of bytes that were cut.
+    """
+    half = limit // 2
+    with log.open("rb") as file:
+        file.seek(half)
+        note = _NOTE.match(file.read(_NOTE_BYTES))
+        lost, added = (int(note[1]), len(note[0])) if note else (0, 0)
+
+        def now(offset: int, in_the_gap: int) -> int:
+            if offset <= half:
+                return offset
+            return in_the_gap if offset < half + lost else offset - lost + added
+
+        first, beyond = now(first, half), now(beyond, half + added)
+        file.seek(first)
+        return file.read(beyond - first)
+
+
 def _keep_both_ends(log: Path, size: int, half: int) -> None:
     with whole_file(log) as shorter, log.open("rb") as whole:
         for start in range(0, half, _PIECE_BYTES):
             shorter.write(whole.read(min(_PIECE_BYTES, half - start)))
-        shorter.write(f"\n… {size - 2 * half} bytes were cut here …\n".encode())
+        shorter.write(CUT_NOTE.format(size - 2 * half).encode())
         whole.seek(size - half)
         shutil.copyfileobj(whole, shorter)

@@ -73,8 +73,13 @@ def left_on(nodes: SeparateNodes) -> list[str]:
     return [line for node in nodes.nodes for line in node.call(*find).splitlines()]
 
 
-def test_script_rows_and_logs_travel(tmp_path: Path, client: Client, nodes: SeparateNodes) -> None:
-    """The output is that of a serial run, the logs are complete, and nothing is left there."""
+def test_script_rows_and_logs_travel(
+    tmp_path: Path, client: Client, nodes: SeparateNodes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The output is that of a serial run, the logs are complete, and nothing is left there.
+
+    What `run` prints there is shown here.
+    """
     result = daskprs.parallel_run(
         FRAME,
         written(tmp_path / "code"),
@@ -84,7 +89,11 @@ def test_script_rows_and_logs_travel(tmp_path: Path, client: Client, nodes: Sepa
         keep_rows=True,
         mini_batch_size=1000,
         progress=False,
+        show_output=True,
     )
+    shown = capsys.readouterr().err.splitlines()
+    assert sum("] here is node" in line for line in shown) == result.mini_batches.total
+    assert result.stdout(0).startswith("here is node")
     expected = (FRAME * 3).to_csv(sep=" ", header=False, index=False)
     assert result.output_file is not None
     assert result.output_file.read_text() == expected

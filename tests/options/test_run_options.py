@@ -153,6 +153,7 @@ REFUSED: list[tuple[str, Any]] = [
     ("retain", "logs"),
     ("retain", None),
     ("progress", "bar"),
+    ("show_output", "all"),
 ]
 
 TAKEN: list[tuple[str, Any, Any]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from daskprs.system.log_cap import cut, punch
+from daskprs.system.log_cap import cut, punch, read_part
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +23,23 @@ def test_a_long_log_keeps_both_ends_and_says_what_is_gone(tmp_path: Path) -> Non
     half = LIMIT // 2
     said = f"\n… {len(body) - LIMIT} bytes were cut here …\n".encode()
     assert kept == body[:half] + said + body[-half:]
+
+
+def test_parts_of_a_log_are_found_after_it_was_cut(tmp_path: Path) -> None:
+    """By their offsets before that; a note stands for what is gone."""
+    log = tmp_path / "log"
+    body = bytes(range(1, 251)) * 1000
+    log.write_bytes(body)
+    half, size = LIMIT // 2, len(body)
+    kept = [(0, 10), (half - 5, half), (size - half, size - half + 5), (size - 7, size)]
+    assert [read_part(log, *part, LIMIT) for part in kept] == [body[a:b] for a, b in kept]
+    cut(str(log), LIMIT)
+    note = f"\n… {size - LIMIT} bytes were cut here …\n".encode()
+    assert [read_part(log, *part, LIMIT) for part in kept] == [body[a:b] for a, b in kept]
+    assert read_part(log, half + 10, half + 20, LIMIT) == note
+    assert read_part(log, half - 3, size - half + 3, LIMIT) == (
+        body[half - 3 : half] + note + body[size - half : size - half + 3]
+    )
 
 
 def test_a_short_log_stays_as_it_is(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from daskprs.agent.child.failure import failure_of, may_pass
 from daskprs.agent.child.inbox import Inbox, Loader
 from daskprs.agent.child.included_columns import taken_columns
 from daskprs.agent.child.outbox import MemoryReserve, Outbox
+from daskprs.agent.child.print_marks import PrintMarks
 from daskprs.agent.protocol.messages import (
     PROTOCOL,
     THREADS_LEFT,
@@ -108,9 +109,11 @@ class Agent:
             start.job.batch_form.prepare()
             self._loader.form = start.job.batch_form.of
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
+        self._print_marks = PrintMarks(page)
 
     def serve(self) -> int:
         """Work until the supervisor sends `Stop`."""
+        self._print_marks.move()  # beyond what import and init() have printed
         try:
             while not self._inbox.stopped:
                 self._inbox.receive()
@@ -138,6 +141,9 @@ class Agent:
             inbox.look_ahead()
             outcome, payload = self._run(attempt, position)
             self._end_if_forked()
+            printed = self._print_marks.move()
+            if printed is not None:
+                outcome = outcome._replace(printed=printed)
             inbox.listen_again()
             self._page.enter(Phase.RETURNING, position, attempt.total)
             self._outbox.add(outcome, payload)

@@ -37,6 +37,8 @@ _SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALLS, _LACKS_MEMORY = range(7)
 _RECORDS = (8, 16)
 """Where the two records begin."""
 _PHASE, _POSITION, _SINCE_NS, _TOTAL = range(4)
+_PRINTED = (20, 21)
+"""The ends of stdout and stderr at the end of the last attempt."""
 _LOOKS = 1000
 """How often a reader looks again; an agent that is quicker than that is not late with anything."""
 
@@ -134,7 +136,17 @@ class SharedPage:
         """Say that the agent ends for want of memory."""
         self._cells[_LACKS_MEMORY] = 1
 
+    def mark_printed(self, stdout: int, stderr: int) -> None:
+        """Say where the output of the next attempt begins."""
+        for cell, end in zip(_PRINTED, (stdout, stderr), strict=True):
+            self._cells[cell] = end
+
     # ---- the supervisor's side ----
+
+    def printed(self) -> tuple[int, int]:
+        """Return where the output of the last attempt begins in stdout and in stderr."""
+        stdout, stderr = _PRINTED
+        return self._cells[stdout], self._cells[stderr]
 
     def lacked_memory(self) -> bool:
         """Return whether the agent has ended for want of memory."""

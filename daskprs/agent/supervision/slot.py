@@ -34,7 +34,7 @@ from daskprs.core.lease import (
     LeaseReturned,
     Results,
 )
-from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.outcomes import Failure, Outcome, Printed, Status
 from daskprs.system.log_cap import cut
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ class Slot:
         if run is not None and activity.lease_id == run.order:
             at_hand = run.index_at(activity.position)
         place = Place(self._node, agent.spec.name, HOST, agent.pid)
-        return SlotState(place, activity.phase.name.lower(), activity.age_s(), at_hand)
+        printed = agent.page.printed()
+        return SlotState(place, activity.phase.name.lower(), activity.age_s(), at_hand, printed)
 
     # ---- the agent ----
 
@@ -218,7 +219,7 @@ class Slot:
         returncode = agent.end(grace_s=0.0 if why else EXIT_GRACE_S)
         self._receive(agent.drain(), run)
         failure = why or agent.death(returncode, "while it was at work")
-        blame = blame_death(run, agent.page.look(), failure)
+        blame = blame_death(run, agent.page.look(), failure, agent.printed())
         reason = failure.message
         if agent.process.orphaned:
             blame = Blame(None, None, run.left)
@@ -229,10 +230,11 @@ class Slot:
     def _timed_out(
         self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Activity
     ) -> LeaseReturned:
+        printed = agent.printed()  # without the stacks
         returncode = agent.end(dump=True)
         self._receive(agent.drain(), run, below=overdue.position)
         failure = agent.timeout(overdue)
-        blame = blame_timeout(run, overdue, failure)
+        blame = blame_timeout(run, overdue, failure, printed)
         self._lose(agent, returncode, failure.message)
         return self._blamed(lease, run, blame)
 
@@ -412,7 +414,9 @@ class Blame(NamedTuple):
     untouched: tuple[int, ...]
 
 
-def blame_timeout(run: LeaseRun, judged: Activity, failure: Failure) -> Blame:
+def blame_timeout(
+    run: LeaseRun, judged: Activity, failure: Failure, printed: Printed | None = None
+) -> Blame:
     """Charge the attempt that exceeded its timeout, unless another may have held it up.
 
     It is charged even if it ended between the verdict and the kill (a signal wakes many a
@@ -424,14 +428,16 @@ def blame_timeout(run: LeaseRun, judged: Activity, failure: Failure) -> Blame:
         return Blame(None, None, run.left)
     running = judged.phase is Phase.RUNNING
     status = Status.RUN_TIMEOUT if running else Status.LOAD_TIMEOUT
-    outcome = _outcome(run, judged, judged.position, status, failure)
+    outcome = _outcome(run, judged, judged.position, status, failure, printed)
     if judged.phase is not Phase.LOADING and judged.position < judged.loading <= run.kept:
         ahead = _outcome(run, judged, judged.loading, Status.LOAD_TIMEOUT, failure)
         return Blame(None, Death((outcome, ahead)), _others(run, outcome, ahead))
     return Blame(outcome, None, _others(run, outcome))
 
 
-def blame_death(run: LeaseRun, last: Activity, failure: Failure) -> Blame:
+def blame_death(
+    run: LeaseRun, last: Activity, failure: Failure, printed: Printed | None = None
+) -> Blame:
     """Return the attempts that may have ended the agent: the running one and the one loading."""
     if last.lease_id != run.order:
         return Blame(None, None, run.left)
@@ -441,7 +447,8 @@ def blame_death(run: LeaseRun, last: Activity, failure: Failure) -> Blame:
     if not suspects:
         return Blame(None, None, run.left)
     outcomes = tuple(
-        _outcome(run, last, position, Status.PROCESS_DIED, failure) for position in suspects
+        _outcome(run, last, position, Status.PROCESS_DIED, failure, printed)
+        for position in suspects
     )
     return Blame(None, Death(outcomes, alone), _others(run, *outcomes))
 
@@ -461,7 +468,12 @@ def _at_hand(run: LeaseRun, last: Activity) -> list[int]:
 
 
 def _outcome(
-    run: LeaseRun, last: Activity, position: int, status: Status, failure: Failure
+    run: LeaseRun,
+    last: Activity,
+    position: int,
+    status: Status,
+    failure: Failure,
+    printed: Printed | None = None,
 ) -> Outcome:
     assigned = run.at(position)
     assert assigned is not None, "only what is not done is blamed"  # noqa: S101 - for the types
@@ -479,4 +491,5 @@ def _outcome(
         run_s=seconds if at_hand and last.phase is Phase.RUNNING else 0.0,
         cpu_s=0.0,
         failure=failure,
+        printed=printed if at_hand else None,
     )

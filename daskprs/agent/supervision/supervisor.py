@@ -25,7 +25,7 @@ from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage
 from daskprs.agent.supervision.stacks import FATAL, stacks_in
 from daskprs.agent.supervision.zygote_main import DUMP_SIGNAL
 from daskprs.core.lease import AgentExited
-from daskprs.core.outcomes import Failure, meaning_of, signal_of
+from daskprs.core.outcomes import Failure, Printed, meaning_of, signal_of
 from daskprs.errors import AgentError
 from daskprs.system import linux
 from daskprs.system.log_cap import punch
@@ -304,6 +304,17 @@ class Supervisor:
         elif returncode != 0 and warning is None:
             warning = self.death(returncode, "during shutdown()")
         return AgentExited(self.spec.name, returncode, "stopped", returncode == 0, warning)
+
+    def printed(self) -> Printed | None:
+        """Return what the agent has printed since its last attempt that ended by itself."""
+        begins, ends = self.page.printed(), []
+        for first, log in zip(begins, (self.spec.stdout, self.spec.stderr), strict=True):
+            try:
+                ends.append(max(first, Path(log).stat().st_size))
+            except OSError:
+                ends.append(first)
+        same = tuple(ends) == begins
+        return None if same else Printed(*zip(begins, ends, strict=True))
 
     def end(self, *, dump: bool = False, grace_s: float = 0.0) -> int:
         """Kill the agent with all its descendants, and return its return code.

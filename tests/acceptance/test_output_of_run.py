@@ -1,0 +1,80 @@
+"""What `run` prints: on the screen while the job runs, and by its mini-batch afterwards."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner
+
+import daskprs
+from daskprs.cli import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCRIPT = """
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+print("imported")
+
+
+def run(rows, context):
+    number = context.minibatch_index
+    print("rows", len(rows), "of", number)
+    print("not quiet", file=sys.stderr)
+    if number == 2:
+        subprocess.run(["echo", "a program"], check=True)
+        os.write(1, b"C code\\n")
+        tried = Path(__file__).parents[2] / "tried"
+        if not tried.exists():
+            tried.touch()
+            raise ValueError("not yet")
+    if number == 3:
+        print("unfinished", end="", flush=True)
+        time.sleep(3600)
+    return [] if number == 4 else rows
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> tuple[str, ...]:
+    """Return the command of a job over four mini-batches: one is retried, and one hangs."""
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "script.py").write_text(SCRIPT)
+    (tmp_path / "table.csv").write_text("a\n1\n2\n3\n4\n")
+    places = (str(tmp_path / "source" / "script.py"), str(tmp_path / "table.csv"))
+    options = ("--mini-batch-size", "2", "--process-count-per-node", "2", "--run-max-try", "2")
+    budgets = ("--allowed-failed-count", "1", "--run-invocation-timeout", "2")
+    return ("run", *places, *options, *budgets, "--job-dir", str(tmp_path / "job"), "--quiet")
+
+
+def test_output_is_shown_and_found_again(tmp_path: Path, job: tuple[str, ...]) -> None:
+    """By mini-batch and attempt, with that of programs and C code, and of a run that was killed."""
+    done = CliRunner().invoke(main, [*job, "--show-output"], prog_name="daskprs")
+    assert done.exit_code == 0, done.output
+    lines = done.stderr.splitlines()
+    assert "[process000] imported" in lines
+    assert lines.count("[mini-batch 2] rows 1 of 2") == 2  # its first attempt failed
+    assert "[mini-batch 1] not quiet" in lines
+    assert "[mini-batch 3] unfinished" in lines
+    assert not [line for line in lines if "most recent call first" in line]
+    result = daskprs.ParallelRun.of(tmp_path / "job").result()
+    assert result.stdout(1) == "rows 1 of 1\n"
+    assert result.stderr(1) == "not quiet\n"
+    assert result.stdout(2) == "rows 1 of 2\na program\nC code\n"
+    assert result.stdout(2, attempt=1) == result.stdout(2, attempt=2)
+    assert result.stdout(3) == "rows 1 of 3\nunfinished"
+    assert result.stderr(3) == "not quiet\n"
+    with pytest.raises(daskprs.UsageError, match="mini-batch 2 has no attempt 3"):
+        result.stdout(2, attempt=3)
+    with pytest.raises(daskprs.UsageError, match="mini-batch 7 has no attempt that has ended"):
+        result.stderr(7)
+    for log in (result.logs_dir / "user" / "stdout" / "0").iterdir():
+        log.unlink()
+    with pytest.raises(daskprs.UsageError, match=r"process00.\.stdout\.txt is gone"):
+        result.stdout(1)

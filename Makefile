@@ -17,7 +17,8 @@ OLDEST_PYTHON ?= python3.11
 # What the suite skips for want of a package: some bring dozens of others.
 EXTRAS := .venv-extras
 EXTRA_TESTS := tests/inputs/test_mltable_delta.py tests/azure/test_mlflow_model.py \
-	tests/serve/test_openapi.py tests/serve/test_sdk_client.py tests/report/test_exporters.py
+	tests/report/test_exporters.py tests/report/test_notebook.py tests/serve/test_openapi.py \
+	tests/serve/test_sdk_client.py
 # Arguments for pytest:   make suite ARGS="-k lock"
 ARGS ?=
 # Arguments for chaos:    make chaos CHAOS="--cell 'agent killed | run | append_row | frame | 1' 1 1"
@@ -56,7 +57,7 @@ chaos: $(READY)  ## Whatever can die, at every moment, and 200 deaths at random:
 test-oldest: $(OLDEST)/ready  ## The suite with the lowest versions that pyproject.toml allows
 	@$(OLDEST)/bin/python -m pytest -n $(WORKERS) -m "not long" $(ARGS)
 
-test-extras: $(EXTRAS)/ready  ## What the suite skips for want of a package: delta, MLflow, OpenTelemetry, SDK
+test-extras: $(EXTRAS)/ready  ## What the suite skips for want of a package: delta, MLflow, notebooks, SDK
 	@PATH="$(CURDIR)/$(EXTRAS)/bin:$$PATH" $(EXTRAS)/bin/python -m pytest -n $(WORKERS) \
 	    -p no:schemathesis $(EXTRA_TESTS) $(ARGS)
 

@@ -32,6 +32,7 @@ from daskprs.job.request import read_call
 from daskprs.job.result import RUNNING
 from daskprs.job.status import state_of
 from daskprs.options.rules import current_client
+from daskprs.report.html_table import table_of
 from daskprs.report.progress_text import total_of
 from daskprs.system.file_lock import held
 from daskprs.system.scarcity import explain
@@ -258,6 +259,20 @@ class ParallelRun:
     def __repr__(self) -> str:
         """Return the status and the folder."""
         return f"<daskprs run {self.status}: {self.job_dir}>"
+
+    def _repr_html_(self) -> str:
+        """Return status, progress and folders as a table, for notebooks."""
+        job, progress = self._job, self.progress
+        done, planned = progress.mini_batches, progress.planned
+        of_all = "" if planned is None else f" of {planned:,}"
+        failed = f", {done.failed:,} failed" if done.failed else ""
+        running = f", {progress.running:,} running" if progress.running else ""
+        rows = [
+            ("mini-batches", f"{done.succeeded:,}{of_all} succeeded{failed}{running}"),
+            ("logs", str(job.folder.logs)),
+            ("job", str(job.folder)),
+        ]
+        return table_of(f"daskprs run {self.status}", rows)
 
 
 class _OwnJob:

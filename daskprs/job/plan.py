@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import pickle
 import shutil
 import tempfile
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 from daskprs.inputs.open_source import open_source
 from daskprs.options.rules import working_directory
 from daskprs.options.run_options import TABLE, NoOtherOptions, RunOptions
+from daskprs.report.html_table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -148,12 +148,12 @@ class Plan:
 
     def __repr__(self) -> str:
         """Return a summary, and the first mini-batches."""
-        return "\n".join([self._summary(), *(f"  {line}" for line in self._lines())])
+        lines = [f"  {number}: {text}" if text else f"  {number}" for number, text in self._first()]
+        return "\n".join([self._summary(), *lines])
 
     def _repr_html_(self) -> str:
         """Return the same for notebooks."""
-        lines = "".join(f"<li>{html.escape(line)}</li>" for line in self._lines())
-        return f"<p>{html.escape(self._summary())}</p><ol start=0>{lines}</ol>"
+        return table_of(self._summary().strip("<>"), self._first())
 
     def _meta(self) -> pd.DataFrame:
         meta = getattr(self._source, "meta", None)
@@ -183,12 +183,13 @@ class Plan:
             "bytes>"
         )
 
-    def _lines(self) -> list[str]:
-        lines = []
+    def _first(self) -> list[tuple[str, str]]:
+        """Return the numbers and descriptions of the first mini-batches."""
+        rows = []
         for one in islice(self, SHOWN + 1):
             items = "" if one.items is None else f", {one.items:,} {self.unit}s"
-            lines.append(f"{one.index}: {one.label}{items}")
-        return [*lines[:SHOWN], "…"] if len(lines) > SHOWN else lines
+            rows.append((str(one.index), f"{one.label}{items}"))
+        return [*rows[:SHOWN], ("…", "")] if len(rows) > SHOWN else rows
 
 
 def plan(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
@@ -11,6 +10,7 @@ from daskprs.core.ending import JobStatus
 from daskprs.core.events import Counts
 from daskprs.errors import Option, OptionError, ParallelRunCanceled, ParallelRunFailed
 from daskprs.folders.job_folder import JobFolder
+from daskprs.report.html_table import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -366,12 +366,7 @@ class ParallelRunResult:
 
     def _repr_html_(self) -> str:
         """Return the same as a table, for notebooks."""
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{name}</th>"
-            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
-            for name, text in self._rows()
-        )
-        return f"<table><caption>daskprs job {self.status}</caption>{rows}</table>"
+        return table_of(f"daskprs job {self.status}", self._rows())
 
     def _rows(self) -> list[tuple[str, str]]:
         rows = [

@@ -6,14 +6,12 @@ import html
 import importlib
 import sys
 from collections import deque
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.report.html_table import table_of
 from daskprs.report.progress_text import View, fraction_done, progress_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from daskprs.folders.job_folder import JobFolder
 
 AGAIN_AFTER_S = 1.0
@@ -21,7 +19,6 @@ LINES_KEPT = 20
 OUTPUT_LINES_KEPT = 200
 OUTPUT_LINES_OF_TEXT = 20
 """Lines of the script that stay where HTML cannot be shown, and does not scroll."""
-_CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 
 
 def in_notebook() -> bool:
@@ -29,34 +26,6 @@ def in_notebook() -> bool:
     ipython: Any = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
-
-
-def table_of(caption: str, rows: Iterable[tuple[str, str]]) -> str:
-    """Return rows of a name and a text as an HTML table; paths of files that exist are links.
-
-    Each rule stands in the element that it is for, since an exported notebook has no style sheets.
-    """
-    body = "".join(
-        f"<tr><th style='{_CELL}'>{html.escape(name)}</th>"
-        f"<td style='{_CELL}'>{_linked(text)}</td></tr>"
-        for name, text in rows
-    )
-    title = f"<caption style='{_CELL};font-weight:bold'>{html.escape(caption)}</caption>"
-    return f"<table>{title}{body}</table>"
-
-
-def _linked(text: str) -> str:
-    """Return a text, with a link if it is the path of a file or a folder.
-
-    A notebook server shows only files below the folder that the notebook is in, and by paths
-    relative to it.
-    """
-    shown = html.escape(text)
-    path, here = Path(text), Path.cwd()
-    if not path.is_absolute() or not path.exists():
-        return shown
-    target = str(path.relative_to(here)) if path.is_relative_to(here) else path.as_uri()
-    return f"<a href='{html.escape(target, quote=True)}' target='_blank'>{shown}</a>"
 
 
 class NotebookDisplay:

@@ -168,8 +168,9 @@ def test_the_message_begins_with_an_error_that_no_retry_has_mended(tmp_path: Pat
             allowed_failed_percent=10,
         )
     lines = str(caught.value).splitlines()
-    assert lines[1] == "Errors of the mini-batches that failed: 2 × KeyError, 1 × TypeError."
-    assert lines[2].startswith("The job is Failed: 3 of 20 mini-batches failed")
+    assert lines[1].startswith("In mini-batch ")
+    counted = lines.index("Errors of the mini-batches that failed: 2 × KeyError, 1 × TypeError.")
+    assert lines[counted + 1].startswith("The job is Failed: 3 of 20 mini-batches failed")
     assert "Mended by a retry: 1 × ConnectionError; first: ConnectionError: reset by peer" in lines
     assert (tmp_path / "job" / "logs" / "job_result.txt").read_text().splitlines() == lines
 

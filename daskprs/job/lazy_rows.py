@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.kept_rows import KeptPart
+from daskprs.output.kept_rows import KeptPart, KeptRows
 from daskprs.output.published_rows import rows_of
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from daskprs.output.kept_rows import JournalState, KeptRows
+    from daskprs.output.kept_rows import JournalState, SettledSchema
     from daskprs.output.published_rows import PublishedRows
 
 PARTITION_BYTES = 64 << 20
@@ -33,6 +33,12 @@ class PartReader:
     data set, the checksum of its manifest."""
     state: JournalState
     """The journals at the time of the call: other rows make other keys of Dask."""
+    settled: SettledSchema | None = None
+    """The schema that the call has settled: no task reads the rows of others for it."""
+
+    def __dask_tokenize__(self) -> tuple[Any, ...]:
+        """Return what tells readers apart; the schema is made of the same rows."""
+        return type(self).__name__, self.job_dir, self.plans, self.state
 
     def __call__(self, part: KeptPart, columns: Sequence[str]) -> pd.DataFrame:
         """Return columns of the rows of a part."""
@@ -43,6 +49,8 @@ class PartReader:
                 "to_dask_dataframe() again."
             )
             raise JobFolderError(msg)
+        if isinstance(kept, KeptRows) and self.settled is not None and kept.state == self.state:
+            kept.settled = self.settled
         return kept.frame(part, columns)
 
 
@@ -51,7 +59,8 @@ def dask_frame(kept: KeptRows | PublishedRows) -> Any:
     import dask.dataframe as dd
     from dask.dataframe.utils import clear_known_categories
 
-    read = PartReader(str(kept.folder), kept.plans, kept.state)
+    settled = kept.settled if isinstance(kept, KeptRows) else None
+    read = PartReader(str(kept.folder), kept.plans, kept.state, settled)
     parts = kept.parts(PARTITION_BYTES) or [KeptPart(0, 0)]
     meta = clear_known_categories(kept.frame_form.meta)
     return dd.from_map(read, parts, meta=meta, label="daskprs-rows")

@@ -127,7 +127,7 @@ class KeptRows:
             When the rows of a mini-batch do not fit into the schema.
 
         """
-        rows = self._settled.rows if columns is None else self._settled.rows.select(columns)
+        rows = self.settled.rows if columns is None else self.settled.rows.select(columns)
         with closing(self._tables(part, columns)) as found:
             for mini_batch, tables in found:
                 for table in tables:
@@ -136,7 +136,7 @@ class KeptRows:
 
     def batches(self) -> Iterator[pa.Table]:
         """Yield the rows of each mini-batch as one table, in the schema of all."""
-        rows = self._settled.rows
+        rows = self.settled.rows
         with closing(self._tables(None)) as found:
             for mini_batch, tables in found:
                 some = [rows.cast(table, mini_batch) for table in tables if table.num_rows]
@@ -146,7 +146,7 @@ class KeptRows:
     @property
     def schema(self) -> pa.Schema:
         """The schema of all rows, with the notes of pandas if the first rows were a frame."""
-        return self._settled.noted
+        return self.settled.noted
 
     def reader(self) -> pa.RecordBatchReader:
         """Return the rows as a stream of Arrow, which reads a mini-batch when it is asked for."""
@@ -192,9 +192,14 @@ class KeptRows:
         return self._rows[first:stop]
 
     @cached_property
-    def _settled(self) -> _Settled:
+    def settled(self) -> SettledSchema:
+        """The schema of all rows.
+
+        Rows are read for it until every column has a type: all rows where one has only nulls. So
+        whoever has been told the schema sets it.
+        """
         if self._given is not None:
-            return _Settled(RowSchema(self._given), self._given)
+            return SettledSchema(RowSchema(self._given), self._given)
         rows = RowSchema()
         shown: pa.Table | None = None
         with closing(self._tables(None)) as found:
@@ -210,7 +215,7 @@ class KeptRows:
         if rows.schema is None:
             rows.add(shown.schema, 0)
         settled: pa.Schema = rows.schema
-        return _Settled(
+        return SettledSchema(
             rows, noted_by([shown.schema], settled.with_metadata(shown.schema.metadata))
         )
 
@@ -223,7 +228,7 @@ def _selected(columns: Sequence[str] | None, table: pa.Table) -> pa.Table:
     return table.select([at for at, name in enumerate(table.column_names) if name in wanted])
 
 
-class _Settled(NamedTuple):
+class SettledSchema(NamedTuple):
     """The schema of a result: for casts, and with notes."""
 
     rows: RowSchema

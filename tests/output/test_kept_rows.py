@@ -23,6 +23,7 @@ from daskprs.errors import JobFolderError, JournalError, OptionError, ReturnType
 from daskprs.folders.job_folder import JobFolder
 from daskprs.job.lazy_rows import PartReader
 from daskprs.job.result import ParallelRunResult
+from daskprs.output import kept_rows
 from daskprs.output.kept_rows import KeptPart, KeptRows
 from tests.support.arrow_of_all_kinds import TYPES, tables
 from tests.support.frames_of_all_kinds import frames
@@ -182,6 +183,27 @@ def test_a_stream_reads_a_mini_batch_when_it_is_asked_for(tmp_path: Path) -> Non
     with pytest.raises(JournalError, match=r"mini-batch 3 .* resume=True"):
         list(whole.frames(last))
     assert [len(frame) for frame in whole.frames(KeptPart(1, 3))] == [50, 50]
+
+
+def test_no_task_reads_other_rows_for_the_schema(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though a column has only nulls: the call has read them."""
+    monkeypatch.setattr("daskprs.job.lazy_rows.PARTITION_BYTES", 1)
+    result = result_of(tmp_path, *(pd.DataFrame({"n": [n], "never": [None]}) for n in range(4)))
+    lazy = result.to_dask_dataframe()
+    assert lazy.npartitions == 4
+    kept_rows._kept.cache_clear()  # a worker reads the journals anew
+    read: list[int] = []
+    pieces = kept_rows.pieces_of_each
+
+    def noted(folder: Any, commits: Any, rows: Any) -> Any:
+        read.extend(rows.tolist())
+        return pieces(folder, commits, rows)
+
+    monkeypatch.setattr(kept_rows, "pieces_of_each", noted)
+    assert lazy.partitions[1].compute(scheduler="sync")["n"].tolist() == [1]
+    assert len(read) == 1
 
 
 def test_a_class_of_the_script_needs_the_script(

@@ -196,7 +196,7 @@ class KeptRows:
         """The schema of all rows.
 
         Rows are read for it until every column has a type: all rows where one has only nulls. So
-        whoever has been told the schema sets it.
+        whoever knows the schema sets it.
         """
         if self._given is not None:
             return SettledSchema(RowSchema(self._given), self._given)

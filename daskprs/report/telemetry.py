@@ -189,10 +189,14 @@ class Telemetry:
             },
         )
         if outcome.failure is not None:
-            kind, message, traceback, _ = outcome.failure
-            error = {"type": kind, "message": message, "stacktrace": traceback}
+            failed = outcome.failure
+            error = {
+                "type": failed.kind,
+                "message": failed.message,
+                "stacktrace": failed.traceback,
+            }
             span.add_event("exception", {f"exception.{name}": one for name, one in error.items()})
-            span.set_status(Status(StatusCode.ERROR, str(outcome.failure)))
+            span.set_status(Status(StatusCode.ERROR, str(failed)))
         span.end(int((outcome.started + outcome.elapsed_s) * NS))
 
     # ---- metrics ----

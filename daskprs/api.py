@@ -102,6 +102,8 @@ def parallel_run(
     resume: bool | Literal["extend", "failed"] = False,
     accept_changes: Sequence[str] = (),
     retain: Literal["results", "all"] = "results",
+    resource_monitor_interval: float = 600,
+    profiling_module: Literal["cProfile", "profile"] | None = None,
     progress: bool | None = None,
     show_output: bool = False,
     detach: bool = False,
@@ -286,6 +288,12 @@ def parallel_run(
         What stays of a Completed job in which no mini-batch has failed. ``"results"``: output and
         rows, logs, journal, and the records of a resume. ``"all"``: what was written for the agents
         too, such as a frame, rows by key and the snapshot of the script.
+    resource_monitor_interval
+        Seconds between two rows about the processor, memory, disk, network and GPUs of each node
+        and process, in ``logs/perf``. The first rows follow each other more closely. 0: no rows.
+    profiling_module
+        ``"cProfile"`` or ``"profile"``: profile `run` in each process by this module of Python.
+        The profile is in ``logs/sys/node/<node>/<process>.profile``. Default: none.
     progress
         Show progress. Default: in a terminal and in notebooks a live display, else a line now and
         then.

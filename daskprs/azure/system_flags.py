@@ -10,7 +10,6 @@ import difflib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import OptionError
-from daskprs.options.rules import check_number
 from daskprs.options.run_options import TABLE
 
 if TYPE_CHECKING:
@@ -74,8 +73,8 @@ SYSTEM_FLAGS = (
     SystemFlag("metrics_name_prefix", None, str, "before the names of those metrics"),
     SystemFlag("output-dir", None, str, f"{NO_EFFECT}: logs are in the folder of the step"),
     SystemFlag("resume_from", None, str, f"{NO_EFFECT}: a pipeline is resumed as a whole"),
-    SystemFlag("profiling_module", None, str, f"{NO_EFFECT}: nothing is profiled"),
-    SystemFlag("resource_monitor_interval", None, _number, f"{NO_EFFECT}: no such log"),
+    SystemFlag("profiling_module", "profiling_module", str),
+    SystemFlag("resource_monitor_interval", "resource_monitor_interval", _number),
 )
 KNOWN: Mapping[str, SystemFlag] = {flag.name: flag for flag in SYSTEM_FLAGS}
 
@@ -115,8 +114,6 @@ def _as_flag(option: Option) -> str:
 def _set(flags: Flags, flag: SystemFlag, text: str) -> None:
     value = flag.read(text)
     if flag.option is None:
-        if flag.name == "resource_monitor_interval":
-            check_number(0)(flag.name, value)
         flags.others[flag.name] = value
         if flag.note.startswith(NO_EFFECT):
             flags.warnings.append(f"--{flag.name} is {flag.note}")

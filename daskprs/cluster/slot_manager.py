@@ -19,6 +19,7 @@ from daskprs.cluster.worker_events import (
     AgentsStopped,
     Heartbeat,
     LeaseAnswered,
+    NodeMeasured,
     WorkerLeaving,
     WorkerLost,
     WorkerRefused,
@@ -26,7 +27,7 @@ from daskprs.cluster.worker_events import (
 )
 from daskprs.cluster.worker_registry import WorkerRegistry
 from daskprs.core.actions import LeaseKept, LeaseWithdrawn, SlotAdded, SlotsLost, ThreadsCounted
-from daskprs.core.events import MessageLogged, SlotsChanged
+from daskprs.core.events import MessageLogged, SlotsChanged, UsageMeasured
 from daskprs.core.watchdog import Watchdog
 from daskprs.errors import DaskprsError
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from daskprs.core.actions import LedgerEvent, SlotId, SlotResources
     from daskprs.core.events import SlotState
     from daskprs.core.lease import Lease
+    from daskprs.core.usage import NodeUsage
     from daskprs.report.listeners import Listeners
 
 REFUSED_FOR_S = 10.0
@@ -328,11 +330,23 @@ class SlotManager:
                 pass  # it is lost soon
             case AgentsStopped():
                 pass  # it has a queue of its own
+            case NodeMeasured(worker, usage):
+                self._report_usage(worker, usage)
             case LeaseAnswered(lease_id, withdrawn):
                 self._take_answer(lease_id, withdrawn=withdrawn)
             case _:
                 assert_never(news)
         return False
+
+    def _report_usage(self, worker: str, usage: NodeUsage | str) -> None:
+        """Report what a worker has measured; of several on a node, one speaks for the node."""
+        nodes = self.workers
+        if isinstance(usage, str):
+            self._say("warning", f"the resources of {worker} are no longer measured: {usage}")
+        elif worker in nodes:
+            node = nodes[worker]
+            first = min(address for address, of in nodes.items() if of == node)
+            self._listeners.tell(UsageMeasured(node, usage, of_node=worker == first))
 
     def _heard(self, queue: SimpleQueue[WorkerEvent], news: WorkerEvent) -> None:
         """Queue an event (called by Dask's loop); the queue of a lost session is read no more."""
@@ -340,7 +354,9 @@ class SlotManager:
             self._stopped.put(news)
             return
         queue.put(news)
-        if not isinstance(news, Heartbeat) or not self._worker_registry.has(news.worker):
+        if not isinstance(news, Heartbeat | NodeMeasured) or not self._worker_registry.has(
+            news.worker
+        ):
             self._wake(None)
 
     def _look_for_slots(self) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from daskprs.core.events import SlotState
     from daskprs.core.lease import AgentEvent
+    from daskprs.core.usage import NodeUsage
 
 
 class Heartbeat(NamedTuple):
@@ -71,6 +72,14 @@ class AgentsStopped(NamedTuple):
     events: tuple[AgentEvent, ...]
 
 
+class NodeMeasured(NamedTuple):
+    """A worker has measured its node and its agents."""
+
+    worker: str
+    usage: NodeUsage | str
+    """An error where that failed; then it measures no more."""
+
+
 class LeaseAnswered(NamedTuple):
     """A worker was asked to give a lease back, and has answered or cannot be reached."""
 
@@ -86,6 +95,7 @@ WorkerEvent = (
     | WorkerLeaving
     | WorkerRefused
     | AgentsStopped
+    | NodeMeasured
     | LeaseAnswered
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import secrets
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,20 @@ from distributed.comm import get_address_host
 from tornado.ioloop import PeriodicCallback
 
 from daskprs.agent.node.environment import usable_cores, visible_devices
+from daskprs.agent.node.monitor import NodeMonitor, pauses_s
 from daskprs.agent.node.site import WorkerSite
 from daskprs.agent.supervision.pool import AgentPool
 from daskprs.cluster.remote.node_service import NodeService
 from daskprs.cluster.staged_in_use import PARTITIONS, StagedInUse
 from daskprs.cluster.thread_pool import drop_threads_that_never_began
 from daskprs.cluster.topics import logs_topic, plugin_name
-from daskprs.cluster.worker_events import AgentsStopped, Heartbeat, WorkerLeaving, packed
+from daskprs.cluster.worker_events import (
+    AgentsStopped,
+    Heartbeat,
+    NodeMeasured,
+    WorkerLeaving,
+    packed,
+)
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from daskprs.agent.node.site import DriverInfo
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.lease import AgentEvent
+    from daskprs.core.usage import NodeUsage
 
 TELL_EVERY_MS = 500
 """Milliseconds between a worker's heartbeats."""
@@ -78,6 +87,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._gpus = float(worker.state.total_resources.get(GPU, 0.0))
         # Querying the device driver may take seconds, so this leaves the worker's loop.
         self._devices = await asyncio.to_thread(visible_devices)
+        self._measuring = asyncio.create_task(self._measure())
         self._telling = PeriodicCallback(self._tell, TELL_EVERY_MS)
         self._telling.start()
         self._tell()
@@ -87,6 +97,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         if worker.status not in (Status.running, Status.paused):
             worker.log_event(self._topic, packed(WorkerLeaving(worker.address)))
         self._telling.stop()
+        self._measuring.cancel()
         await asyncio.to_thread(self.pool.close)
         self.partitions.close()
         service = plugin_name(self._job.job_id)
@@ -134,11 +145,27 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         news = packed(AgentsStopped(worker.address, events))
         worker.loop.add_callback(worker.log_event, self._topic, news)
 
+    async def _measure(self) -> None:
+        """Report now and then what is used of the machine."""
+        worker, interval_s = self._worker, self._job.resource_interval_s
+        places = (self._site.job.job_dir, worker.local_directory, tempfile.gettempdir())
+        monitor = NodeMonitor(self.pool.usage, map(Path, places))
+        for pause_s in pauses_s(interval_s):
+            await asyncio.sleep(pause_s)
+            try:
+                usage: NodeUsage | str = await asyncio.to_thread(monitor.measure)
+            except Exception as error:  # noqa: BLE001 - the job must not suffer for it
+                usage = f"{type(error).__name__}: {error}"
+            worker.log_event(self._topic, packed(NodeMeasured(worker.address, usage)))
+            if isinstance(usage, str):
+                return
+
     def _tell(self) -> None:
         worker = self._worker
         if worker.batched_stream.closed():
             # The scheduler has removed this worker, and its leases run elsewhere by now.
             self._telling.stop()
+            self._measuring.cancel()
             self.pool.close()
             return
         told = Heartbeat(

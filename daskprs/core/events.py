@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from daskprs.core.lease import AgentEvent
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Outcome
+    from daskprs.core.usage import NodeUsage
 
 
 class Counts(NamedTuple):
@@ -130,6 +131,15 @@ class ProgressReported(NamedTuple):
     """Seconds since a mini-batch was settled."""
 
 
+class UsageMeasured(NamedTuple):
+    """A worker has measured its machine and its agents."""
+
+    node: int
+    usage: NodeUsage
+    of_node: bool
+    """Whether the worker speaks for the node; of several on a node only one does."""
+
+
 class MessageLogged(NamedTuple):
     """A message for people, in the driver's log; warnings also appear on the terminal."""
 
@@ -164,6 +174,7 @@ Event = (
     | MiniBatchesDone
     | AttemptFailed
     | ProgressReported
+    | UsageMeasured
     | MessageLogged
     | OutputPublished
     | JobEnded

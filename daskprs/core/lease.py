@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from daskprs.core.mini_batch import Assigned
     from daskprs.core.outcomes import Failure, Outcome
+    from daskprs.core.usage import UsageSample
 
 
 class AgentAssignment(NamedTuple):
@@ -93,6 +94,8 @@ class AgentExited(NamedTuple):
     """True when it ended on its own order."""
     warning: Failure | None = None
     """An error in `shutdown`."""
+    usage: tuple[UsageSample, ...] = ()
+    """What a process that ended otherwise has used in its last minutes."""
 
 
 AgentEvent = AgentStarted | AgentReady | InitFailed | AgentExited

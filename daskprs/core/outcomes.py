@@ -100,6 +100,8 @@ class Outcome(NamedTuple):
     """True for a range in which no row starts: `run` was not called, and no count includes it."""
     printed: Printed | None = None
     """What it has printed; None where that is nothing."""
+    peak_bytes: int = 0
+    """The highest resident memory of the agent with its sub-processes meanwhile; 0: unknown."""
 
     @property
     def failed(self) -> int:

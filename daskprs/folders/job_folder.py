@@ -208,6 +208,38 @@ class JobFolder:
         """Return the full tracebacks of a script."""
         return self.tracebacks_of_all / str(node) / f"{process}.txt"
 
+    def perf(self, node: int) -> Path:
+        """Return the folder of what a node and its processes use of the machine."""
+        return self.logs / "perf" / str(node)
+
+    def last_minutes(self, node: int, process: str) -> Path:
+        """Return what an agent that died has used, second by second."""
+        return self.perf(node) / f"{process}.last_minutes.csv"
+
+    def node_usage(self, node: int) -> Path:
+        """Return what is used of a node, over time."""
+        return self.perf(node) / "node_resource_usage.csv"
+
+    def disk_usage(self, node: int) -> Path:
+        """Return how full the disks of a node are."""
+        return self.perf(node) / "node_disk_usage.csv"
+
+    def device_usage(self, node: int) -> Path:
+        """Return what is used of each GPU of a node."""
+        return self.perf(node) / "node_gpu_usage.csv"
+
+    def process_usage(self, node: int) -> Path:
+        """Return what each agent of a node uses."""
+        return self.perf(node) / "processes_resource_usage.csv"
+
+    def processes_of_minute(self, node: int, minute: datetime) -> Path:
+        """Return the processes of a node at one time: a folder for each hour."""
+        return self.perf(node) / "os" / f"{minute:%Y%m%d%H}" / f"processes_{minute:%M}"
+
+    def profile(self, node: int, process: str) -> Path:
+        """Return the profile of `run` in an agent."""
+        return self.process_log(node, process).with_suffix(".profile")
+
     def create_logs(self, node: int) -> None:
         """Make the folders that the agents of a node write logs into."""
         for log in (self.stdout(node, ""), self.stderr(node, "")):

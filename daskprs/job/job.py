@@ -318,6 +318,8 @@ class Job:
             side_inputs=side_inputs_of(options.side_inputs),
             batch_form=batch_form(call.source, options.batch_format),
             included=call.included,
+            resource_interval_s=float(options.resource_monitor_interval),
+            profiling_module=options.profiling_module,
         )
 
     # ---- the work ----

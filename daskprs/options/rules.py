@@ -124,6 +124,13 @@ def check_seconds(name: str, value: Any) -> Any:
     return _plain(value)
 
 
+def check_interval(name: str, value: Any) -> Any:
+    """Reject values other than an interval in seconds, or 0 for none."""
+    if not _is_number(value) or (value != 0 and not 1 <= value <= LONGEST_S):
+        raise refused(name, value, f"0, or a number of seconds from 1 to {LONGEST_S}")
+    return _plain(value)
+
+
 def check_percent(name: str, value: Any) -> Any:
     """Reject values other than a percentage."""
     if not _is_number(value) or not 0 <= value <= MOST_PERCENT:

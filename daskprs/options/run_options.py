@@ -19,6 +19,7 @@ from daskprs.options.rules import (
     check_encoding,
     check_file_name,
     check_gpus,
+    check_interval,
     check_number,
     check_one_of,
     check_parts,
@@ -278,6 +279,10 @@ class RunOptions:
         is_site_default=False,
     )
     retain: Literal["results", "all"] = option("results", THE_JOB, changes_results=False)
+    resource_monitor_interval: float = option(600, THE_JOB, check_interval, changes_results=False)
+    profiling_module: Literal["cProfile", "profile"] | None = option(
+        None, THE_JOB, changes_results=False
+    )
     progress: bool | None = option(
         None, THE_JOB, is_generated=False, changes_results=False, is_of_one_run=True
     )

@@ -12,7 +12,7 @@ from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
 from daskprs.core.outcomes import Status, failed_items, signal_of
 from daskprs.folders.job_lock import begun_epochs
 from daskprs.report.evidence import NO_PROCESS, evidence
-from daskprs.report.humanize import Stamps
+from daskprs.report.humanize import MB, Stamps
 from daskprs.report.log_files import LogWriter
 
 if TYPE_CHECKING:
@@ -92,15 +92,17 @@ class AttemptLogs(LogWriter):
         who, log_stamp = f"{place.host}|{place.pid}", self._stamps.at
         rows, lines = [], []
         for cells, detail in zip(_cells(outcomes), details, strict=True):
-            index, attempt, started, total, done, failed, elapsed_s, cpu_s, run_s, status = cells
+            index, attempt, started, total, done, failed, *seconds, status, peak = cells
+            elapsed_s, cpu_s, run_s = seconds
             rows.append(
                 f"{index},{attempt},{where},{stamp(started)},{total},{done},{failed},"
-                f'{elapsed_s},{cpu_s},{run_s},{status},{end}{detail}}}"\n'
+                f'{elapsed_s},{cpu_s},{run_s},{status},{end}""peak_memory_mb"": {peak}, '
+                f'{detail}}}"\n'
             )
             lines.append(
                 f"{log_stamp(started)}|{who}|mini-batch {index}|attempt {attempt}|{status}|"
                 f"total {total}|succeeded {done}|failed {failed}|"
-                f"elapsed {elapsed_s}|cpu {cpu_s}|run {run_s}\n"
+                f"elapsed {elapsed_s}|cpu {cpu_s}|run {run_s}|peak MB {peak}\n"
             )
         self._table.write("".join(rows))
         self._log_of(place).write("".join(lines))
@@ -142,10 +144,11 @@ class AttemptLogs(LogWriter):
 
 def _cells(
     outcomes: ColumnBatch[Outcome],
-) -> Iterator[tuple[int, int, float, int, int, int, str, str, str, str]]:
-    """Return index, attempt, start, items, seconds with six places, and status of attempts.
+) -> Iterator[tuple[int, int, float, int, int, int, str, str, str, str, str]]:
+    """Return index, attempt, start, items, seconds with six places, status and peak of attempts.
 
-    Items: total, succeeded, failed. Seconds: elapsed, of the processor, in `run`.
+    Items: total, succeeded, failed. Seconds: elapsed, of the processor, in `run`. The peak is the
+    highest memory in MB, ``null`` where it is unknown.
     """
     totals, succeeded = outcomes.column("total"), outcomes.column("succeeded")
     statuses = outcomes.column("status")
@@ -160,6 +163,7 @@ def _cells(
         _seconds(outcomes.column("cpu_s")),
         _seconds(outcomes.column("run_s")),
         [status.value for status in statuses],
+        [f"{peak / MB:.1f}" if peak else "null" for peak in outcomes.column("peak_bytes")],
         strict=True,
     )
 

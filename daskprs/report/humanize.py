@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
-KB = 1024
+KB, MB = 1 << 10, 1 << 20
 
 
 def counted(count: int, noun: str) -> str:

@@ -65,6 +65,15 @@ logs/sys/job_report/processed_mini-batches.csv
                                         the same as a table, of all runs of this job
 logs/sys/job_report/process_summary.csv, node_summary.csv
                                         sums for each process and each node of the last run
+logs/sys/node/<node>/<process>.profile  with profiling_module: the profile of run(), for pstats
+logs/perf/<node>/node_resource_usage.csv, processes_resource_usage.csv
+                                        processor, memory, disk, network and GPUs over time
+logs/perf/<node>/node_disk_usage.csv, node_gpu_usage.csv
+                                        how full the disks are, and each GPU
+logs/perf/<node>/os/<hour>/processes_<minute>
+                                        the processes of the job, and the largest others
+logs/perf/<node>/<process>.last_minutes.csv
+                                        of a process that died: each second of its last minutes
 logs/sys/metrics/progress.csv           counts over time, for programs
 logs/sys/error/                         errors of daskprs itself
 journal.*, spool.*, typed.*             what is committed: a resume needs it

@@ -20,6 +20,7 @@ from daskprs.report.progress_bar import ProgressBar, display_for
 from daskprs.report.script_errors import ScriptErrors
 from daskprs.report.shown_output import ShownOutput
 from daskprs.report.summaries import Summaries
+from daskprs.report.usage_logs import UsageLogs
 from daskprs.system.regular_files import append_regular
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def listeners_of(
         AttemptLogs(folder, files),
         ScriptErrors(folder, files),
         Summaries(folder),
+        UsageLogs(folder, files),
         Overview(folder, files),
         DriverLog(folder, files),
         files,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from itertools import count
 from typing import TYPE_CHECKING
 
 from daskprs.core.events import JobEnded, ProgressReported
@@ -24,7 +25,8 @@ LONGEST_LINE_BYTES = 1 << 20
 class LogFile:
     """A file that the driver appends to; the first write creates the file and its folder.
 
-    A new file begins with the `header`.
+    A new file begins with the `header`. A file with another header, such as that of another
+    version, is renamed.
     """
 
     def __init__(self, path: Path, header: str = "") -> None:
@@ -58,15 +60,25 @@ class LogFile:
     def _beginning(self) -> str:
         """Return the header of a new file; in an old file, cut a line torn by a crash."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        header = self._header.encode()
         try:
             with os.fdopen(opened(self.path, os.O_RDWR), "rb+") as file:
+                has_other = file.read(len(header)) != header
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - LONGEST_LINE_BYTES))
                 torn = file.read().rpartition(b"\n")[2]
                 size = file.truncate(size - len(torn))
         except FileNotFoundError:
+            return self._header
+        if size and has_other:
+            self._set_aside()
             size = 0
         return "" if size else self._header
+
+    def _set_aside(self) -> None:
+        names = (f"{self.path.stem}.{number}{self.path.suffix}" for number in count(1))
+        places = map(self.path.with_name, names)
+        self.path.rename(next(place for place in places if not place.exists()))
 
 
 class LogWriter:

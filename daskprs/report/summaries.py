@@ -11,6 +11,7 @@ from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import AgentChanged, AttemptFailed, JobEnded, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady
 from daskprs.report.evidence import NO_PROCESS
+from daskprs.report.humanize import MB
 from daskprs.report.log_files import LogWriter
 from daskprs.system.atomic_file import whole_file
 
@@ -31,12 +32,13 @@ WORK = {
     "run_s": "Run Method Seconds",
 }
 """Sums over attempts, and their columns."""
+PEAK = "Peak Memory (MB)"
 PROCESS_COLUMNS = (
     *("Node Id", "Process", "Host", "Pid"),
     *WORK.values(),
-    *("Init Seconds", "Return Code", "Reason"),
+    *("Init Seconds", "Return Code", "Reason", PEAK),
 )
-NODE_COLUMNS = ("Node Id", "Host", "Processes", "Processes Died", *WORK.values())
+NODE_COLUMNS = ("Node Id", "Host", "Processes", "Processes Died", *WORK.values(), PEAK)
 
 
 @dataclass(slots=True)
@@ -45,11 +47,13 @@ class _Process:
 
     place: Place
     work: dict[str, float] = field(default_factory=lambda: dict.fromkeys(WORK, 0))
+    peak_bytes: int = 0
     init_s: float | None = None
     exited: AgentExited | None = None
 
     def add(self, outcomes: ColumnBatch[Outcome], **counts: int) -> None:
-        """Add the seconds of attempts, and other sums."""
+        """Add the seconds and the memory of attempts, and other sums."""
+        self.peak_bytes = max(self.peak_bytes, *outcomes.column("peak_bytes"))
         for name in ("elapsed_s", "cpu_s", "run_s"):
             self.work[name] += sum(outcomes.column(name))
         for name, count in counts.items():
@@ -61,7 +65,8 @@ class _Process:
         end = ("", "") if exited is None else (exited.returncode, exited.reason.partition("\n")[0])
         init = "" if self.init_s is None else f"{self.init_s:.6f}"
         name = place.process or NO_PROCESS
-        return (place.node, name, place.host, place.pid, *_work_cells(self.work), init, *end)
+        work = _work_cells(self.work)
+        return (place.node, name, place.host, place.pid, *work, init, *end, _peak(self.peak_bytes))
 
 
 class Summaries(LogWriter):
@@ -118,7 +123,13 @@ def _node_cells(node: int, processes: list[_Process]) -> tuple[Any, ...]:
     host = next((process.place.host for process in real if process.place.host), "")
     died = sum(process.exited is not None and not process.exited.expected for process in real)
     work = {name: sum(process.work[name] for process in processes) for name in WORK}
-    return (node, host, len(real), died, *_work_cells(work))
+    peak = max(process.peak_bytes for process in processes)
+    return (node, host, len(real), died, *_work_cells(work), _peak(peak))
+
+
+def _peak(size: int) -> str:
+    """Return a size in MB; empty where it is unknown."""
+    return f"{size / MB:.1f}" if size else ""
 
 
 def _work_cells(work: dict[str, float]) -> list[Any]:

@@ -55,6 +55,28 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def peak_bytes(pid: int) -> int:
+    """Return the highest resident memory of a process since the last `reset_peak`; 0: gone."""
+    with suppress(OSError, IndexError):
+        status = Path(f"/proc/{pid}/status").read_bytes()
+        return int(status.partition(b"VmHWM:")[2].split(maxsplit=1)[0]) << 10
+    return 0
+
+
+def reset_peak(pid: int | str) -> bool:
+    """Let `peak_bytes` and ``ru_maxrss`` of a process begin anew; return whether that worked."""
+    try:
+        fd = os.open(f"/proc/{pid}/clear_refs", os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.write(fd, b"5") == 1
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
 def descendants(pid: int) -> list[int]:
     """Return the process ids of all living descendants, parents before their children."""
     found = children(pid)

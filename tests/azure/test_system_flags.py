@@ -28,9 +28,17 @@ def test_a_misspelt_flag_is_a_warning_and_goes_to_the_script() -> None:
 
 def test_what_has_no_effect_here_is_said() -> None:
     """It does not reach the script either."""
-    flags, _ = split_flags(["--resource_monitor_interval", "20"])
+    flags, _ = split_flags(["--resume_from", "an-id"])
     assert flags.arguments == []
-    assert flags.warnings == ["--resource_monitor_interval is accepted without effect: no such log"]
+    told = "--resume_from is accepted without effect: a pipeline is resumed as a whole"
+    assert flags.warnings == [told]
+
+
+def test_flags_of_the_logs_set_options() -> None:
+    """As any other flag does."""
+    flags, _ = split_flags(["--resource_monitor_interval", "20", "--profiling_module=cProfile"])
+    assert flags.options == {"resource_monitor_interval": 20, "profiling_module": "cProfile"}
+    assert flags.warnings == []
 
 
 def test_a_wrong_value_names_the_flag_the_rule_and_the_value() -> None:

@@ -62,6 +62,7 @@ def test_the_columns_are_those_of_the_contract(folder: JobFolder) -> None:
         "final": True,
         "charged": True,
         "run": 1,
+        "peak_memory_mb": 300.0,
     }
 
 
@@ -83,7 +84,7 @@ def test_the_log_of_a_process_says_the_same(folder: JobFolder) -> None:
     columns = ("Mini-batch Id", "Picked Count", "Status", "Total", "Succeeded", "Failed")
     seconds = ("Elapsed Seconds", "Process Seconds", "Run Method Seconds")
     rows = rows_of(folder)
-    assert told == [[row[column] for column in columns + seconds] for row in rows]
+    assert told == [[*(row[column] for column in columns + seconds), "null"] for row in rows]
     assert [row["Failed"] for row in rows] == ["0", "2", "0", "0", "2", "0", "3", "2"]
 
 

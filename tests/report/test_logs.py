@@ -94,7 +94,7 @@ def test_a_process_has_a_line_for_each_attempt(folder: JobFolder) -> None:
     log = folder.process_log(0, "process000").read_text().splitlines()
     assert log[0] == (
         "2027-01-15 08:00:00.250|host|41|mini-batch 7|attempt 1|RUN_DONE|total 2|succeeded 2|"
-        "failed 0|elapsed 0.500000|cpu 0.125000|run 0.250000"
+        "failed 0|elapsed 0.500000|cpu 0.125000|run 0.250000|peak MB 300.0"
     )
     assert "|RUN_EXCEPTION|total 2|succeeded 0|failed 2|" in log[1]
 
@@ -155,21 +155,22 @@ def test_summaries_add_up_what_each_process_and_node_did(folder: JobFolder) -> N
     header, *rows = folder.process_summary.read_text().splitlines()
     assert header == (
         "Node Id,Process,Host,Pid,Mini-batches Succeeded,Attempts Failed,Items,Items Succeeded,"
-        "Elapsed Seconds,Process Seconds,Run Method Seconds,Init Seconds,Return Code,Reason"
+        "Elapsed Seconds,Process Seconds,Run Method Seconds,Init Seconds,Return Code,Reason,"
+        "Peak Memory (MB)"
     )
     assert rows == [
-        "0,process000,host,41,2,1,4,4,1.500000,0.375000,0.750000,0.500000,-9,killed",
-        "0,process001,host,42,1,0,2,2,0.500000,0.125000,0.250000,,0,stopped",
-        "1,process000,far,41,1,0,2,2,0.500000,0.125000,0.250000,,,",
+        "0,process000,host,41,2,1,4,4,1.500000,0.375000,0.750000,0.500000,-9,killed,300.0",
+        "0,process001,host,42,1,0,2,2,0.500000,0.125000,0.250000,,0,stopped,300.0",
+        "1,process000,far,41,1,0,2,2,0.500000,0.125000,0.250000,,,,300.0",
     ]
     header, *rows = folder.node_summary.read_text().splitlines()
     assert header == (
         "Node Id,Host,Processes,Processes Died,Mini-batches Succeeded,Attempts Failed,Items,"
-        "Items Succeeded,Elapsed Seconds,Process Seconds,Run Method Seconds"
+        "Items Succeeded,Elapsed Seconds,Process Seconds,Run Method Seconds,Peak Memory (MB)"
     )
     assert rows == [
-        "0,host,2,1,3,1,6,6,2.000000,0.500000,1.000000",
-        "1,far,1,0,1,0,2,2,0.500000,0.125000,0.250000",
+        "0,host,2,1,3,1,6,6,2.000000,0.500000,1.000000,300.0",
+        "1,far,1,0,1,0,2,2,0.500000,0.125000,0.250000,300.0",
     ]
 
 

@@ -47,6 +47,7 @@ def attempt(
         elapsed_s=0.5,
         run_s=0.25,
         cpu_s=0.125,
+        peak_bytes=more.pop("peak_bytes", 300 << 20),
         failure=failure,
     )
     assert not more

@@ -12,6 +12,7 @@ import pickle
 import sys
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.entry_script import load_entry_script
@@ -19,7 +20,9 @@ from daskprs.agent.child.failure import failure_of, may_pass
 from daskprs.agent.child.inbox import Inbox, Loader
 from daskprs.agent.child.included_columns import taken_columns
 from daskprs.agent.child.outbox import MemoryReserve, Outbox
+from daskprs.agent.child.peak_memory import PeakMemory
 from daskprs.agent.child.print_marks import PrintMarks
+from daskprs.agent.child.run_profile import RunProfile
 from daskprs.agent.protocol.messages import (
     PROTOCOL,
     THREADS_LEFT,
@@ -41,6 +44,7 @@ from daskprs.output.spool import AgentSpool, UnwritableError
 from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from multiprocessing.connection import Connection
 
     from daskprs.agent.protocol.messages import JobSpec
@@ -97,6 +101,7 @@ class Agent:
             os.register_at_fork(after_in_child=self._spool.forget)
         self._connection = connection
         self._page = page
+        self._peak = PeakMemory(page)
         self._outbox = Outbox(connection, reserve, self._spool)
         self._outbox.start()
         self._loader = Loader(page, reserve)
@@ -108,6 +113,11 @@ class Agent:
         if start.job.batch_form is not None:
             start.job.batch_form.prepare()
             self._loader.form = start.job.batch_form.of
+        self._profile: RunProfile | None = None
+        self._attempted: Callable[[AttemptRun], tuple[Outcome, bytes]] = self._call
+        if start.job.profiling_module is not None:
+            self._profile = RunProfile(start.job.profiling_module, start.process)
+            self._attempted = partial(self._profile.call, self._call)
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
         self._print_marks = PrintMarks(page)
 
@@ -126,6 +136,8 @@ class Agent:
             self.entry.shutdown()
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             failure = failure_of(error, self._job)
+        if self._profile is not None:
+            self._profile.write()
         self._connection.send(Stopped(failure or threads_left()))
         return EXIT_ORDERLY
 
@@ -136,7 +148,8 @@ class Agent:
             position = inbox.position
             self._reserve.renew()
             self._page.enter(Phase.LOADING, position)
-            attempt = AttemptRun(*assigned)
+            self._peak.reset()
+            attempt = AttemptRun(*assigned, self._peak)
             attempt.data, attempt.load_error = self._loader.take(position, attempt.mini_batch)
             inbox.look_ahead()
             outcome, payload = self._run(attempt, position)
@@ -185,7 +198,7 @@ class Agent:
     def _tried(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
         """Call `run`, and return an outcome whatever it raises."""
         try:
-            return self._call(attempt)
+            return self._attempted(attempt)
         except UnwritableError as error:
             self._end_if_forked()
             self._outbox.refuse(error)
@@ -193,7 +206,7 @@ class Agent:
         except BaseException as error:  # noqa: BLE001 - a person's code may raise anything
             if isinstance(error, MemoryError):
                 self._reserve.release()
-            failure = failure_of(error, self._job)
+            failure = self._peak.explained(failure_of(error, self._job))
             return attempt.finished(Status.RUN_EXCEPTION, failure=failure), b""
 
     def _call(self, attempt: AttemptRun) -> tuple[Outcome, bytes]:
@@ -256,9 +269,10 @@ def _compare_times_here(job: JobSpec) -> None:
 class AttemptRun:
     """One attempt while it is being made: its clocks, its data, its outcome."""
 
-    def __init__(self, mini_batch: MiniBatch, number: int) -> None:
+    def __init__(self, mini_batch: MiniBatch, number: int, peak: PeakMemory) -> None:
         self.mini_batch = mini_batch
         self.number = number
+        self._peak = peak
         self.data: Any = None
         self.load_error: BaseException | None = None
         self.total = mini_batch.items or 0
@@ -279,5 +293,6 @@ class AttemptRun:
             elapsed_s=now - self._begun,
             run_s=0.0 if self.run_begun is None else now - self.run_begun,
             cpu_s=time.process_time() - self._cpu,
+            peak_bytes=self._peak.taken(),
             **({"succeeded": 0} | fields),
         )

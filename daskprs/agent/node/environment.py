@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import os
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.core.agent_allocation import COUNT_VARIABLE, DEVICES_VARIABLE, HIDDEN
+from daskprs.system.nvml import gpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,7 +32,6 @@ ASSETS = "DASKPRS_ASSETS"
 """Holds, as JSON, where the job's named assets lie: ``{"my-model": "/path"}``."""
 INVALID = ("", HIDDEN, "NoDevFiles")
 """Names at which CUDA stops reading the list of devices."""
-NVML = "libnvidia-ml.so.1"
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -71,23 +70,7 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> tuple[str, .
     count = environment.get(COUNT_VARIABLE, "")
     if count.isdecimal():
         return tuple(map(str, range(int(count))))
-    return tuple(map(str, range(_counted()))) or None
-
-
-def _counted() -> int:
-    """Return the number of GPUs that NVIDIA's driver reports; 0 without a driver."""
-    try:
-        library = ctypes.CDLL(NVML)
-    except OSError:
-        return 0
-    count = ctypes.c_uint(0)
-    if library.nvmlInit_v2() != 0:
-        return 0
-    try:
-        failed = library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0
-    finally:
-        library.nvmlShutdown()
-    return 0 if failed else count.value
+    return tuple(map(str, range(gpu_count()))) or None
 
 
 def agent_environment(

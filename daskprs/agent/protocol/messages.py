@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from daskprs.output.spec import OutputSpec, SpoolSpec
 
 
-PROTOCOL = 4
+PROTOCOL = 5
 THREADS_LEFT = "ThreadsLeft"
 """The kind of a failure in `Stopped`: threads of the script keep the process from its end."""
 
@@ -116,6 +116,10 @@ class JobSpec(NamedTuple):
     """The driver does not see `job_dir`: logs and large results are fetched from there."""
     included: Included | None = None
     """The columns of the input that stand beside what `run` returns."""
+    resource_interval_s: float = 0.0
+    """Seconds between two looks at what is used of the machine; 0: there is none."""
+    profiling_module: str | None = None
+    """``cProfile`` or ``profile``: the module that profiles `run`."""
 
 
 class ProcessSpec(NamedTuple):
@@ -135,6 +139,10 @@ class ProcessSpec(NamedTuple):
     """Set after the fork: devices and names."""
     far: bool = False
     """Whether the driver copies the logs and cuts its copies, so that offsets must not move."""
+    profile: str | None = None
+    """The file of the profile of `run`; None: `run` is not profiled."""
+    last_minutes: Path | None = None
+    """The file of the samples of a process that died, below the job folder; None: there is none."""
     program: str = "daskprs.agent.child.main"
     """The module whose `main` runs in the process."""
 

@@ -33,7 +33,7 @@ _CELL_BYTES = 8
 NOTHING = -1
 """The value for no position."""
 
-_SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALLS, _LACKS_MEMORY = range(7)
+_SEQUENCE, _LEASE, _NEXT, _LOADING, _DONE, _RECALLS, _LACKS_MEMORY, _CHILDREN = range(8)
 _RECORDS = (8, 16)
 """Where the two records begin."""
 _PHASE, _POSITION, _SINCE_NS, _TOTAL = range(4)
@@ -141,7 +141,16 @@ class SharedPage:
         for cell, end in zip(_PRINTED, (stdout, stderr), strict=True):
             self._cells[cell] = end
 
+    def taken_children_bytes(self) -> int:
+        """Return the highest `show_children` since the last call."""
+        highest, self._cells[_CHILDREN] = self._cells[_CHILDREN], 0
+        return highest
+
     # ---- the supervisor's side ----
+
+    def show_children(self, peak_bytes: int) -> None:
+        """Show the agent the memory of its sub-processes: some end before it could look."""
+        self._cells[_CHILDREN] = max(self._cells[_CHILDREN], peak_bytes)
 
     def printed(self) -> tuple[int, int]:
         """Return where the output of the last attempt begins in stdout and in stderr."""

@@ -21,10 +21,13 @@ from daskprs.output.spec import SpoolSpec
 from daskprs.system.file_lock import boot_id
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.agent.supervision.zygote import Zygote
     from daskprs.core.events import SlotState
     from daskprs.core.lease import AgentAssignment, AgentEvent, Lease
+    from daskprs.core.usage import ProcessUsage
 
 
 IN_MESSAGE_BYTES = 8 << 20
@@ -44,7 +47,8 @@ class AgentPool:
     job
         The job, with this node's paths.
     spools
-        Whether agents write rows to spools; else all rows travel with their outcomes.
+        Whether agents write rows to spools; else all rows travel with their outcomes, and there are
+        no logs of their processes.
 
     """
 
@@ -88,6 +92,11 @@ class AgentPool:
     def states(self) -> dict[int, SlotState]:
         """Return what each slot is doing, by its number; may be called by any thread."""
         return {number: slot.state() for number, slot in list(self._slots.items())}
+
+    def usage(self, of_devices: Mapping[int, int]) -> list[ProcessUsage]:
+        """Return what each agent uses, given the memory on devices by process id."""
+        found = [slot.usage(of_devices) for slot in list(self._slots.values())]
+        return [one for one in found if one is not None]
 
     def stop(self) -> tuple[AgentEvent, ...]:
         """Shut down all agents at the same time, and return their events."""
@@ -161,6 +170,7 @@ class AgentPool:
         variables = {OUTPUT_PATH: self.job.output_dir, **assignment.environment}
         for variable in self.job.environment:
             variables.pop(variable, None)
+        last_minutes = folder.last_minutes(node, name).relative_to(folder.path)
         spec = ProcessSpec(
             name=name,
             node=node,
@@ -171,6 +181,8 @@ class AgentPool:
             spool=self._spool(f"{node}-{name}") if self._has_spools else None,
             environment=variables,
             far=self.job.far,
+            last_minutes=last_minutes if self._has_spools else None,
+            profile=str(folder.profile(node, name)) if self.job.profiling_module else None,
         )
         return Supervisor(zygote, self.job, spec)
 

@@ -35,10 +35,13 @@ from daskprs.core.lease import (
     Results,
 )
 from daskprs.core.outcomes import Failure, Outcome, Printed, Status
+from daskprs.core.usage import ProcessUsage
+from daskprs.system.linux import descendants
 from daskprs.system.log_cap import cut
+from daskprs.system.process_tree import pss_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from daskprs.core.mini_batch import Assigned
 
@@ -93,7 +96,7 @@ class Slot:
 
     def state(self) -> SlotState:
         """Return what the slot is doing; may be called by any thread."""
-        agent, run = self._agent, self._run
+        agent = self._agent
         vacant = SlotState(Place(self._node, "", HOST), "starting", 0.0, None)
         if agent is None:
             return vacant
@@ -101,12 +104,39 @@ class Slot:
             activity = agent.page.look()
         except ValueError:  # the agent has ended and its page is closed
             return vacant
-        at_hand = None
-        if run is not None and activity.lease_id == run.order:
-            at_hand = run.index_at(activity.position)
         place = Place(self._node, agent.spec.name, HOST, agent.pid)
+        at_hand = self._index_at_hand(activity)
         printed = agent.page.printed()
         return SlotState(place, activity.phase.name.lower(), activity.age_s(), at_hand, printed)
+
+    def usage(self, of_devices: Mapping[int, int]) -> ProcessUsage | None:
+        """Return what the agent uses; may be called by any thread.
+
+        `of_devices` has the memory on devices by process id.
+        """
+        agent = self._agent
+        if agent is None:
+            return None
+        try:
+            sample = agent.sample()
+        except ValueError:  # the agent has ended and its page is closed
+            return None
+        pids = (agent.pid, *descendants(agent.pid))
+        on_devices = [of_devices[pid] for pid in pids if pid in of_devices]
+        return ProcessUsage(
+            agent.spec.name,
+            agent.pid,
+            sample,
+            pss_bytes(pids),
+            sum(on_devices) if on_devices else None,
+        )
+
+    def _index_at_hand(self, activity: Activity) -> int | None:
+        """Return the mini-batch that the agent turned to."""
+        run = self._run
+        if run is None or activity.lease_id != run.order:
+            return None
+        return run.index_at(activity.position)
 
     # ---- the agent ----
 
@@ -127,6 +157,7 @@ class Slot:
         """Return a new agent; None when `init` failed."""
         begun = time.monotonic()
         self._agent = agent = self._employ(self._node, assignment)
+        agent.index_at_hand = self._index_at_hand
         name = agent.spec.name
         self._served = AgentStarted(name, agent.pid)
         self._events.append(self._served)
@@ -141,7 +172,10 @@ class Slot:
 
     def _lose(self, agent: Supervisor, returncode: int, reason: str) -> None:
         """Dismiss an agent that did not end on an order of its own."""
-        self._dismiss(AgentExited(agent.spec.name, returncode, reason, expected=False))
+        samples = agent.usage.samples
+        self._dismiss(
+            AgentExited(agent.spec.name, returncode, reason, expected=False, usage=samples)
+        )
 
     def _dismiss(self, exited: AgentExited) -> None:
         if self._agent is None:
@@ -219,7 +253,9 @@ class Slot:
         returncode = agent.end(grace_s=0.0 if why else EXIT_GRACE_S)
         self._receive(agent.drain(), run)
         failure = why or agent.death(returncode, "while it was at work")
-        blame = blame_death(run, agent.page.look(), failure, agent.printed())
+        last = agent.page.look()
+        blame = blame_death(run, last, failure, agent.printed())
+        blame = blame.with_peak(agent.peak_bytes(last.age_s()))
         reason = failure.message
         if agent.process.orphaned:
             blame = Blame(None, None, run.left)
@@ -233,8 +269,10 @@ class Slot:
         printed = agent.printed()  # without the stacks
         returncode = agent.end(dump=True)
         self._receive(agent.drain(), run, below=overdue.position)
+        seconds = overdue.age_s()
         failure = agent.timeout(overdue)
         blame = blame_timeout(run, overdue, failure, printed)
+        blame = blame.with_peak(agent.peak_bytes(seconds))
         self._lose(agent, returncode, failure.message)
         return self._blamed(lease, run, blame)
 
@@ -412,6 +450,17 @@ class Blame(NamedTuple):
     death: Death | None
     """The attempts that may have ended the agent or held it up."""
     untouched: tuple[int, ...]
+
+    def with_peak(self, peak_bytes: int) -> Blame:
+        """Return the same with the highest memory of the agent."""
+        outcome, death = self.outcome, self.death
+        return self._replace(
+            outcome=outcome and outcome._replace(peak_bytes=peak_bytes),
+            death=death
+            and death._replace(
+                suspects=tuple(one._replace(peak_bytes=peak_bytes) for one in death.suspects)
+            ),
+        )
 
 
 def blame_timeout(

@@ -23,12 +23,14 @@ from daskprs.agent.protocol.messages import (
 )
 from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage
 from daskprs.agent.supervision.stacks import FATAL, stacks_in
+from daskprs.agent.supervision.usage_ring import UsageRing
 from daskprs.agent.supervision.zygote_main import DUMP_SIGNAL
 from daskprs.core.lease import AgentExited
 from daskprs.core.outcomes import Failure, Printed, meaning_of, signal_of
 from daskprs.errors import AgentError
-from daskprs.system import linux
 from daskprs.system.log_cap import punch
+from daskprs.system.memory import megabytes
+from daskprs.system.process_tree import tree_usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from daskprs.agent.supervision.channel import Channel
     from daskprs.agent.supervision.zygote import Zygote
     from daskprs.core.limits import Limits
+    from daskprs.core.usage import UsageSample
 
 KILL_TIMEOUT_S = 10.0
 """Seconds to wait for the end of a killed process: milliseconds, unless it waits for a device."""
@@ -50,6 +53,10 @@ LOOK_EVERY_S = 1.0
 LESS = (
     "Let the script keep less, use smaller mini-batches, or raise its limit, such as ulimit -v or "
     "the memory of the container."
+)
+FEWER = (
+    "Let the script keep less, use smaller mini-batches (mini_batch_size) or fewer processes on "
+    "each node (process_count_per_node), or give the nodes more memory."
 )
 TAIL_CHARS = 2000
 """Characters from the end of the stderr log that a message about a death quotes."""
@@ -83,12 +90,17 @@ class AgentProcess:
         self._over = threading.Event()
         self.orphaned = False
         """Whether the process ended because its zygote did, so that no mini-batch is to blame."""
+        self.killed = False
+        """Whether `kill` was called while the process lived."""
+        self.peak_bytes = 0
+        """The highest memory of an ended process during its last mini-batch; 0: unknown."""
 
-    def ended(self, returncode: int, *, orphaned: bool = False) -> None:
+    def ended(self, returncode: int, peak_bytes: int = 0, *, orphaned: bool = False) -> None:
         """Record the end of the process (called by the zygote's listener)."""
         if self._over.is_set():
             return
         self.orphaned = orphaned
+        self.peak_bytes = peak_bytes
         self._returncode = returncode
         self._over.set()
         os.close(self._ended_writer)
@@ -101,6 +113,7 @@ class AgentProcess:
     def kill(self) -> int:
         """Kill the process, its group and every descendant, and return its return code."""
         if not self._over.is_set():
+            self.killed = True
             self._order_kill(self.pid)
         returncode = self.returncode(KILL_TIMEOUT_S)
         return -signal.SIGKILL if returncode is None else returncode
@@ -138,7 +151,7 @@ class AgentProcess:
 
     def rss_bytes(self) -> int:
         """Return the resident memory of the process and all its descendants."""
-        return sum(_rss_bytes(pid) for pid in [self.pid, *linux.descendants(self.pid)])
+        return tree_usage(self.pid).rss_bytes
 
     def close(self) -> None:
         """Close the descriptors and the page of a process that has ended."""
@@ -171,10 +184,13 @@ class Supervisor:
         self._script = job.script
         self._dump = ""
         """The stacks that the agent was made to dump."""
-        self._asked_s = self._logs_seen_s = time.monotonic()
+        self._asked_s = self._looked_s = time.monotonic()
         self.process = zygote.start_agent(process)
         self.page = self.process.page
         self.pid = self.process.pid
+        self.usage = UsageRing(self.pid, self.page)
+        self.index_at_hand: Callable[[Activity], int | None] = lambda _: None
+        """Returns the mini-batch of an activity; the slot knows it."""
         self.send(Start(PROTOCOL, job, process))
 
     # ---- start ----
@@ -210,18 +226,24 @@ class Supervisor:
         """Return the received messages; wait for the first one."""
         if self.gone:
             return []
-        self._look_at_logs()
+        self._look()
         messages = self.drain(min(within_s, self._seconds_left(self.page.look())))
         self.gone = self.process.channel.closed or self.process.returncode(0.0) is not None
         return messages
 
-    def _look_at_logs(self) -> None:
-        """Keep endlessly growing logs from filling the disk, about once a second."""
+    def _look(self) -> None:
+        """About once a second, take a sample, and keep the logs from filling the disk."""
         now = time.monotonic()
-        if now - self._logs_seen_s >= LOOK_EVERY_S:
-            self._logs_seen_s = now
+        if now - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = now
+            self.sample()
             punch(self.spec.stdout)
             punch(self.spec.stderr)
+
+    def sample(self) -> UsageSample:
+        """Return what the agent and its sub-processes use now."""
+        activity = self.page.look()
+        return self.usage.sample(activity, self.index_at_hand(activity))
 
     def drain(self, within_s: float = 0.0) -> list[Any]:
         """Return the messages that are there, also those of a dead agent; wait for the first."""
@@ -336,13 +358,50 @@ class Supervisor:
         exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"
         log, crash, dump = self.process.stderr_from().partition(FATAL)
         stacks = stacks_in(crash + dump, self._script)
-        message = f"{exits} {when}: {meaning_of(returncode)}"
-        message += f" in {stacks.place}." if stacks.place else "."
+        if returncode == -signal.SIGKILL and not self.process.killed:
+            failure = self._killed(f"{exits} {when}")
+        else:
+            place = f" in {stacks.place}" if stacks.place else ""
+            failure = Failure("PROCESS_DIED", f"{exits} {when}: {meaning_of(returncode)}{place}.")
         tail = log[-TAIL_CHARS:].strip()
-        if tail:
-            message += f" Its stderr ends with:\n{tail}"
-        text = f"{stacks.traceback}PROCESS_DIED: {message}\n" if stacks.traceback else ""
-        return Failure("PROCESS_DIED", message, text)
+        message = f"{failure.message} Its stderr ends with:\n{tail}" if tail else failure.message
+        text = f"{stacks.traceback}{failure.kind}: {message}\n" if stacks.traceback else ""
+        return failure._replace(message=message, traceback=text)
+
+    def _killed(self, ended: str) -> Failure:
+        """Return the failure for an agent that got a SIGKILL which did not come from here."""
+        told = f"{self._memory_at_the_end()} {self._last_minutes()}".rstrip()
+        match self.usage.was_short_of_memory():
+            case True:
+                why = "the kernel killed it for lack of memory"
+                return Failure("MemoryError", f"{ended}: {why}. {told} {FEWER}")
+            case False:
+                why = "it was killed from outside, and not by the kernel for lack of memory"
+            case None:
+                why = meaning_of(-signal.SIGKILL)
+        return Failure("PROCESS_DIED", f"{ended}: {why}. {told}")
+
+    def peak_bytes(self, seconds: float) -> int:
+        """Return the highest memory of an ended agent in its last mini-batch, which took this."""
+        return max(self.process.peak_bytes, self.usage.highest_bytes(seconds))
+
+    def _memory_at_the_end(self) -> str:
+        """Return a sentence about the memory that the agent held, and about what was left."""
+        peak = megabytes(self.peak_bytes(self.page.look().age_s()))
+        limit = self.usage.group.limit_bytes
+        samples = self.usage.samples
+        if limit is not None:
+            rest = f"the limit of its container is {megabytes(limit)}"
+        elif samples:
+            rest = f"{megabytes(samples[-1].available_bytes)} of the node's memory were left"
+        else:
+            return f"It held up to {peak}."
+        return f"It held up to {peak}; {rest}."
+
+    def _last_minutes(self) -> str:
+        """Return a sentence about the file with the samples, which the driver writes."""
+        file = self.spec.last_minutes
+        return f"Its last minutes: {file}." if file and self.usage.samples else ""
 
 
 def _deadlines(limits: Limits) -> dict[Phase, _Deadline]:
@@ -372,11 +431,3 @@ def _other_version(protocol: int) -> str:
         f"an agent speaks protocol {protocol} and its supervisor {PROTOCOL}: another daskprs is "
         "installed where the agents run. Install the same version on every node."
     )
-
-
-def _rss_bytes(pid: int) -> int:
-    try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -165,12 +165,12 @@ class Zygote:
     def _note(self, message: tuple[Any, ...]) -> None:
         with self._news:
             match message:
-                case ("exited", int(pid), int(returncode)):
+                case ("exited", int(pid), int(returncode), int(peak_bytes)):
                     agent = self._agents.pop(pid, None)
                     if agent is None:
                         self._early[pid] = returncode
                     else:
-                        agent.ended(returncode)
+                        agent.ended(returncode, peak_bytes)
                 case _:
                     self._replies.append(message)
                     self._news.notify_all()

@@ -9,7 +9,7 @@ message is whole) carries::
     ("fork", spec) + 2 descriptors  ──>      the agent's socket and its page
                                     <──      ("forked", pid) or ("refused", message)
     ("kill", pid)                   ──>      the agent, its group, and every descendant
-                                    <──      ("exited", pid, returncode)
+                                    <──      ("exited", pid, returncode, peak_bytes)
 
 At end-of-file, or when its parent is gone, the zygote kills all agents and ends.
 """
@@ -37,12 +37,15 @@ from daskprs.system import linux
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
+    import resource
     from collections.abc import Callable
 
     from daskprs.agent.protocol.messages import ProcessSpec
 
     Inherited: TypeAlias = tuple[ProcessSpec, list[int]]
     """What a fork takes from the zygote's loop: its specification, and its socket and page."""
+    _End: TypeAlias = tuple[int, int, int]
+    """The process id of an agent, its return code, and its highest memory."""
 
 PARENT_CHECK_S = 1.0
 """Seconds between checks of whether the parent lives. End-of-file does not suffice: another
@@ -156,36 +159,38 @@ class Nursery:
 
     def _reap(self) -> None:
         """Report agents that have ended, after killing the processes they left behind."""
-        ended = []
+        ended: list[_End] = []
         with contextlib.suppress(ChildProcessError):
             while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     break
-                if pid in self._agents:
-                    self._agents.discard(pid)
-                    ended.append((pid, os.waitstatus_to_exitcode(status)))
+                ended += self._ended(pid, status, used)
         if ended or self._strangers():
             ended += self._purge()
-        for pid, returncode in ended:
-            self._send(("exited", pid, returncode))
+        for end in ended:
+            self._send(("exited", *end))
+
+    def _ended(self, pid: int, status: int, used: resource.struct_rusage) -> list[_End]:
+        """Return the end of an agent; nothing for any other process."""
+        if pid not in self._agents:
+            return []
+        self._agents.discard(pid)
+        return [(pid, os.waitstatus_to_exitcode(status), used.ru_maxrss << 10)]
 
     def _strangers(self) -> list[int]:
         return [pid for pid in linux.children(os.getpid()) if pid not in self._agents]
 
-    def _purge(self) -> list[tuple[int, int]]:
+    def _purge(self) -> list[_End]:
         """Kill all children other than agents; return the agents that ended meanwhile."""
-        ended = []
+        ended: list[_End] = []
         until = time.monotonic() + PURGE_LIMIT_S
         while (strangers := self._strangers()) and time.monotonic() < until:
             for pid in strangers:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             # Wait until one of them ends: its own children are ours in the next round.
-            pid, status = os.waitpid(-1, 0)
-            if pid in self._agents:
-                self._agents.discard(pid)
-                ended.append((pid, os.waitstatus_to_exitcode(status)))
+            ended += self._ended(*os.wait4(-1, 0))
         return ended
 
     def _send(self, message: tuple[object, ...]) -> None:

@@ -43,6 +43,7 @@ ATTEMPT = pa.struct(
         ("process", pa.string()),
         ("host", pa.string()),
         ("pid", pa.int64()),
+        ("peak_bytes", pa.int64()),
     ]
 )
 SCHEMA = pa.schema(

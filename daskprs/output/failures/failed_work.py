@@ -33,6 +33,8 @@ class Attempt(NamedTuple):
     process: str | None
     host: str | None
     pid: int | None
+    peak_bytes: int | None = None
+    """None in the journals of earlier versions, too."""
 
     @classmethod
     def of(cls, outcome: Outcome, place: Place, *, charged: bool) -> Attempt:
@@ -52,6 +54,7 @@ class Attempt(NamedTuple):
             place.process or None,
             place.host or None,
             place.pid or None,
+            outcome.peak_bytes or None,
         )
 
     @property

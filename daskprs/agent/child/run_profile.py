@@ -1,0 +1,70 @@
+"""The profile of `run` in one agent, by a module of Python: ``cProfile`` or ``profile``."""
+
+from __future__ import annotations
+
+import importlib
+import marshal
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.system.atomic_file import whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from daskprs.agent.protocol.messages import ProcessSpec
+
+WRITE_EVERY_S = 1.0
+SHARE_OF_TIME = 0.05
+"""Maximum share of time for writing: the profile of a large library takes a while."""
+
+
+class RunProfile:
+    """Profiles calls, and writes what `pstats` reads.
+
+    The file is written about once a second, since an agent may be killed. Where the driver copies
+    the file, it is written once, at the end.
+    """
+
+    def __init__(self, module: str, process: ProcessSpec) -> None:
+        self._profile = importlib.import_module(module).Profile()
+        # `profile` cannot be called twice without it; `cProfile` can, and has no such method.
+        self._complete: Callable[[], None] = getattr(
+            self._profile, "simulate_cmd_complete", lambda: None
+        )
+        self._path = Path(process.profile or "")
+        self._due_s = float("inf") if process.far else 0.0
+        self._pid = os.getpid()
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function, and return its result."""
+        try:
+            return self._profile.runcall(function, *arguments)
+        except BaseException as error:
+            error.__traceback__ = _without_runcall(error.__traceback__)
+            raise
+        finally:
+            self._complete()
+            if time.monotonic() >= self._due_s and os.getpid() == self._pid:
+                self.write()
+
+    def write(self) -> None:
+        """Write the profile of all calls so far; results need a full disk more."""
+        begun_s = time.monotonic()
+        self._profile.create_stats()
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(self._path, durable=False) as file:
+                marshal.dump(self._profile.stats, file)
+        now_s = time.monotonic()
+        self._due_s = now_s + max(WRITE_EVERY_S, (now_s - begun_s) / SHARE_OF_TIME)
+
+
+def _without_runcall(tb: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without this module's frame, and without that of `profile`."""
+    inner = tb and tb.tb_next
+    return inner.tb_next if inner and inner.tb_frame.f_code.co_name == "runcall" else inner

@@ -1,0 +1,79 @@
+"""What a process and its descendants use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from daskprs.system.linux import peak_bytes, reset_peak
+from daskprs.system.process_tree import pss_bytes, tree_usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MB = 1 << 20
+PARENT = """
+import os, subprocess, sys, time
+path, code = sys.argv[1:]
+with open(path, "wb") as file:
+    file.write(b"x" * (3 << 20))
+    os.fsync(file.fileno())
+subprocess.run([sys.executable, "-c", "sum(i * i for i in range(2_000_000))"])  # it has ended
+subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=1)
+sys.stdin.read()
+"""
+CHILD = (
+    "kept = b'x' * (50 << 20); big = b'x' * (40 << 20); del big; print('up', flush=True); input()"
+)
+
+
+@pytest.fixture(scope="module")
+def parent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Yield a process that has a child with 50 MB, which has had 90 MB."""
+    file = tmp_path_factory.mktemp("tree") / "file"
+    command = [sys.executable, "-c", PARENT, str(file), CHILD]
+    with subprocess.Popen(command, stdin=-1, stdout=-1) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        yield process.pid
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+def test_descendants_count(parent: int) -> None:
+    """Memory of the living ones, the processor of the ended ones, too, and the disk."""
+    used = tree_usage(parent)
+    assert len(used.pids) == 2
+    assert used.pids[0] == parent
+    assert 60 * MB < used.rss_bytes < 90 * MB
+    assert 95 * MB < used.children_peak_bytes < 115 * MB
+    assert used.cpu_s > 0.05
+    assert used.written_bytes >= 3 * MB
+
+
+def test_pss_divides_what_is_shared(parent: int) -> None:
+    """Both run the same interpreter, whose pages the sum of the memory counts twice."""
+    used = tree_usage(parent)
+    pss = pss_bytes(used.pids)
+    assert pss is not None
+    assert 50 * MB < pss < used.rss_bytes
+
+
+def test_a_process_that_has_gone_uses_nothing() -> None:
+    """It may end at any time."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    assert tree_usage(process.pid) == ((), 0.0, 0, 0, 0, 0)
+    assert pss_bytes((process.pid,)) is None
+    assert (peak_bytes(process.pid), reset_peak(process.pid)) == (0, False)
+
+
+def test_a_peak_is_forgotten_on_request(parent: int) -> None:
+    """What is left is what the process holds now."""
+    child = tree_usage(parent).pids[1]
+    assert peak_bytes(child) > 95 * MB
+    assert reset_peak(child)
+    assert 50 * MB < peak_bytes(child) < 75 * MB

@@ -182,6 +182,7 @@ class Telemetry:
                 "daskprs.items.succeeded": outcome.succeeded,
                 "daskprs.run_s": outcome.run_s,
                 "daskprs.cpu_s": outcome.cpu_s,
+                "daskprs.peak_bytes": outcome.peak_bytes,
                 "daskprs.node": place.node,
                 "daskprs.process": place.process,
                 "host.name": place.host,

@@ -14,6 +14,7 @@ import moments
 import pandas as pd
 
 import daskprs
+from daskprs.cluster import part_writers
 from daskprs.output.journal.journal import Journal
 from daskprs.output.store import ResultStore
 
@@ -103,6 +104,7 @@ def main(spec: dict[str, Any]) -> int:
     """Run the job, or what is left of it."""
     folder = Path(spec["folder"])
     wait_in_the_driver(folder, spec["moment"])
+    part_writers.SMALL_BYTES = 0  # workers write these parts, too
     own_files, is_set = spec["action"] == "summary_only", spec["action"] == DATA_SET
     agents = {moments.FOLDER: str(folder), "PYTHONPATH": str(SCRIPT.parent)}
     data = frame_of(spec)

@@ -25,6 +25,7 @@ CELLS = {
         "commit | append_row | frame",
         "publish | append_row | frame",
         "run | append_row | collection",
+        "committed | data_set | frame",
     ],
     "worker stopped": ["run | append_row | frame"],
     "nanny killed": [

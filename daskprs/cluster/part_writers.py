@@ -26,6 +26,7 @@ from distributed.protocol.pickle import dumps
 from daskprs.agent.node.site import ProbeFile
 from daskprs.cluster.lease import fetched
 from daskprs.cluster.part_worker import PartsPlugin, write_on_worker
+from daskprs.cluster.remote.nodes import LARGE_LEASES
 from daskprs.cluster.scheduler_plugin import JobPlugin, end_job
 from daskprs.cluster.topics import forget
 from daskprs.cluster.worker_events import WorkerLost, WorkerRefused, WorkersFound
@@ -199,6 +200,7 @@ class PartWriters(Executor):
     def _open(self, job: JobFolder, timeout_s: float) -> None:
         """Bring the plugin to all workers, later ones included; each reports when it has it."""
         self._attempts.mkdir(exist_ok=True)
+        self._closing.enter_context(LARGE_LEASES.held())  # so is the plan of a part, at times
         probes = []
         for place in (job.seen(self._name), self._attempts / "seen"):
             probes.append(ProbeFile(str(place), secrets.token_hex(16)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import threading
 from pathlib import Path
@@ -16,7 +17,8 @@ from distributed import Client
 
 import daskprs
 from daskprs.cluster import part_writers
-from daskprs.cluster.part_writers import PartWriters
+from daskprs.cluster.part_writers import PartWriters, WritingWorkers
+from daskprs.cluster.worker_events import WorkerLost, WorkersFound
 from daskprs.core import watchdog
 from daskprs.errors import ReturnTypeError
 from daskprs.folders.job_folder import JobFolder
@@ -361,6 +363,29 @@ def test_small_parts_are_written_by_the_driver(
     monkeypatch.setattr(part_writers, "SMALL_BYTES", part_writers.size_of(plan) + 1)
     assert writing.submit(plan).result(60).files[0].rows == len(FRAME)
     assert not stage.held()
+
+
+def test_a_worker_has_no_more_parts_than_it_reports() -> None:
+    """One on a host with fewer parts goes first; one that has lost a part rests."""
+    workers = WritingWorkers()
+    one, two, blind = "tcp://10.0.0.1:1", "tcp://10.0.0.2:1", "tcp://10.0.0.3:1"
+    for event in (WorkersFound((one, two, blind)), (one, 2, ()), (blind, 0, ()), (two, 1, ())):
+        workers.hear((0.0, pickle.dumps(event)))
+
+    def take(*tried: str) -> str | None:
+        looks = iter([False, True])
+        return workers.take(set(tried), lambda: next(looks))
+
+    assert [take(), take(), take(), take()] == [one, two, one, None]
+    workers.give_back(one, rests=False)
+    assert take(one) is None
+    assert take() == one
+    workers.give_back(two, rests=True)
+    assert take() is None
+    assert workers.has(two)
+    workers.hear((0.0, pickle.dumps(WorkerLost(two, False, frozenset()))))
+    assert not workers.has(two)
+    assert workers.take({one}, lambda: False) is None
 
 
 def test_a_worker_that_does_not_see_the_folders_gets_no_part(tmp_path: Path) -> None:

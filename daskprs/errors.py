@@ -115,6 +115,12 @@ class JobOutcome(Protocol):
     def failed(self) -> pd.DataFrame:
         """The mini-batches that failed in the end."""
 
+    def stdout(self, mini_batch: int, attempt: int | None = None) -> str:
+        """Return what `run` printed for a mini-batch."""
+
+    def stderr(self, mini_batch: int, attempt: int | None = None) -> str:
+        """Return the same for stderr."""
+
     def to_pandas(self, *, ignore_index: bool = False) -> pd.DataFrame:
         """Return the rows that are committed, with their types."""
 

@@ -147,7 +147,7 @@ class ParallelRunResult:
         return printed_text(JobFolder(self.job_dir), "stdout", mini_batch, attempt)
 
     def stderr(self, mini_batch: int, attempt: int | None = None) -> str:
-        """Return the same for stderr: warnings, progress bars, and the dump of a crash."""
+        """Return the same for stderr: warnings, progress bars, and what libraries complain of."""
         from daskprs.report.printed_text import printed_text
 
         return printed_text(JobFolder(self.job_dir), "stderr", mini_batch, attempt)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
+_TITLE = "text-align:left;white-space:nowrap;font-weight:bold"
 
 
 def table_of(caption: str, rows: Iterable[tuple[str, str]]) -> str:
@@ -23,7 +24,7 @@ def table_of(caption: str, rows: Iterable[tuple[str, str]]) -> str:
         f"<td style='{_CELL}'>{_linked(text)}</td></tr>"
         for name, text in rows
     )
-    title = f"<caption style='{_CELL};font-weight:bold'>{html.escape(caption)}</caption>"
+    title = f"<caption style='{_TITLE}'>{html.escape(caption)}</caption>"
     return f"<table>{title}{body}</table>"
 
 

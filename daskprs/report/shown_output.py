@@ -13,7 +13,7 @@ from daskprs.core.events import (
     MiniBatchesDone,
     ProgressReported,
 )
-from daskprs.core.lease import AgentExited
+from daskprs.core.lease import AgentExited, AgentReady
 from daskprs.report.evidence import NO_PROCESS
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ class _LogTail:
         self._ended: deque[_Piece] = deque()
         self._known = 0
         """Where the last run that has ended has stopped to write."""
-        self.has_died = False
-        """Whether its process was killed; behind its last run are the stacks of its threads."""
+        self.is_up = self.has_died = False
+        """Whether the import and `init` of its process are over, and whether it was killed. Then
+        the stacks of its threads stand behind its last run."""
 
     def end(self, index: int, first: int, beyond: int) -> None:
         """Record the part of a run that has ended."""
@@ -87,7 +88,7 @@ class _LogTail:
                 yield self._until(None, piece.first)
             if self._at < piece.beyond:
                 yield self._until(piece.mini_batch, piece.beyond)
-        if self._at >= known or self._ended or (self.has_died and self._known):
+        if self._at >= known or self._ended or (self.has_died and self.is_up):
             self._waited = 0
             return
         if self.running is not None and self._known <= self.running[1] <= self._at:
@@ -168,6 +169,7 @@ class ShownOutput:
             case AgentChanged(place, change):
                 has_died = isinstance(change, AgentExited) and not change.expected
                 for tail in self._tails_of(place):
+                    tail.is_up |= isinstance(change, AgentReady)
                     tail.has_died |= has_died
             case ProgressReported(slots=slots) if self._clock() >= self._look_s:
                 self._look_s = self._clock() + LOOK_EVERY_S

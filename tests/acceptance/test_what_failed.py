@@ -136,6 +136,7 @@ def test_a_crash_in_c_names_the_line_of_the_script(tmp_path: Path) -> None:
     assert "last words" in more
     assert "Extension modules" not in str(error)
     assert "Current thread" not in str(error)
+    assert error.result.stderr(2) == "last words\n"
 
 
 def test_code_of_a_cell_has_its_lines(tmp_path: Path) -> None:

@@ -266,12 +266,11 @@ class Slot:
     def _timed_out(
         self, lease: Lease, agent: Supervisor, run: LeaseRun, overdue: Activity
     ) -> LeaseReturned:
-        printed = agent.printed()  # without the stacks
         returncode = agent.end(dump=True)
         self._receive(agent.drain(), run, below=overdue.position)
         seconds = overdue.age_s()
         failure = agent.timeout(overdue)
-        blame = blame_timeout(run, overdue, failure, printed)
+        blame = blame_timeout(run, overdue, failure, agent.printed())
         blame = blame.with_peak(agent.peak_bytes(seconds))
         self._lose(agent, returncode, failure.message)
         return self._blamed(lease, run, blame)

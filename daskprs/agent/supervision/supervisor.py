@@ -183,7 +183,7 @@ class Supervisor:
         self._deadlines = _deadlines(job.limits)
         self._script = job.script
         self._dump = ""
-        """The stacks that the agent was made to dump."""
+        """The stacks that the agent has dumped at its end, on request or in a crash."""
         self._asked_s = self._looked_s = time.monotonic()
         self.process = zygote.start_agent(process)
         self.page = self.process.page
@@ -328,11 +328,15 @@ class Supervisor:
         return AgentExited(self.spec.name, returncode, "stopped", returncode == 0, warning)
 
     def printed(self) -> Printed | None:
-        """Return what the agent has printed since its last attempt that ended by itself."""
+        """Return what the agent has printed since its last attempt that ended by itself.
+
+        The stacks that it dumped at its end do not count.
+        """
         begins, ends = self.page.printed(), []
-        for first, log in zip(begins, (self.spec.stdout, self.spec.stderr), strict=True):
+        logs = (self.spec.stdout, 0), (self.spec.stderr, len(self._dump.encode()))
+        for first, (log, dumped) in zip(begins, logs, strict=True):
             try:
-                ends.append(max(first, Path(log).stat().st_size))
+                ends.append(max(first, Path(log).stat().st_size - dumped))
             except OSError:
                 ends.append(first)
         same = tuple(ends) == begins
@@ -357,7 +361,8 @@ class Supervisor:
             return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
         exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"
         log, crash, dump = self.process.stderr_from().partition(FATAL)
-        stacks = stacks_in(crash + dump, self._script)
+        self._dump = crash + dump
+        stacks = stacks_in(self._dump, self._script)
         if returncode == -signal.SIGKILL and not self.process.killed:
             failure = self._killed(f"{exits} {when}")
         else:

@@ -66,6 +66,11 @@ class Printed(NamedTuple):
     stderr: tuple[int, int]
 
 
+UNKNOWN = -1
+"""Stands for a place in a log that cannot be known, since a pipe leads there."""
+PRINTED_SOMEWHERE = Printed((UNKNOWN, UNKNOWN), (UNKNOWN, UNKNOWN))
+
+
 def failed_items(status: Status, total: int, succeeded: int) -> int:
     """Return the number of failed items: all of them if the attempt failed."""
     return total if status is not Status.RUN_DONE else max(0, total - succeeded)

@@ -139,7 +139,8 @@ class ParallelRunResult:
         Raises
         ------
         UsageError
-            When no such attempt has ended, or its log is gone.
+            When no such attempt has ended, its log is gone, or it is unknown which part of the log
+            is of the mini-batch, as in a job with secrets.
 
         """
         from daskprs.report.printed_text import printed_text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import AgentChanged, AttemptFailed, JobStarted, MiniBatchesDone
 from daskprs.core.lease import AgentExited, AgentReady, AgentStarted, InitFailed
-from daskprs.core.outcomes import Status, failed_items, signal_of
+from daskprs.core.outcomes import PRINTED_SOMEWHERE, Printed, Status, failed_items, signal_of
 from daskprs.folders.job_lock import begun_epochs
 from daskprs.report.evidence import NO_PROCESS, evidence
 from daskprs.report.humanize import MB, Stamps
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
     from daskprs.core.lease import AgentEvent
     from daskprs.core.mini_batch import MiniBatch
-    from daskprs.core.outcomes import Failure, Outcome, Printed
+    from daskprs.core.outcomes import Failure, Outcome
     from daskprs.folders.job_folder import JobFolder
     from daskprs.report.log_files import LogFile, LogFiles
 
@@ -133,7 +133,9 @@ class AttemptLogs(LogWriter):
         more: dict[str, Any] = {}
         if mini_batch.partition_key:
             more["partition_key"] = dict(mini_batch.partition_key)
-        if printed is not None:
+        if printed == PRINTED_SOMEWHERE:
+            more |= dict.fromkeys(Printed._fields)
+        elif printed is not None:
             more |= {name: part for name, part in printed._asdict().items() if part[0] < part[1]}
         if failure is not None:
             log = evidence(failure, place, self._folder).log

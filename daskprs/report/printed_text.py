@@ -24,7 +24,7 @@ def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | N
     Raises
     ------
     UsageError
-        When the table of attempts has no such attempt.
+        When the table of attempts has no such attempt, or the part of the log is unknown.
 
     """
     rows = [
@@ -40,6 +40,12 @@ def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | N
     if stream not in detail:
         return ""
     log = (folder.stdout if stream == "stdout" else folder.stderr)(node, process)
+    if detail[stream] is None:
+        msg = (
+            f"{stream}: which part of {log} is of mini-batch {index} is unknown, since a pipe led "
+            "there, or something that the script put in its place. Read the log."
+        )
+        raise UsageError(msg)
     try:
         return read_part(log, *detail[stream]).decode("utf-8", "replace")
     except FileNotFoundError as error:

@@ -14,6 +14,7 @@ from daskprs.core.events import (
     ProgressReported,
 )
 from daskprs.core.lease import AgentExited, AgentReady
+from daskprs.core.outcomes import PRINTED_SOMEWHERE
 from daskprs.report.evidence import NO_PROCESS
 
 if TYPE_CHECKING:
@@ -188,14 +189,14 @@ class ShownOutput:
         return self._tails[node, process]
 
     def _end(self, place: Place, index: int, printed: Printed | None) -> None:
-        if printed is not None:
+        if printed is not None and printed != PRINTED_SOMEWHERE:
             for tail, (first, beyond) in zip(self._tails_of(place), printed, strict=True):
                 tail.end(index, first, beyond)
 
     def _look(self, *, is_last: bool = False) -> None:
         for slot in self._slots:
             for tail, first in zip(self._tails_of(slot.place), slot.printed, strict=True):
-                tail.running = None if slot.index is None else (slot.index, first)
+                tail.running = None if slot.index is None else (slot.index, max(0, first))
         lines: list[str] = []
         for (node, process), tails in self._tails.items():
             name = f"{process} on node {node}" if node else process

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -78,3 +80,19 @@ def test_output_is_shown_and_found_again(tmp_path: Path, job: tuple[str, ...]) -
         log.unlink()
     with pytest.raises(daskprs.UsageError, match=r"process00.\.stdout\.txt is gone"):
         result.stdout(1)
+
+
+def test_output_that_goes_elsewhere_is_not_taken_for_none(tmp_path: Path) -> None:
+    """A script has put a pipe in the place of its stdout; its stderr is unknown then, too."""
+
+    def run(rows: pd.DataFrame) -> pd.DataFrame:
+        _, writer = os.pipe()
+        os.dup2(writer, 1)
+        return rows
+
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": [1]}), run, job_dir=tmp_path / "job", progress=False
+    )
+    for printed in (result.stdout, result.stderr):
+        with pytest.raises(daskprs.UsageError, match="mini-batch 0 is unknown, since a pipe led"):
+            printed(0)

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from daskprs.core.outcomes import Printed
+from daskprs.core.outcomes import PRINTED_SOMEWHERE, UNKNOWN, Printed
 
 if TYPE_CHECKING:
     from daskprs.agent.protocol.shared_page import SharedPage
@@ -27,14 +27,18 @@ class PrintMarks:
         self._marks = (0, 0)
 
     def move(self) -> Printed | None:
-        """Move the marks to the ends, and return what lies between; None if nothing does."""
+        """Move the marks to the ends, and return what lies between; None if nothing does.
+
+        The ends of a pipe, and of what a script has put in the place of its logs, are unknown.
+        """
         before = self._marks
         try:
             for stream in self._streams:
                 stream.flush()
             self._marks = self._ends()
-        except (OSError, ValueError):  # a full disk, or a script that closed or replaced them
-            return None
+        except (OSError, ValueError):
+            self._page.mark_printed(UNKNOWN, UNKNOWN)
+            return PRINTED_SOMEWHERE
         if self._marks == before:
             return None
         self._page.mark_printed(*self._marks)

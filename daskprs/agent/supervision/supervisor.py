@@ -26,7 +26,14 @@ from daskprs.agent.supervision.stacks import FATAL, stacks_in
 from daskprs.agent.supervision.usage_ring import UsageRing
 from daskprs.agent.supervision.zygote_main import DUMP_SIGNAL
 from daskprs.core.lease import AgentExited
-from daskprs.core.outcomes import Failure, Printed, meaning_of, signal_of
+from daskprs.core.outcomes import (
+    PRINTED_SOMEWHERE,
+    UNKNOWN,
+    Failure,
+    Printed,
+    meaning_of,
+    signal_of,
+)
 from daskprs.errors import AgentError
 from daskprs.system.log_cap import punch
 from daskprs.system.memory import megabytes
@@ -333,6 +340,8 @@ class Supervisor:
         The stacks that it dumped at its end do not count.
         """
         begins, ends = self.page.printed(), []
+        if UNKNOWN in begins:
+            return PRINTED_SOMEWHERE
         logs = (self.spec.stdout, 0), (self.spec.stderr, len(self._dump.encode()))
         for first, (log, dumped) in zip(begins, logs, strict=True):
             try:

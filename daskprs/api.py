@@ -54,6 +54,7 @@ def parallel_run(
     source_directory: str | PathLike[str] | None = None,
     arguments: Sequence[str] = (),
     environment_variables: Mapping[str, str] | None = None,
+    secrets: Sequence[str] | None = None,
     side_inputs: Mapping[str, str | PathLike[str]] | None = None,
     batch_format: BatchFormat = "pandas",
     logging_level: str = "INFO",
@@ -104,6 +105,7 @@ def parallel_run(
     retain: Literal["results", "all"] = "results",
     resource_monitor_interval: float = 600,
     profiling_module: Literal["cProfile", "profile"] | None = None,
+    shared: bool = False,
     progress: bool | None = None,
     show_output: bool = False,
     detach: bool = False,
@@ -150,7 +152,12 @@ def parallel_run(
         What the script finds in ``sys.argv`` after the system's own flags.
     environment_variables
         Set in the agents before their first import. Thread counts (``OMP_NUM_THREADS`` and the
-        like) follow the agent's share of the cores unless they are set here.
+        like) follow the agent's share of the cores unless they are set here. The job folder keeps
+        their names, not their values: a resume takes these from its caller.
+    secrets
+        Names of environment variables of the caller that the agents get, too. Their values are
+        masked in all that the job writes, but for the rows that `run` returns and the files that
+        the script writes.
     side_inputs
         Files and folders that the script reads besides, by name, such as a model. A node that does
         not see one gets a copy. The script finds it by ``EntryScript().side_inputs["name"]``;
@@ -294,6 +301,9 @@ def parallel_run(
     profiling_module
         ``"cProfile"`` or ``"profile"``: profile `run` in each process by this module of Python.
         The profile is in ``logs/sys/node/<node>/<process>.profile``. Default: none.
+    shared
+        Make the job folder with the permissions that the umask allows. Otherwise only its owner
+        may enter a new job folder. The umask always decides for an `output_dir` elsewhere.
     progress
         Show progress. Default: in a terminal and in notebooks a live display, else a line now and
         then.

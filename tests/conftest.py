@@ -44,6 +44,12 @@ csv.read_csv(io.BytesIO(b"a\n1\n"))
 adopt_orphans()
 
 
+@pytest.fixture(autouse=True, scope="session")
+def state_of_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the user's own key out of the tests, and theirs out of the user's folders."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.getbasetemp())
+
+
 @pytest.fixture(autouse=True)
 def leaves_nothing(tmp_path: Path) -> Iterator[None]:
     """Fail a test that leaves a process, a thread, an open descriptor or half a file."""

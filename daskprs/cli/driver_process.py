@@ -1,16 +1,18 @@
 """A driver as a process: ``python -m daskprs.cli.driver_process KIND PATH PARENT``.
 
 KIND is ``detached`` for the detached job in the folder PATH, and ``step`` for the task in the file
-PATH. The process ends with its parent, and otherwise with an exit code of the command line.
+PATH. The process ends with its parent, and otherwise with an exit code of the command line. Its
+stdin has, as JSON, what no file has: values of environment variables, and the key of the caller.
 """
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.options import flagged
@@ -33,7 +35,7 @@ def resume_pipeline(job_dir: Path, accept: str = "") -> str:
     return f"run the pipeline again with {shlex.join(words)}"
 
 
-def drive_detached(path: str) -> ParallelRunResult:
+def drive_detached(path: str, told: dict[str, Any]) -> ParallelRunResult:
     """Resume the job in a folder; wait while another driver still holds the folder."""
     from daskprs.job.detached import Detachment
     from daskprs.job.job import Job
@@ -44,7 +46,11 @@ def drive_detached(path: str) -> ParallelRunResult:
     until = time.monotonic() + PREDECESSOR_S
     while True:
         call = check_kept_call(
-            folder, client=detachment.address, **{"resume": True, **detachment.options}
+            folder,
+            client=detachment.address,
+            key=bytes.fromhex(told.get("key", "")) or None,
+            environment_variables=told.get("variables"),
+            **{"resume": True, **detachment.options},
         )
         try:
             return Job(call, Surface(flagged, command_to_resume)).run()
@@ -54,11 +60,12 @@ def drive_detached(path: str) -> ParallelRunResult:
             time.sleep(AGAIN_S)
 
 
-def drive_step(path: str) -> object:
+def drive_step(path: str, told: dict[str, Any]) -> object:
     """Run the task that a file describes."""
     from daskprs.azure.pipelines.parallel_step import read_task
 
-    return read_task(Path(path)).run(surface=Surface(flagged, resume_pipeline))
+    task = read_task(Path(path)).with_variables(told.get("variables", {}))
+    return task.run(surface=Surface(flagged, resume_pipeline))
 
 
 DRIVE = {"detached": drive_detached, "step": drive_step}
@@ -68,4 +75,4 @@ if __name__ == "__main__":
     kind, path, parent = sys.argv[1:]
     die_with_parent(int(parent))
     with every_end():
-        show(DRIVE[kind](path))
+        show(DRIVE[kind](path, json.loads(sys.stdin.buffer.read() or b"{}")))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from daskprs.cli.exit_codes import every_end, lines, show, to_stderr
 from daskprs.cli.options import (
     CONTEXT,
     QUIET,
+    SECRETS,
     client,
     command_line,
     flagged,
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from daskprs.azure.assets import Assets
     from daskprs.azure.deployments.invocation_file import Invocation
+    from daskprs.job.frontend import Surface
     from daskprs.yaml_files.document import Document
 
 AFTER_INVOKE = """\b
@@ -98,6 +102,7 @@ OF_A_MODEL = ("input_type", "output_path", "mini_batch_size", "instance_count")
     is_flag=True,
     help="Resume a deployment of a pipeline in --job-dir: Completed steps are kept.",
 )
+@SECRETS
 @QUIET
 @click.pass_context
 def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
@@ -143,9 +148,19 @@ def _invoke_model(
             **values,
             changes=changes,
             progress=False if quiet else None,
-            surface=command_line(ctx),
+            surface=_with_deployment(command_line(ctx), file),
         )
     )
+
+
+def _with_deployment(surface: Surface, file: str) -> Surface:
+    """Return a surface whose command to resume names the file, if that sets any variables."""
+    from daskprs.azure.deployments.batch_deployment import variables_in
+
+    more = ["--deployment", str(Path(file).absolute())]
+    if not variables_in(file):
+        return surface
+    return replace(surface, resume=lambda *job: f"{surface.resume(*job)} {shlex.join(more)}")
 
 
 def _invoke_pipeline(

@@ -77,7 +77,13 @@ _of_a_later_run = stacked(
     client(". Default: the one that the job was called with."),
     click.option("--here", is_flag=True, help="On the cores of this machine, not on a cluster."),
     QUIET,
-    options(["accept_changes", *OF_A_LATER_RUN]),
+    click.option(
+        "--deployment",
+        metavar="FILE",
+        help="The file of the batch deployment that the job is of: environment variables have the "
+        "values there.",
+    ),
+    options(["environment_variables", "secrets", "accept_changes", *OF_A_LATER_RUN]),
     click.pass_context,
 )
 """The options with which a job may be resumed."""
@@ -152,6 +158,11 @@ def _go_on(ctx: click.Context, folder: str, how: bool | str, values: dict[str, A
     if found.pop("here"):
         found["client"] = ""
     with every_end():
+        if deployment := found.pop("deployment", None):
+            from daskprs.azure.deployments.batch_deployment import variables_in
+
+            given_here = found.get("environment_variables", {})
+            found["environment_variables"] = {**variables_in(deployment), **given_here}
         from daskprs.job.job import Job
         from daskprs.job.prestart import prestart
         from daskprs.job.request import check_kept_call

@@ -38,7 +38,7 @@ OWN_BEFORE = {
     "Output": ("output_dir",),
     "The job": ("job_dir",),
 }
-OWN_AFTER = {"The job": ("extend", "quiet", "as_json")}
+OWN_AFTER = {"Script": ("deployment",), "The job": ("extend", "quiet", "as_json")}
 """Options that only the command line has, before and after those of `RunOptions`."""
 HEADINGS = {
     group: (
@@ -94,6 +94,15 @@ EXTEND = click.option(
 )
 
 
+SECRETS = click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME",
+    help="An environment variable, of the file or of this command, whose value is masked in logs.",
+)
+
+
 def _option(name: str) -> Callable[[Any], Any]:
     """Return the command line's form of an option, by the type of its values."""
     row, flag, text = TABLE[name], f"--{_flag(name)}", help_of(name)
@@ -104,6 +113,8 @@ def _option(name: str) -> Callable[[Any], Any]:
     if kind is bool:
         flags = f"{flag}/--no-{flag[2:]}" if row.default else flag
         return click.option(flags, name, is_flag=True, default=None, help=text)
+    if get_origin(kind) is Sequence and row.flag:
+        return click.option(flag, name, multiple=True, metavar="NAME", help=text)
     if get_origin(kind) is Sequence:
         return click.option(flag, name, metavar="NAME,…", default=None, help=text)
     if get_origin(kind) is Literal:
@@ -149,10 +160,10 @@ def _plain(code: str) -> str:
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that were given, as Python takes lists and mappings."""
-    found = {name: value for name, value in values.items() if value is not None}
+    found = {name: value for name, value in values.items() if value not in (None, ())}
     for name in found.keys() & TABLE.keys():
         kind = get_origin(TABLE[name].types[0])
-        if kind is Sequence:
+        if kind is Sequence and not TABLE[name].flag:
             found[name] = [part.strip() for part in found[name].split(",")]
         elif kind is Mapping:
             found[name] = pairs(f"--{_flag(name)}", found[name])

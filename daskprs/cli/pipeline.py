@@ -8,7 +8,7 @@ import click
 
 from daskprs.cli.assets import assets_of, with_assets
 from daskprs.cli.exit_codes import every_end, lines, show
-from daskprs.cli.options import CONTEXT, QUIET, client, pairs, pipeline_command
+from daskprs.cli.options import CONTEXT, QUIET, SECRETS, client, pairs, pipeline_command
 
 SUFFIXES = (".yml", ".yaml")
 AFTER_PIPELINE = """\b
@@ -80,6 +80,7 @@ def is_pipeline(command: click.Command, words: list[str]) -> bool:
     metavar="NAME,…",
     help="With --resume: script, input or options may have changed.",
 )
+@SECRETS
 @QUIET
 @click.pass_context
 def run_pipeline_file(

@@ -11,7 +11,7 @@ import click
 
 from daskprs.cli.assets import assets_of, with_assets
 from daskprs.cli.exit_codes import every_end
-from daskprs.cli.options import CONTEXT, client, pairs
+from daskprs.cli.options import CONTEXT, SECRETS, client, pairs
 from daskprs.errors import OptionError
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ Exit codes:
 )
 @with_assets
 @client(" for the jobs. Default: the cores of this machine.")
+@SECRETS
 def serve(files: tuple[str, ...], **values: Any) -> None:
     """Serve the batch deployments that the YAML files FILE... describe, over HTTP.
 
@@ -165,6 +166,8 @@ def _forwarded(values: dict[str, Any]) -> list[str]:
         words += ["--assets", str(Path.cwd() / values["assets"])]
     if values["client"]:
         words += ["--client", values["client"]]
+    for name in values["secrets"]:
+        words += ["--secret", name]
     return words
 
 

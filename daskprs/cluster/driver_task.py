@@ -25,6 +25,8 @@ from daskprs.system.regular_files import append_regular, read_regular
 if TYPE_CHECKING:
     from distributed import Client, Worker
 
+    from daskprs.system.hidden_values import HiddenValues
+
 DRIVER = "daskprs.cli.driver_process"
 LOOK_EVERY_S = 0.25
 HAND_ON_S = 1.0
@@ -35,8 +37,11 @@ DEATHS_BORNE = 5
 STAYING = (Status.running, Status.paused)
 
 
-def carry(job_dir: str, task: str) -> int:
-    """Run the driver, again after a death, and return its exit code."""
+def carry(job_dir: str, task: str, unwritten: HiddenValues) -> int:
+    """Run the driver, again after a death, and return its exit code.
+
+    The driver reads from its stdin what is `unwritten`.
+    """
     worker = get_worker()
     leave_the_threads()
     folder = JobFolder(job_dir)
@@ -44,7 +49,7 @@ def carry(job_dir: str, task: str) -> int:
         time.sleep(HAND_ON_S)
         raise Reschedule
     for _ in range(DEATHS_BORNE):
-        code = _drive(folder, worker, task)
+        code = _drive(folder, worker, task, unwritten.get("told", "").encode())
         if code in ENDS:
             return code
         with append_regular(folder.driver_output) as output:
@@ -55,9 +60,9 @@ def carry(job_dir: str, task: str) -> int:
     raise DaskprsError(msg)
 
 
-def submit_driver(client: Client, folder: JobFolder, task: str) -> None:
-    """Submit the task, independently of this client."""
-    fire_and_forget(client.submit(carry, str(folder), task, key=task, pure=False))
+def submit_driver(client: Client, folder: JobFolder, task: str, unwritten: HiddenValues) -> None:
+    """Submit the task, independently of this client, with what the job folder does not keep."""
+    fire_and_forget(client.submit(carry, str(folder), task, unwritten, key=task, pure=False))
 
 
 def carries(client: Client, task: str) -> bool:
@@ -83,12 +88,12 @@ def _knows(task: str, dask_scheduler: object = None) -> bool:
     return task in dask_scheduler.tasks  # type: ignore[attr-defined]
 
 
-def _drive(folder: JobFolder, worker: Worker, task: str) -> int:
+def _drive(folder: JobFolder, worker: Worker, task: str, told: bytes) -> int:
     """Run one driver; it ends with this worker, and with the task."""
     folder.driver_output.parent.mkdir(parents=True, exist_ok=True)
     with append_regular(folder.driver_output) as output:
         # This thread stays while the driver runs, as `bound` demands.
-        driver = ChildProcess(bound(DRIVER, "detached", str(folder)), output)
+        driver = ChildProcess(bound(DRIVER, "detached", str(folder)), output, told=told)
     try:
         is_canceled = False
         while (code := driver.poll()) is None:

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daskprs.errors import JobFolderError
+from daskprs.errors import JobFolderError, Option
 from daskprs.folders.below import Below
+from daskprs.system.private_folder import is_private, make_private
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -124,20 +125,43 @@ class JobFolder:
         """Return the path of the folder while it is removed, beside its own."""
         return self.path.with_name(f".{self.path.name}{DOOMED}")
 
-    def create(self) -> None:
+    def create(self, *, shared: bool = False) -> None:
         """Make the job folder and its subfolders.
+
+        Only the owner may enter a new folder, unless it is `shared`. A folder that has been made
+        stays as it is.
 
         Raises
         ------
         JobFolderError
-            When they cannot be made.
+            When they cannot be made, or when one that has been made is not to be shared.
 
         """
         try:
+            is_new = not self.logs.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+            if is_new and not shared:
+                self._make_private()
             for folder in (self.logs, self.scratch):
-                folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(exist_ok=True)
         except OSError as error:
             msg = f"job_dir: {self} cannot be made: {error}. Use another job_dir."
+            raise JobFolderError(msg) from error
+        if shared and not is_new and is_private(self.path):
+            msg = (
+                f"{Option('shared', value=True)}: the job folder {self} was made for its owner "
+                f"alone. Open it first: setfacl -Rk {self}; chmod -R go=u-w {self}"
+            )
+            raise JobFolderError(msg)
+
+    def _make_private(self) -> None:
+        try:
+            make_private(self.path)
+        except OSError as error:
+            msg = (
+                f"job_dir: {self} cannot be made private: {error}. Leave its permissions as they "
+                f"are by {Option('shared', value=True)}, or use another job_dir."
+            )
             raise JobFolderError(msg) from error
 
     def epoch(self, number: int) -> Path:
@@ -253,3 +277,13 @@ class JobFolder:
             if (digits := log.name.removeprefix("process").partition(".")[0]).isdecimal()
         ]
         return max(numbers, default=-1) + 1
+
+
+def for_other_users(folder: JobFolder) -> str:
+    """Return the next step for workers of other users, who may not enter a private job folder."""
+    if not is_private(folder.path):
+        return ""
+    return (
+        f" Only its owner may enter it: workers that run as another user see one that is made with "
+        f"{Option('shared', value=True)} and that they may write to."
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.errors import JobFolderError
 from daskprs.system.file_lock import held, holder_of
+from daskprs.system.private_folder import not_entered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,6 +79,8 @@ def epochs_of(folder: JobFolder, path_of: Callable[[int], Path]) -> list[int]:
             found = [_NUMBERED.fullmatch(entry.name) for entry in entries]
     except (FileNotFoundError, NotADirectoryError):
         return []
+    except PermissionError:
+        raise not_entered(folder.path) from None
     except OSError as error:
         msg = f"{folder}: it cannot be listed: {error.strerror}. Make it readable, or use another."
         raise JobFolderError(msg) from error

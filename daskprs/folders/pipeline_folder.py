@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.errors import JobFolderError
 from daskprs.folders.below import Below
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.private_folder import make_private, not_entered
 from daskprs.system.regular_files import read_json
 
 if TYPE_CHECKING:
@@ -52,6 +53,13 @@ class PipelineFolder:
     def __str__(self) -> str:
         """Return the path."""
         return str(self.path)
+
+    def create(self, *, shared: bool = False) -> None:
+        """Make the folder; only its owner may enter a new one, unless it is `shared`."""
+        is_new = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        if is_new and not shared:
+            make_private(self.path)
 
     def is_named_in(self, path: Path) -> bool:
         """Return whether a path contains the run's name, so that no other run uses it."""
@@ -129,6 +137,8 @@ def read_record(folder: PipelineFolder) -> Steps | None:
         _check(steps)
     except FileNotFoundError:
         return None
+    except PermissionError:
+        raise not_entered(folder.path) from None
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         msg = f"{folder.record} cannot be read: {error}"
         raise JobFolderError(msg) from error

@@ -20,7 +20,7 @@ from daskprs.errors import (
     ParallelRunCanceled,
     ParallelRunFailed,
 )
-from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.job.request import keep_call, refuse_objects
 from daskprs.job.result import RUNNING, ParallelRunResult
@@ -28,7 +28,9 @@ from daskprs.job.status import state_of
 from daskprs.options.run_options import TABLE
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import held
+from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.regular_files import read_json, read_regular
+from daskprs.system.user_key import user_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,7 +80,7 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     """
     refuse_objects(call.folder, call.kept)
     with _cluster(call.client) as client:
-        call.folder.create()
+        call.folder.create(shared=call.options.shared)
         with held(call.folder.lock, f"the job folder {call.folder}"):
             keep_call(call.folder, call.kept)
             call.folder.cancel.unlink(missing_ok=True)
@@ -94,8 +96,16 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
         _check_seen(client, call.folder, survive=survive)
         from daskprs.cluster.driver_task import submit_driver
 
-        submit_driver(client, call.folder, detachment.task)
+        submit_driver(client, call.folder, detachment.task, _unwritten(call))
     return _running(call)
+
+
+def _unwritten(call: CheckedCall) -> HiddenValues:
+    """Return what the driver needs of a call and no file has: it travels with the driver's task."""
+    variables = call.options.environment_variables
+    if not variables:
+        return HiddenValues()
+    return HiddenValues(told=json.dumps({"variables": variables, "key": user_key().hex()}))
 
 
 def attach(
@@ -232,6 +242,7 @@ def _check_seen(client: Client, folder: JobFolder, *, survive: bool) -> None:
         )
     else:
         msg += f". Put {Option('job_dir')} on a file system that the workers share."
+    msg += for_other_users(folder)
     raise OptionError(msg)
 
 

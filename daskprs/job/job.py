@@ -7,6 +7,7 @@ import time
 import traceback
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.node.environment import system_arguments
@@ -37,6 +38,7 @@ from daskprs.report.humanize import amount
 from daskprs.report.job_logs import end_message
 from daskprs.report.listeners import Listeners, listeners_of, report_preparation
 from daskprs.system.file_lock import boot_id
+from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.interrupts import LateInterrupts, held_back
 from daskprs.system.scarcity import explain
 
@@ -113,7 +115,7 @@ class Job:
             from daskprs.cluster.connect import check_scheduler
 
             check_scheduler(call.client)
-        call.folder.create()
+        call.folder.create(shared=call.options.shared)
         call.script.look(exclude=(call.folder.path, call.output_dir))
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(call.folder))
@@ -230,7 +232,7 @@ class Job:
         fingerprint = {
             "input": call.source.fingerprint(),
             "script": call.script.fingerprint(),
-            "options": {**options.of_results(), **self._side_inputs()},
+            "options": {**options.of_results(call.digest), **self._side_inputs()},
             "output": {"text": call.output.text, "typed": call.output.typed}
             | (call.output.layout() if call.output.is_dataset else {}),
         }
@@ -288,6 +290,7 @@ class Job:
             call.script.is_input,
             RunOptions().of_results(),
             self._known_before,
+            comparable=partial(options.comparable, digest=call.digest),
         )
         source = self._collection
         return (
@@ -304,7 +307,8 @@ class Job:
             job_id=call.job_id,
             script=call.script.travel(call.folder.snapshot),
             arguments=system_arguments(options, output_dir),
-            environment=dict(options.environment_variables or {}),
+            environment=HiddenValues(options.environment_variables or {}),
+            secrets=tuple(options.secrets or ()),
             reader=pickle.dumps(call.source.reader()),
             unit=call.source.unit,
             output=call.output,
@@ -354,13 +358,13 @@ class Job:
         except InputChanged as error:
             ending = _ended(ledger, INPUT_HAS_CHANGED)._replace(failure=input_changed(error))
         except DaskprsError as error:
-            reason = error.worded(self._surface.option)
+            reason = call.mask.text(error.worded(self._surface.option))
             ending = _ended(ledger, reason)
         except Exception as error:  # noqa: BLE001 - the cluster has gone, say: the job has a result
             limit = explain(error)
-            reason = f"{type(error).__name__}: {error}"
+            reason = call.mask.text(f"{type(error).__name__}: {error}")
             reason = f"{reason.rstrip('.')}. {limit}" if limit else reason
-            listeners.tell(MessageLogged("debug", traceback.format_exc()))
+            listeners.tell(MessageLogged("debug", call.mask.text(traceback.format_exc())))
             ending = _ended(ledger, reason)
         if self._done:  # a second Ctrl-C does not undo the published output
             ending = Ending(JobStatus.COMPLETED)

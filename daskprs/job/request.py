@@ -2,7 +2,8 @@
 
 All checks that are cheap run before anything is started. A saved call allows any process to repeat
 the call: paths are absolute, and objects of the caller's process (a frame, a function, a client)
-are saved by name only, so that an error can say why only the caller can resume the job.
+are saved by name only, so that an error can say why only the caller can resume the job. Environment
+variables are saved by name, too: a resume takes their values from its caller.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +28,16 @@ from daskprs.inputs.source.included import PATH, Included, included_columns
 from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.options.rules import check_client, check_job_dir, working_directory
-from daskprs.options.run_options import TABLE, RunOptions
+from daskprs.options.run_options import OF_DASKPRS, TABLE, Digest, RunOptions
 from daskprs.options.site_defaults import default_job_dir, site_defaults
 from daskprs.output.publish.output_file import check_output_dir, check_output_file
 from daskprs.output.publish.remote import RemoteOutput, RemoteParts, is_remote
 from daskprs.output.spec import OutputSpec
 from daskprs.system import forks
 from daskprs.system.atomic_file import whole_file
+from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.regular_files import read_json
+from daskprs.system.user_key import keyed_digest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from daskprs.inputs.source.source import Source
+    from daskprs.system.masks import Mask
 
 FORM = 1
 MOST_BYTES = 1 << 30
@@ -75,6 +80,13 @@ class CheckedCall:
     """The columns of the input that stand beside what `run` returns."""
     may_be_empty: bool = False
     """Whether a job is Completed though none of its items succeeded: `run` may be a filter."""
+    digest: Digest = keyed_digest
+    """Makes the digests of values of environment variables, by the key of the caller."""
+
+    @property
+    def mask(self) -> Mask:
+        """Masks the secrets."""
+        return self.options.mask
 
     @property
     def named_output_dir(self) -> Path | str:
@@ -94,10 +106,12 @@ def check_call(
     text: bool = False,
     data_folders: Iterable[Path] = (),
     blocks: bool = True,
+    key: bytes | None = None,
 ) -> CheckedCall:
     """Return the checked call, without starting anything.
 
-    `blocks` says that the job occupies the thread of the call.
+    `blocks` says that the job occupies the thread of the call. `key` is the key of a caller who
+    is another user, or on another machine.
     With `text` an output file is written even without an `output_dir`. Files in `data_folders` are
     not source, though these folders lie in the source directory.
 
@@ -111,6 +125,7 @@ def check_call(
     """
     begun_s = time.monotonic()
     forks.refuse()
+    options = options.with_secrets(os.environ)
     client = check_client(client, blocks=blocks)
     check_job_dir(job_dir)
     checked = check_script_of(data, script, options.source_directory)
@@ -169,6 +184,7 @@ def check_call(
         check_output_file(target, overwrite=options.overwrite, is_dataset=is_dataset)
     refuse_an_old_folder(folder, options)
     kept = kept_call(data, checked, options, client=client, output_dir=output_dir, text=text)
+    _refuse_secrets(kept, options)
     return CheckedCall(
         begun_s,
         options,
@@ -183,6 +199,7 @@ def check_call(
         kept,
         remote,
         included,
+        digest=partial(keyed_digest, key=key),
     )
 
 
@@ -192,23 +209,29 @@ def check_kept_call(
     *,
     script: str | None = None,
     client: str | None = None,
+    key: bytes | None = None,
     **changes: Any,
 ) -> CheckedCall:
     """Return the saved call of a job, checked, to resume the job.
 
     `script`, `client` and the options in `changes` replace those of the job. An empty address as
     `client` means this machine instead of the job's cluster. Dask's config has been read when the
-    job was called: now it counts only for options that are not saved.
+    job was called: now it counts only for options that are not saved. `key` is as in `check_call`.
+
+    Values of environment variables come from `changes`, else from Dask's config or from the
+    environment of this process.
     """
     call = read_call(folder)
     refuse_objects(folder, call)
-    of_this_run = {
-        name: value for name, value in site_defaults().items() if TABLE[name].is_of_one_run
-    }
+    of_site = site_defaults()
+    of_this_run = {name: value for name, value in of_site.items() if TABLE[name].is_of_one_run}
     root = call["source_directory"]
     if script is not None and not (root and Path(script).resolve().is_relative_to(root)):
         root = None
     saved = {"source_directory": root, **call["options"]}
+    around = {**os.environ, **(of_site.get("environment_variables") or {})}
+    given = changes.pop("environment_variables", None) or {}
+    changes["environment_variables"] = _variables_of_caller(folder, call, given, around)
     options = {**of_this_run, **saved, **changes, "resume": resume}
     return check_call(
         call["data"],
@@ -219,7 +242,32 @@ def check_kept_call(
         output_dir=call["output_dir"],
         text=call["text"],
         data_folders=map(Path, call.get("data_folders", ())),
+        key=key,
     )
+
+
+def _variables_of_caller(
+    folder: JobFolder,
+    call: Mapping[str, Any],
+    given: Mapping[str, str],
+    around: Mapping[str, str],
+) -> HiddenValues:
+    """Return the environment variables of a saved call, with the values of who goes on with it.
+
+    Those that are not `given` are taken from what is `around`.
+    """
+    kept, names = call["options"].get("environment_variables") or {}, call.get("variables", ())
+    needed = {name: around[name] for name in names if name in around}
+    found = HiddenValues({**kept, **needed, **given})
+    lacking = [name for name in names if name not in found]
+    if lacking:
+        msg = (
+            f"the job in {folder} needs environment variables whose values it does not keep: "
+            f"{', '.join(lacking)}. Set them in the environment of this call, or give them by "
+            f"{Option('environment_variables')}."
+        )
+        raise OptionError(msg)
+    return found
 
 
 def refuse_an_old_folder(folder: JobFolder, options: RunOptions) -> None:
@@ -242,9 +290,11 @@ def kept_call(
     text: bool,
 ) -> dict[str, Any]:
     """Return a call as JSON values."""
-    kept, objects = {}, []
+    variables = options.environment_variables or {}
+    ours = {name: value for name, value in variables.items() if OF_DASKPRS.fullmatch(name)}
+    kept, objects = {"environment_variables": ours} if ours else {}, []
     for name, value in options.changed().items():
-        if name in NOT_SAVED:
+        if name in NOT_SAVED or name == "environment_variables":
             continue
         try:
             kept[name] = json.loads(json.dumps(value))
@@ -262,11 +312,28 @@ def kept_call(
         "source_directory": None if script.root is None else str(script.root),
         "data_folders": [str(folder) for folder in script.data_folders],
         "options": kept,
+        "variables": sorted(variables.keys() - ours.keys()),
         "client": client if isinstance(client, str) else None,
         "output_dir": None if output_dir is None else _absolute(os.fspath(output_dir)),
         "text": text,
         "objects": objects,
     }
+
+
+def _refuse_secrets(kept: Mapping[str, Any], options: RunOptions) -> None:
+    """Reject a call that has the value of a secret in what the job folder keeps of the call."""
+    mask = options.mask
+    places = {**kept, **kept["options"], "options": None, "variables": None, "secrets": None}
+    for name, value in places.items() if mask else ():
+        text = json.dumps(value)
+        if mask.text(text) != text:
+            shown = Option(name) if name in TABLE else name
+            msg = (
+                f"{shown}: the value of one of the secrets {', '.join(options.secrets or ())} "
+                "stands in it, and the job folder keeps it. Let the script read the secret from "
+                "its environment, by os.environ."
+            )
+            raise OptionError(msg)
 
 
 def keep_call(folder: JobFolder, call: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,7 +25,7 @@ from daskprs.errors import (
     OptionError,
     ParallelRunCanceled,
 )
-from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.folders.job_lock import has_begun, holder
 from daskprs.inputs.collections.partition_table import PartitionTable
 from daskprs.inputs.collections.source import TABLE
@@ -69,6 +69,8 @@ class JobCall:
     """Number of partitions of the result."""
     has_partitions: bool
     """Whether they are those of the data, which is a collection."""
+    key: bytes | None = field(default=None, repr=False)
+    """The key of the caller, for digests of the values of environment variables."""
 
     def __dask_tokenize__(self) -> str:
         """Return what tells calls apart."""
@@ -81,7 +83,9 @@ class JobCall:
             copy = unpack(self.archive, folder.source)
             script = replace(script, root=copy, original=script.root)
         options = self.options.replace(resume=resumes, progress=False)
-        call = check_call(self.data, script, options, client=client, job_dir=folder.path)
+        call = check_call(
+            self.data, script, options, client=client, job_dir=folder.path, key=self.key
+        )
         return replace(call, may_be_empty=True)
 
 
@@ -157,7 +161,7 @@ def _claim(folder: JobFolder, call: JobCall) -> None:
 
     The note is written under the lock of drivers, so that two calls do not take one new folder.
     """
-    folder.create()
+    folder.create(shared=call.options.shared)
     while not (folder.collection.exists() or has_begun(folder)):
         try:
             with held(folder.lock, f"the job folder {folder}"):
@@ -198,7 +202,7 @@ def _refuse_unseen(folder: JobFolder) -> None:
             f"map_batches: {', '.join(blind)} cannot see the job folder {folder}, where tasks read "
             f"the rows of the collection. Name a folder that all workers share by "
             f"{Option('job_dir')}, or run partitions in tasks of their own by "
-            f"{Option('committed', value=False)}."
+            f"{Option('committed', value=False)}.{for_other_users(folder)}"
         )
         raise OptionError(msg)
 

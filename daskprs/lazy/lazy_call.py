@@ -14,6 +14,7 @@ from daskprs.inputs.collections.staged_reader import StagedReader
 from daskprs.inputs.source.batch_format import BatchForm
 from daskprs.output.spec import OutputSpec
 from daskprs.system.file_lock import boot_id
+from daskprs.system.hidden_values import HiddenValues
 
 if TYPE_CHECKING:
     from daskprs.agent.script.checked_script import CheckedScript
@@ -71,7 +72,8 @@ class LazyCall:
             job_id=self.token,
             script=self.script.at(snapshot),
             arguments=system_arguments(options, str(folder.output)),
-            environment=dict(options.environment_variables or {}),
+            environment=HiddenValues(options.environment_variables or {}),
+            secrets=tuple(options.secrets or ()),
             reader=pickle.dumps(StagedReader()),
             unit=self.unit,
             output=OutputSpec(text=False, typed=True, schema=options["schema"]),

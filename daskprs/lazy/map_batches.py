@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Literal
 
 import dask.bag as db
@@ -25,6 +26,7 @@ from daskprs.lazy.result_form import ResultForm
 from daskprs.options.rules import check_job_dir, check_one_of
 from daskprs.options.run_options import OUTPUT, TABLE, RunOptions
 from daskprs.options.site_defaults import default_job_dir, site_defaults
+from daskprs.system.user_key import user_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -142,7 +144,7 @@ def _of_a_job(
     given: Mapping[str, Any],
 ) -> Any:
     """Return a collection of the rows that one job commits."""
-    options = _options_of_job(given, on_error)
+    options = _options_of_job(given, on_error).with_secrets(os.environ)
     result = ResultForm.of(options["schema"], collection)
     checked = check_script_of(data, script, options.source_directory)
     checked.look(exclude=())
@@ -160,6 +162,7 @@ def _of_a_job(
         str(JobFolder(folder)),
         plan.partition_count,
         has_partitions=plan.has_partitions and not options.partition_keys,
+        key=user_key() if options.environment_variables else None,
     )
     limits = options.limits()  # they decide whether failures of an earlier call are borne
     key = f"{NAME}-job-{tokenize(token, call.job_dir, limits)}"
@@ -203,7 +206,7 @@ def _in_tasks(
     data: Any, script: Any, collection: str, on_error: OnError, given: Mapping[str, Any]
 ) -> Any:
     """Return a collection whose partitions run in tasks of their own."""
-    options = _options_in_tasks(given)
+    options = _options_in_tasks(given).with_secrets(os.environ)
     result = ResultForm.of(options["schema"], collection)
     checked = check_script_of(data, script, options.source_directory)
     checked.look(exclude=())
@@ -211,7 +214,9 @@ def _in_tasks(
     source: Any = parts  # it knows of its columns what a source does
     included = included_columns(source, options.include_columns)
     form = [getattr(parts.form, name) for name in ("kind", "size", "meta", "batch_format")]
-    token = tokenize(checked.fingerprint(), options.changed(), form, result, on_error)
+    digests = options.of_results()["environment_variables"]
+    changed = {**options.changed(), **({"environment_variables": digests} if digests else {})}
+    token = tokenize(checked.fingerprint(), changed, form, result, on_error)
     call = LazyCall(
         token,
         checked,

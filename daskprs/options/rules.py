@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobFolderError, Option, OptionError, UsageError
 from daskprs.inputs.source.sizes import parse_bytes
+from daskprs.system.hidden_values import HiddenValues
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -285,13 +286,32 @@ def given_schema(name: str, value: Any) -> str | None:
         raise refused(name, value, f"{rule}: {error}") from error
 
 
-def variables(name: str, value: Any) -> dict[str, str] | None:
-    """Return environment variables as a dict of text; None instead of an empty mapping."""
+def variables(name: str, value: Any) -> HiddenValues | None:
+    """Return environment variables by name; None instead of an empty mapping.
+
+    A message that refuses them shows no value.
+    """
 
     def fits(key: str, text: Any) -> bool:
         return isinstance(text, str) and "=" not in key and "\0" not in key + text
 
-    return _checked_mapping(name, value, "a mapping of names to strings", fits) or None
+    hidden = HiddenValues(value) if isinstance(value, Mapping) else type(value)
+    rule = "a mapping of names to strings"
+    try:
+        return HiddenValues(_checked_mapping(name, value, rule, fits)) or None
+    except OptionError:
+        raise refused(name, hidden, rule) from None
+
+
+def variable_names(name: str, value: Any) -> tuple[str, ...] | None:
+    """Return names of environment variables, each once; a single one may be text; None for none."""
+    given = (value,) if isinstance(value, str) else value
+    fine = isinstance(given, Sequence) and all(
+        isinstance(one, str) and one and "=" not in one and "\0" not in one for one in given
+    )
+    if not fine:
+        raise refused(name, value, "names of environment variables, without their values")
+    return tuple(dict.fromkeys(given)) or None
 
 
 @working_directory()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike  # noqa: TC003 - the table reads the types of its fields
@@ -36,10 +37,13 @@ from daskprs.options.rules import (
     optional,
     strings,
     types_of_columns,
+    variable_names,
     variables,
 )
 from daskprs.output.spec import OutputFormat  # noqa: TC001 - the same
 from daskprs.suggest import did_you_mean
+from daskprs.system.masks import Mask, mask_of
+from daskprs.system.user_key import keyed_digest
 
 SCRIPT, INPUT, PROCESSES, FAILURES, TIMES, OUTPUT, THE_JOB = GROUPS = (
     "Script",
@@ -68,7 +72,16 @@ OF_DATASETS = ("output_file_size", "output_partition_by", "output_single_file")
 OF_ROWS = ("keep_rows", "include_columns", "schema")
 """Options of what `run` returns."""
 
+OF_DASKPRS = re.compile(
+    r"AZUREML_(MODEL_DIR|RUN_ID|ROOT_RUN_ID)|AZURE_ML_(INPUT|OUTPUT)_\w*|DASKPRS_(ASSETS|RUN)"
+)
+"""Environment variables that Azure's surfaces set: values of these are places, and are kept."""
+SHORTEST_SECRET = 4
+"""Characters of the shortest secret: the mask of a shorter one would hide half of the logs."""
+
 Rule = Callable[[str, Any], Any]
+Digest = Callable[[str], list[str]]
+"""Returns the name of a key, and the digest of a text by this key."""
 
 
 class OptionRow(NamedTuple):
@@ -173,6 +186,9 @@ class RunOptions:
     )
     environment_variables: Mapping[str, str] | None = option(
         None, SCRIPT, variables, flag="environment_variable", is_of_task=True
+    )
+    secrets: Sequence[str] | None = option(
+        None, SCRIPT, variable_names, flag="secret", changes_results=False, is_of_task=True
     )
     side_inputs: Mapping[str, str | PathLike[str]] | None = option(
         None,
@@ -283,6 +299,7 @@ class RunOptions:
     profiling_module: Literal["cProfile", "profile"] | None = option(
         None, THE_JOB, changes_results=False
     )
+    shared: bool = option(False, THE_JOB, changes_results=False)
     progress: bool | None = option(
         None, THE_JOB, is_generated=False, changes_results=False, is_of_one_run=True
     )
@@ -377,12 +394,67 @@ class RunOptions:
             name: self[name] for name, row in TABLE.items() if self[name] not in (row.default, None)
         }
 
-    def of_results(self) -> dict[str, Any]:
-        """Return, as JSON values, the options that change the results."""
+    def with_secrets(self, environment: Mapping[str, str]) -> RunOptions:
+        """Return the options with the values of `secrets` among the environment variables.
+
+        They are those of `environment`, unless `environment_variables` has them.
+        """
+        if not self.secrets:
+            return self
+        given = {name: environment[name] for name in self.secrets if name in environment}
+        known = {**given, **(self.environment_variables or {})}
+        lacking = [name for name in self.secrets if name not in known]
+        if lacking:
+            msg = (
+                f"{Option('secrets', tuple(lacking))}: the environment of this call has none. "
+                f"Set it there, or give its value by {Option('environment_variables')}."
+            )
+            raise OptionError(msg)
+        for name in self.secrets:
+            if len(known[name]) < SHORTEST_SECRET:
+                msg = (
+                    f"{Option('secrets', (name,))}: its value has {len(known[name])} characters, "
+                    "and so short a text would be masked wherever it stands in the logs. Use one "
+                    f"of {SHORTEST_SECRET} or more, or leave it to "
+                    f"{Option('environment_variables')}, which masks nothing."
+                )
+                raise OptionError(msg)
+        return self.replace(environment_variables=known)
+
+    @property
+    def mask(self) -> Mask:
+        """Masks the secrets whose values are among the environment variables."""
+        variables = self.environment_variables or {}
+        return mask_of(variables[name] for name in self.secrets or () if name in variables)
+
+    def of_results(self, digest: Digest = keyed_digest) -> dict[str, Any]:
+        """Return, as JSON values, the options that change the results.
+
+        In place of values of environment variables there are digests. Another value of a secret
+        makes no other rows.
+        """
         values = {name: self[name] for name, row in TABLE.items() if row.changes_results}
         if self.mini_batch_size is not None:
             values["mini_batch_size"] = parse_bytes(self.mini_batch_size, "mini_batch_size")
-        return {name: _json(value) for name, value in values.items()}
+        digests = self._digests(self.environment_variables, digest)
+        json_values = {name: _json(value) for name, value in values.items()}
+        return {**json_values, "environment_variables": digests}
+
+    def comparable(self, before: Mapping[str, Any], digest: Digest) -> dict[str, Any]:
+        """Return what an earlier run has recorded of its options as `of_results` has it now.
+
+        Earlier versions have recorded values of environment variables.
+        """
+        recorded = before.get("environment_variables")
+        return {**before, "environment_variables": self._digests(recorded, digest)}
+
+    def _digests(
+        self, variables: Mapping[str, Any] | None, digest: Digest
+    ) -> dict[str, Any] | None:
+        kept = {
+            name: one for name, one in (variables or {}).items() if name not in (self.secrets or ())
+        }
+        return variable_digests(kept, digest) or None
 
     def limits(self) -> Limits:
         """Return the limits of the job."""
@@ -415,6 +487,19 @@ class RunOptions:
         values = {name: self[name] for name, row in TABLE.items() if row.group == INPUT}
         keys, dtypes = self.partition_keys or (), self.dtypes or {}
         return ReadOptions(**{**values, "partition_keys": keys, "dtypes": dtypes})
+
+
+def variable_digests(variables: Mapping[str, Any], digest: Digest = keyed_digest) -> dict[str, Any]:
+    """Return environment variables with digests in place of their values, in order of names.
+
+    A digest stays, and so does the value of a variable that Azure's surfaces set.
+    """
+    return {
+        name: one
+        if OF_DASKPRS.fullmatch(name) or isinstance(one, list)
+        else digest(f"{name}={one}")
+        for name, one in sorted(variables.items())
+    }
 
 
 def _json(value: Any) -> Any:

@@ -37,9 +37,9 @@ COPY_BYTES = 1 << 20
 """Files are read and checked in pieces of this size: small enough for the processor's cache."""
 MOST_OPEN = 64
 """Most files open at once: a process may open a thousand, and each agent of a job makes one."""
-MODES = {"text": 0o644, "typed": 0o600}
-"""The modes of files: typed rows may hold pickles, so that only their owner reads and writes them.
-"""
+MODE = 0o644
+"""The mode of files where the job folder is shared: only their owner writes them, since typed rows
+may hold pickles."""
 DRIVER = "driver"
 """The name of the driver's spool; those of agents begin with a number."""
 
@@ -59,7 +59,7 @@ class AgentSpool:
         self.from_bytes = spec.from_bytes
         """Size in bytes from which results go to the spool."""
         self.text = SpoolFile(spec.text, synced=spec.synced)
-        self.typed = SpoolFile(spec.typed, synced=spec.synced, mode=MODES["typed"])
+        self.typed = SpoolFile(spec.typed, synced=spec.synced)
 
     def flush(self) -> None:
         """Write the appended bytes, so that they survive the death of this process.
@@ -81,9 +81,8 @@ class SpoolFile:
     One thread appends. Another one may call `flush` meanwhile.
     """
 
-    def __init__(self, path: str, *, synced: bool = False, mode: int = MODES["text"]) -> None:
+    def __init__(self, path: str, *, synced: bool = False) -> None:
         self._path = path
-        self._mode = mode
         self._synced = synced
         self._lock = threading.Lock()
         self._fd: int | None = None
@@ -157,7 +156,7 @@ class SpoolFile:
                 msg = f"{self._path} is another process's"
                 raise OSError(msg)
             if self._fd is None:
-                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode)
+                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE)
             yield self._fd
         except OSError as error:
             raise UnwritableError(error.errno, error.strerror or str(error), self._path) from error
@@ -225,7 +224,7 @@ class Spools:
 
     def __init__(self, text: Path, typed: Path, spec: OutputSpec) -> None:
         self._text = SpoolFolder(text) if spec.text else None
-        self._typed = SpoolFolder(typed, MODES["typed"]) if spec.typed else None
+        self._typed = SpoolFolder(typed) if spec.typed else None
         self._folders = [one for one in (self._text, self._typed) if one is not None]
 
     def keep(self, made: Results) -> tuple[Regions | None, Regions | None]:
@@ -255,10 +254,9 @@ class Spools:
 class SpoolFolder:
     """The files of one form."""
 
-    def __init__(self, path: Path, mode: int = MODES["text"]) -> None:
+    def __init__(self, path: Path) -> None:
         path.mkdir()
         self._path = path
-        self._mode = mode
         self._fd: int | None = None
         self._end = 0
         self._lock = threading.Lock()
@@ -307,7 +305,7 @@ class SpoolFolder:
             return
         if self._fd is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            self._fd = os.open(self._path / DRIVER, flags, self._mode)
+            self._fd = os.open(self._path / DRIVER, flags, MODE)
         write_at(self._fd, memoryview(payload), self._end)  # checked when it is published
         self._end += len(payload)
 

@@ -269,7 +269,9 @@ class ServedJob:
         This reads the job folder, so only the job's own process calls it.
         """
         if self.turn > 1 and has_begun(self.job):
-            return ["daskprs", "resume", str(self.job)]
+            _, command, deployment, *_ = (*self.asked.words, "", "", "")
+            more = ["--deployment", deployment] if command == "invoke" else []
+            return ["daskprs", "resume", str(self.job), *more]
         return self.asked.words
 
     def write_end(self, exit_code: int) -> None:

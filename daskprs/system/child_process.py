@@ -23,7 +23,8 @@ class ChildProcess:
 
     The program outlives this process, unless it is supervised or `bound` makes its command. All
     descendants of a supervised program end with it and with this process, and its signal goes to
-    the whole process group. `output` receives stdout and stderr; `options` go to `Popen`.
+    the whole process group. `output` receives stdout and stderr; `options` go to `Popen`. Any other
+    program reads from stdin what it is `told`, which stands in no file and no list of processes.
     """
 
     def __init__(
@@ -32,19 +33,23 @@ class ChildProcess:
         output: IO[Any],
         *,
         is_supervised: bool = False,
+        told: bytes = b"",
         **options: Any,
     ) -> None:
         self._signal = os.killpg if is_supervised else os.kill
         self._kill_at_s: float | None = None
-        self._process = subprocess.Popen(  # noqa: S603 - our own modules, or what the user asked for
-            supervised_process.arguments(program) if is_supervised else program,
-            # This process's end closes the pipe, which the supervisor notices.
-            stdin=subprocess.PIPE if is_supervised else subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            **options,
-        )
+        with os.fdopen(os.memfd_create("told"), "wb+") as memory:
+            memory.write(told)
+            memory.seek(0)
+            self._process = subprocess.Popen(  # noqa: S603 - our own modules, or what the user asked for
+                supervised_process.arguments(program) if is_supervised else program,
+                # This process's end closes the pipe, which the supervisor notices.
+                stdin=subprocess.PIPE if is_supervised else memory,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **options,
+            )
         self.pid = self._process.pid
 
     def poll(self) -> int | None:

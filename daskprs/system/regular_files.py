@@ -39,7 +39,7 @@ def append_regular(path: Path) -> IO[str]:
     return os.fdopen(fd, "a", encoding="utf-8", errors="backslashreplace")
 
 
-def opened(path: Path, flags: int, mode: int = 0o644) -> int:
+def opened(path: Path, flags: int, mode: int = 0o666) -> int:
     """Open a regular file, or a link to one, and return its descriptor; new programs close it."""
     try:
         _check(path, path.stat())  # to open a device may do something to it

@@ -220,13 +220,18 @@ def test_a_model_may_be_a_single_file(home: Path) -> None:
 
 
 def test_a_kept_call_goes_on_with_the_model_of_the_job(home: Path) -> None:
-    """The job folder holds all that a resume needs."""
+    """The command that the failure ends with needs nothing else: the folder has no values."""
     driver = home / "scoring" / "code" / "driver.py"
     driver.write_text(DRIVER.replace("    sizes", "    raise ValueError\n    sizes"))
     failed = invoke("scoring/deployment.yml", "--input", "data", "--job-dir", "job")
     assert failed.exit_code == 42, failed.output
     driver.write_text(DRIVER)
-    words = ("resume", "job", "--accept-changes", "script", "--quiet")
+    kept = (home / "job" / "job.json").read_text()
+    assert '"ENDING"' in kept
+    assert '"!"' not in kept
+    words = shlex.split(failed.output.rpartition("daskprs resume")[2])
+    assert words[1:] == ["--deployment", str(home / "scoring" / "deployment.yml")]
+    words = ["resume", *words, "--accept-changes", "script", "--quiet"]
     done = CliRunner().invoke(main, words, prog_name="daskprs")
     assert done.exit_code == 0, done.output
     assert (home / "job" / "output" / "predictions.csv").read_text() == SCORED

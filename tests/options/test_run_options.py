@@ -25,6 +25,7 @@ from daskprs.cli import main
 from daskprs.core.limits import Limits
 from daskprs.options.run_options import INPUT, TABLE
 from daskprs.options.site_defaults import SITE
+from daskprs.system.user_key import keyed_digest
 from tests.support import options_page
 
 OWN_PARAMETERS = {
@@ -50,10 +51,11 @@ REFUSED: list[tuple[str, Any]] = [
     ("side_inputs", {"model": "s3://bucket/model"}),
     ("side_inputs", {"": "model"}),
     ("side_inputs", ["model"]),
-    ("environment_variables", {"A": 1}),
-    ("environment_variables", {"A=B": "1"}),
-    ("environment_variables", {"": "1"}),
-    ("environment_variables", ["A"]),
+    ("secrets", ["A=b"]),
+    ("secrets", [""]),
+    ("secrets", {"A": "b"}),
+    ("secrets", 3),
+    ("shared", "yes"),
     ("batch_format", "arrow"),
     ("logging_level", "LOUD"),
     ("logging_level", 20),
@@ -205,7 +207,8 @@ def test_a_value_is_brought_into_one_form(name: str, value: Any, becomes: Any) -
 
 def test_every_option_that_is_checked_has_a_value_that_is_refused() -> None:
     """A new option comes with its rule."""
-    assert {name for name, _ in REFUSED} == OPTIONS.keys()
+    apart = {"environment_variables"}  # whose values no message shows
+    assert {name for name, _ in REFUSED} | apart == OPTIONS.keys()
 
 
 @pytest.mark.parametrize(
@@ -343,6 +346,50 @@ def test_options_can_be_handed_on_and_changed() -> None:
     assert pickle.loads(pickle.dumps(options)) == options
     with pytest.raises(OptionError, match="run_max_try"):
         options.replace(run_max_try=0)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ({"A": 1}, "{'A': 'int'}"),
+        ({"A=B": "hunter2"}, "{'A=B': '***'}"),
+        ({"": "hunter2"}, "{'': '***'}"),
+        (["A=hunter2"], "<class 'list'>"),
+    ],
+)
+def test_values_of_environment_variables_are_in_no_message(value: Any, shown: str) -> None:
+    """Names and types are enough to mend the call, and a log has no secret."""
+    with pytest.raises(OptionError) as error:
+        RunOptions(environment_variables=value)
+    rule = "must be a mapping of names to strings."
+    assert str(error.value) == f"environment_variables={shown}: {rule}"
+    assert "hunter2" not in repr(RunOptions(environment_variables={"A": "hunter2"}))
+
+
+def test_secrets_are_those_of_the_caller() -> None:
+    """What is lacking, or too short to be masked, is named without its value."""
+    one = RunOptions(secrets=["KEY", "OTHER"], environment_variables={"OTHER": "of the call"})
+    variables = one.with_secrets({"KEY": "of the shell", "OTHER": "of the shell"})
+    assert variables.environment_variables == {"KEY": "of the shell", "OTHER": "of the call"}
+    with pytest.raises(OptionError, match=r"secrets=\('KEY',\): .* has none"):
+        one.with_secrets({})
+    with pytest.raises(OptionError, match=r"secrets=\('KEY',\): its value has 3 characters"):
+        one.with_secrets({"KEY": "abc"})
+
+
+def test_digests_stand_for_values() -> None:
+    """Only a holder of the key can make them; another value of a secret makes the same job."""
+    plain = RunOptions(environment_variables={"A": "1"})
+    digest = plain.of_results()["environment_variables"]["A"]
+    assert digest == keyed_digest("A=1") != keyed_digest("A=1", b"another key")
+    assert plain.comparable({"environment_variables": {"A": "1"}}, keyed_digest) == {
+        "environment_variables": {"A": digest}
+    }
+    assert RunOptions().of_results()["environment_variables"] is None
+    kept = RunOptions(environment_variables={"AZUREML_MODEL_DIR": "/m"}).of_results()
+    assert kept["environment_variables"] == {"AZUREML_MODEL_DIR": "/m"}
+    secret = plain.replace(secrets=["A"])
+    assert secret.of_results()["environment_variables"] is None
 
 
 def test_only_what_was_changed_is_shown() -> None:

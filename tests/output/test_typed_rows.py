@@ -229,13 +229,13 @@ def test_rows_of_earlier_versions_are_read(tmp_path: Path) -> None:
 
 
 def test_only_the_owner_reads_typed_rows(tmp_path: Path) -> None:
-    """What is no Arrow is a pickle; lines are for all who see the job folder."""
+    """The job folder is private, and so are all rows in it."""
     with driving(tmp_path / "job", tmp_path / "rows.txt", BOTH) as driver:
         driver.commit(0, [1])
         driver.commit_carried(1, [2])
         files = [path for path in (tmp_path / "job").rglob("*.1/*") if path.is_file()]
         modes = {(path.parent.name, stat.filemode(path.stat().st_mode)) for path in files}
-    assert modes == {("spool.1", "-rw-r--r--"), ("typed.1", "-rw-------")}
+    assert modes == {("spool.1", "-rw-------"), ("typed.1", "-rw-------")}
 
 
 def test_a_job_that_kept_none_says_so(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def init():
     global word
     word = os.environ["WORD"]
     assert "DASKPRS_SERVE_TOKENS" not in os.environ
+    assert os.environ["KEY"].startswith("planted")
 
 def run(files):
     print("scoring", len(files))
@@ -49,7 +50,7 @@ code_configuration: {{code: code, scoring_script: score.py}}
 settings:
   mini_batch_size: 2
   max_concurrency_per_instance: 1
-  environment_variables: {{WORD: {name}}}
+  environment_variables: {{WORD: {name}, KEY: planted-0815}}
 """
 
 
@@ -141,7 +142,10 @@ def test_deployments_are_invoked_and_their_predictions_fetched(tmp_path: Path) -
 def test_a_job_that_was_ended_goes_on_where_it_was(
     tmp_path: Path, how: str, status: str, code: str | None
 ) -> None:
-    """With all that it has started; what was done is not done again."""
+    """With all that it has started; what was done is not done again.
+
+    Values of environment variables come from the deployment's file again, and stand nowhere else.
+    """
     written(tmp_path)
     tmp_path.joinpath("data", "2.txt").write_text("wait")
     with served(tmp_path) as client:
@@ -167,6 +171,8 @@ def test_a_job_that_was_ended_goes_on_where_it_was(
         assert ended(client, name) == "Completed"
         assert len(client.get(f"/jobs/{name}/outputs/predictions.csv").text.splitlines()) == 3
     assert state_of(JobFolder(tmp_path / "jobs" / name / "job")).runs == 2
+    files = [path for path in (tmp_path / "jobs").rglob("*") if path.is_file()]
+    assert not [path for path in files if b"planted-0815" in path.read_bytes()]
 
 
 def refused(home: Path, *words: str, token: str = TOKEN) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from daskprs.agent.child import stand_ins
 from daskprs.errors import ScriptError
+from daskprs.system import masks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -73,6 +74,7 @@ class EntryScript:
         log.parent.mkdir(parents=True, exist_ok=True)
         one._describe(str(log.parent), job.output_dir, process.working_dir, process.name)
         one.side_inputs = {side.name: side.path for side in job.side_inputs}
+        masks.install(job.mask)
         one._log_to(logging.FileHandler(log, delay=True, encoding="utf-8"), job.logging_level)
         cls._only = one
 
@@ -84,11 +86,19 @@ class EntryScript:
         self.side_inputs = {}
 
     def _log_to(self, handler: logging.Handler, level: str) -> None:
-        handler.setFormatter(logging.Formatter("%(asctime)s|%(levelname)s|%(process)d|%(message)s"))
+        handler.setFormatter(_Masking("%(asctime)s|%(levelname)s|%(process)d|%(message)s"))
         self.logger = logging.getLogger("entry_script")
         self.logger.handlers[:] = [handler]
         self.logger.setLevel(level)
         self.logger.propagate = False
+
+
+class _Masking(logging.Formatter):
+    """Formats a record without the secrets of this process."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        return masks.masked(super().format(record))
 
 
 @dataclass(frozen=True, slots=True)

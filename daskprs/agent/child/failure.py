@@ -46,17 +46,19 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
     """Return an exception as data.
 
     Frames of daskprs above the script's own are cut away, and paths in the snapshot are shown as
-    the paths that it was taken from.
+    the paths that it was taken from. Secrets are masked before a long text is cut.
     """
+    mask = job.mask.text
     if isinstance(error, LoadError) and error.origin is not None:
         kind, message, text = error.origin
-        text = _shortened(text, TRACEBACK_CHARS)
-        return Failure(kind, _shortened(message, MESSAGE_CHARS), text, retryable=False)
+        text = _shortened(mask(text), TRACEBACK_CHARS)
+        return Failure(kind, _shortened(mask(message), MESSAGE_CHARS), text, retryable=False)
     kind = type(error).__qualname__
     text = "" if _says_it_all(error) else _as_python_prints_it(error)
     text = job.script.as_written(text)
     retryable = not isinstance(error, NOT_RETRYABLE)
-    return Failure(kind, _message(error), _shortened(text, TRACEBACK_CHARS), retryable)
+    message = _shortened(mask(_message(error)), MESSAGE_CHARS) + _limit(error)
+    return Failure(kind, message, _shortened(mask(text), TRACEBACK_CHARS), retryable)
 
 
 def may_pass(error: BaseException) -> bool:
@@ -74,7 +76,7 @@ def _is_passing(error: BaseException) -> bool:
     return bool(
         number in PASSING_ERRNOS
         or PASSING_CLASSES.search(names)
-        or PASSING_WORDS.search(_message(error))
+        or PASSING_WORDS.search(_message(error) + _limit(error))
     )
 
 
@@ -106,7 +108,7 @@ def _message(error: BaseException) -> str:
         text = str(error) or _raised_at(error)
     except BaseException as second:  # noqa: BLE001 - a person's __str__ may raise anything
         text = f"<str() of the error raised {type(second).__name__}>"
-    return _shortened(text, MESSAGE_CHARS) + _limit(error)
+    return text
 
 
 def _limit(error: BaseException) -> str:

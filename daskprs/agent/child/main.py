@@ -42,6 +42,7 @@ from daskprs.inputs.source.source import PathsReader
 from daskprs.output.rows.format_result import format_result
 from daskprs.output.spool import AgentSpool, UnwritableError
 from daskprs.system.file_lock import boot_id
+from daskprs.system.masks import masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,6 +247,7 @@ def threads_left() -> Failure | None:
         f"the end of the process waits for threads that the script has left: {', '.join(names)}. "
         "End them in shutdown(), or start them with daemon=True."
     )
+    message = masked(message)
     sys.stderr.write(f"daskprs: {message}\n")
     return Failure(THREADS_LEFT, message)
 

@@ -21,7 +21,9 @@ from daskprs.agent.script.side_inputs import placed, version_of
 from daskprs.agent.script.snapshot import extract
 from daskprs.folders.job_folder import JobFolder
 from daskprs.system.file_lock import boot_id, is_still_there
+from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.log_cap import LIMIT_BYTES, give_back
+from daskprs.system.private_folder import keep_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -127,7 +129,7 @@ def _with_side_inputs(job: JobSpec, unseen: list[SideInput], store: NodeFolder) 
     return job._replace(
         side_inputs=here,
         arguments=placed(job.arguments, moved),
-        environment=dict(zip(job.environment, variables, strict=True)),
+        environment=HiddenValues(zip(job.environment, variables, strict=True)),
     )
 
 
@@ -188,6 +190,7 @@ class NodeFolder:
             shutil.rmtree(part, ignore_errors=True)
             file.seek(0)
             extract(file, part)
+        keep_private(part)
         part.rename(self.snapshot(digest))
         archive.unlink()
         return True

@@ -26,6 +26,8 @@ import linecache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs.system.masks import mask_of
+
 if TYPE_CHECKING:
     from daskprs.core.columnar import ColumnBatch
     from daskprs.core.lease import Results
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from daskprs.inputs.source.batch_format import BatchForm
     from daskprs.inputs.source.included import Included
     from daskprs.output.spec import OutputSpec, SpoolSpec
+    from daskprs.system.hidden_values import HiddenValues
+    from daskprs.system.masks import Mask
 
 
 PROTOCOL = 5
@@ -92,7 +96,7 @@ class JobSpec(NamedTuple):
     script: ScriptSpec
     arguments: tuple[str, ...]
     """System flags and the user's arguments: ``sys.argv[1:]``."""
-    environment: dict[str, str]
+    environment: HiddenValues
     """Environment variables that the user sets for the agents, over the worker's own."""
     reader: bytes
     """The pickled reader of the source."""
@@ -120,6 +124,13 @@ class JobSpec(NamedTuple):
     """Seconds between two looks at what is used of the machine; 0: there is none."""
     profiling_module: str | None = None
     """``cProfile`` or ``profile``: the module that profiles `run`."""
+    secrets: tuple[str, ...] = ()
+    """Names of the environment variables whose values are masked in all that is written."""
+
+    @property
+    def mask(self) -> Mask:
+        """Masks the secrets."""
+        return mask_of(self.environment[name] for name in self.secrets)
 
 
 class ProcessSpec(NamedTuple):
@@ -145,6 +156,8 @@ class ProcessSpec(NamedTuple):
     """The file of the samples of a process that died, below the job folder; None: there is none."""
     program: str = "daskprs.agent.child.main"
     """The module whose `main` runs in the process."""
+    masked: bool = False
+    """Whether stdout and stderr are pipes, out of which the logs are written with masks."""
 
 
 class Start(NamedTuple):

@@ -21,6 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from daskprs.errors import ScriptError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import RESULTS, is_pipeline_folder
+from daskprs.system.private_folder import keep_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
@@ -113,6 +114,7 @@ def _made(target: Path, fill: Callable[[Path], None]) -> Path:
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     part.mkdir(parents=True)
     fill(part)
+    keep_private(part)
     try:
         part.rename(target)
     except OSError:  # another driver was first

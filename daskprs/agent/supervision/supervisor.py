@@ -40,10 +40,11 @@ from daskprs.system.memory import megabytes
 from daskprs.system.process_tree import tree_usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from daskprs.agent.protocol.messages import JobSpec, ProcessSpec
     from daskprs.agent.supervision.channel import Channel
+    from daskprs.agent.supervision.masked_log import MaskedLog
     from daskprs.agent.supervision.zygote import Zygote
     from daskprs.core.limits import Limits
     from daskprs.core.usage import UsageSample
@@ -81,6 +82,7 @@ class AgentProcess:
         channel: Channel,
         page_fd: int,
         order_kill: Callable[[int], None],
+        logs: Sequence[MaskedLog] = (),
     ) -> None:
         self.pid = pid
         self.page = SharedPage(page_fd)
@@ -93,6 +95,7 @@ class AgentProcess:
         """Readable once the process has ended."""
         self._stderr = Path(spec.stderr)
         self._order_kill = order_kill
+        self._logs = logs
         self._returncode: int | None = None
         self._over = threading.Event()
         self.orphaned = False
@@ -118,11 +121,16 @@ class AgentProcess:
         return self._returncode
 
     def kill(self) -> int:
-        """Kill the process, its group and every descendant, and return its return code."""
+        """Kill the process, its group and every descendant, and return its return code.
+
+        Its logs are whole then.
+        """
         if not self._over.is_set():
             self.killed = True
             self._order_kill(self.pid)
         returncode = self.returncode(KILL_TIMEOUT_S)
+        for log in self._logs:
+            log.wait()
         return -signal.SIGKILL if returncode is None else returncode
 
     def dump_stacks(self, wait_s: float = 0.5) -> str:
@@ -192,7 +200,7 @@ class Supervisor:
         self._dump = ""
         """The stacks that the agent has dumped at its end, on request or in a crash."""
         self._asked_s = self._looked_s = time.monotonic()
-        self.process = zygote.start_agent(process)
+        self.process = zygote.start_agent(process, job.mask)
         self.page = self.process.page
         self.pid = self.process.pid
         self.usage = UsageRing(self.pid, self.page)

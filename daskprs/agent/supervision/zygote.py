@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daskprs.agent.protocol.shared_page import new_page
 from daskprs.agent.supervision.channel import Channel
+from daskprs.agent.supervision.masked_log import MaskedLog
 from daskprs.agent.supervision.supervisor import AgentProcess
 from daskprs.agent.supervision.zygote_main import PACKET_BYTES, boot_command
 from daskprs.errors import AgentError
@@ -25,9 +26,10 @@ from daskprs.system.interrupts import held_back
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from daskprs.agent.protocol.messages import ProcessSpec
+    from daskprs.system.masks import Mask
 
 FORK_TIMEOUT_S = 120.0
 """Seconds in which a zygote must import pandas and fork, even on a busy machine."""
@@ -69,17 +71,24 @@ class Zygote:
         """Whether the zygote can start agents."""
         return not self._gone
 
-    def start_agent(self, spec: ProcessSpec) -> AgentProcess:
-        """Start an agent process, and return its handle."""
+    def start_agent(self, spec: ProcessSpec, mask: Mask | None = None) -> AgentProcess:
+        """Start an agent process, whose logs are masked, and return its handle."""
         try:
             page_fd = new_page()
+            logs: list[MaskedLog] = []
             try:
+                if mask:
+                    spec = spec._replace(masked=True)
+                    logs += (MaskedLog(path, mask) for path in (spec.stdout, spec.stderr))
                 ours, theirs = socket.socketpair()
                 with self._fork_lock, ours, theirs:
-                    pid = self._forked(spec, [theirs.fileno(), page_fd])
-                    return self._adopted(pid, spec, Channel(Connection(ours.detach())), page_fd)
+                    fds = [theirs.fileno(), page_fd, *(log.writer for log in logs)]
+                    pid = self._forked(spec, fds)
+                    channel = Channel(Connection(ours.detach()))
+                    return self._adopted(pid, spec, channel, page_fd, logs)
             finally:
-                os.close(page_fd)
+                for fd in (page_fd, *(log.writer for log in logs)):
+                    os.close(fd)
         except OSError as error:
             raise AgentError(f"{NO_AGENT}: {error}. {explain(error)}".rstrip()) from error
 
@@ -96,9 +105,16 @@ class Zygote:
                 msg = f"{NO_AGENT}: {why}."
                 raise AgentError(msg)
 
-    def _adopted(self, pid: int, spec: ProcessSpec, channel: Channel, page_fd: int) -> AgentProcess:
+    def _adopted(
+        self,
+        pid: int,
+        spec: ProcessSpec,
+        channel: Channel,
+        page_fd: int,
+        logs: Sequence[MaskedLog],
+    ) -> AgentProcess:
         try:
-            agent = AgentProcess(spec, pid, channel, page_fd, self._order_kill)
+            agent = AgentProcess(spec, pid, channel, page_fd, self._order_kill, logs)
         except OSError:
             channel.close()
             self._order_kill(pid)

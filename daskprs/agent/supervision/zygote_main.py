@@ -6,7 +6,8 @@ is single-threaded, forks from its main thread, and is a child subreaper: a proc
 leaves behind becomes the zygote's child, and is killed. The control socket (packets, so that each
 message is whole) carries::
 
-    ("fork", spec) + 2 descriptors  ──>      the agent's socket and its page
+    ("fork", spec) + 2 descriptors  ──>      the agent's socket and its page; 4: also its stdout and
+                                             stderr, where its logs are masked
                                     <──      ("forked", pid) or ("refused", message)
     ("kill", pid)                   ──>      the agent, its group, and every descendant
                                     <──      ("exited", pid, returncode, peak_bytes)
@@ -53,8 +54,8 @@ process may hold a copy of the parent's end."""
 PURGE_LIMIT_S = 5.0
 """Seconds after which the zygote stops killing a script that forks faster than it dies."""
 PACKET_BYTES = 1 << 17
-DESCRIPTORS = 2
-"""Descriptors that come with an order to fork."""
+DESCRIPTORS, MASKED = 2, 4
+"""Descriptors that come with an order to fork, and as many with masked logs."""
 DUMP_SIGNAL = signal.SIGRTMIN + 7
 """Makes an agent write the stacks of all its threads to its stderr log."""
 IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs.agent.child.main")
@@ -109,7 +110,7 @@ class Nursery:
                     self._wake.recv(4096)
                 self._reap()
             if self._control.fileno() in ready:
-                packet, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, DESCRIPTORS)
+                packet, fds, _, _ = socket.recv_fds(self._control, PACKET_BYTES, MASKED)
                 if not packet:
                     break
                 inherited = self._obey(pickle.loads(packet), fds)
@@ -129,7 +130,8 @@ class Nursery:
 
     def _fork(self, spec: ProcessSpec, fds: list[int]) -> Inherited | None:
         try:
-            if len(fds) != DESCRIPTORS:  # the kernel drops those that do not fit into this process
+            # The kernel drops those that do not fit into this process.
+            if len(fds) != (MASKED if spec.masked else DESCRIPTORS):
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             pid = os.fork()
         except OSError as error:
@@ -223,8 +225,9 @@ def main(control_fd: int, start_method: str) -> int:
     inherited = Nursery(socket.socket(fileno=control_fd)).serve()
     if inherited is None:
         os._exit(0)  # unloading pandas would hold up the end of the job
-    spec, keep = inherited
-    _become_agent(spec, zygote, keep)
+    spec, fds = inherited
+    keep = fds[:DESCRIPTORS]
+    _become_agent(spec, zygote, keep, fds[DESCRIPTORS:])
     if start_method == "fork":
         connection_fd, page_fd = keep
         return _run_agent(connection_fd, page_fd, spec.program)
@@ -234,11 +237,12 @@ def main(control_fd: int, start_method: str) -> int:
     return os.execv(command[0], command)  # noqa: S606 - our own interpreter
 
 
-def _become_agent(spec: ProcessSpec, zygote: int, keep: list[int]) -> None:
+def _become_agent(spec: ProcessSpec, zygote: int, keep: list[int], logs: list[int]) -> None:
     """Set up a fork as an agent: its session, signals, environment and descriptors survive an exec.
 
     The agent leads a session of its own (Ctrl-C in the terminal does not reach it), dies with the
-    zygote and adopts its orphans. It keeps only the descriptors of its logs and of `keep`.
+    zygote and adopts its orphans. It keeps only the descriptors of its logs and of `keep`; `logs`
+    are pipes, if its logs are masked.
     """
     os.setsid()
     linux.die_with_parent(zygote)
@@ -250,8 +254,11 @@ def _become_agent(spec: ProcessSpec, zygote: int, keep: list[int]) -> None:
     os.chdir(spec.working_dir)
     os.environ.update(spec.environment)
     _redirect(os.devnull, 0, os.O_RDONLY)
-    _redirect(spec.stdout, 1, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    _redirect(spec.stderr, 2, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for fd, pipe in enumerate(logs, 1):
+        os.dup2(pipe, fd)
+    if not logs:
+        _redirect(spec.stdout, 1, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        _redirect(spec.stderr, 2, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     _close_all_but(keep)
 
 
@@ -277,7 +284,7 @@ def _text(fd: int) -> IO[str]:
 
 
 def _redirect(path: str, fd: int, flags: int) -> None:
-    opened = os.open(path, flags, 0o644)
+    opened = os.open(path, flags, 0o666)
     if opened != fd:
         os.dup2(opened, fd)
         os.close(opened)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from daskprs.azure.assets import Assets
 from daskprs.azure.deployments.deployment import changed, deployment_of
+from daskprs.azure.deployments.form import DeploymentSettings
 from daskprs.azure.deployments.model_folder import MODEL_DIR, contained, refuse_unservable
 from daskprs.azure.deployments.pipeline_deployment import is_of_pipeline, refuse_pipeline_itself
 from daskprs.azure.task import Task
-from daskprs.errors import InputError, Option, OptionError
+from daskprs.errors import InputError, Option, OptionError, YamlError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.inputs.files.discover import discover
 from daskprs.inputs.source.input_file import is_url
@@ -24,7 +27,7 @@ from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
     from distributed import Client
@@ -225,6 +228,7 @@ class BatchDeployment:
         client: Client | str | None = None,
         job_dir: str | PathLike[str] | None = None,
         overwrite: bool = False,
+        secrets: Sequence[str] = (),
         progress: bool | None = None,
         surface: Surface | None = None,
     ) -> ParallelRunResult:
@@ -250,6 +254,9 @@ class BatchDeployment:
             The job folder. Default: ``./daskprs-jobs/<name>-<utc>-<id>/``.
         overwrite
             Replace an existing output file.
+        secrets
+            Names of environment variables, of the deployment or of the caller, whose values are
+            masked in logs. Default: those of Dask's config.
         progress
             As that of `daskprs.parallel_run`.
         surface
@@ -271,13 +278,17 @@ class BatchDeployment:
         given = {"mini_batch_size": mini_batch_size, "instance_count": instance_count}
         more = {key: value for key, value in given.items() if value is not None}
         deployment = self._with({**(changes or {}), **more})
-        job = JobFolder(job_dir or default_job_dir(deployment.name, secrets.token_hex(4)))
+        job = JobFolder(job_dir or default_job_dir(deployment.name, token_hex(4)))
         task = Task(
             name=deployment.name,
             data=self._source(data, input_type),
             script=deployment.script,
             source_directory=deployment.source_directory,
-            options={**deployment.options(), "overwrite": overwrite},
+            options={
+                **deployment.options(),
+                "overwrite": overwrite,
+                **({"secrets": list(secrets)} if secrets else {}),
+            },
             job_dir=job.path,
             output_dir=None if output_path is None else self._found(output_path),
             client=client,
@@ -316,6 +327,18 @@ def _with_model(task: Task, deployment: Deployment, job: JobFolder) -> Iterator[
         variables = {MODEL_DIR: str(folder), **task.options["environment_variables"]}
         more = {"side_inputs": {deployment.model_name: folder}, "environment_variables": variables}
         yield replace(task, options={**task.options, **more})
+
+
+def variables_in(path: str | PathLike[str]) -> dict[str, str]:
+    """Return the environment variables that a deployment's file sets; the rest is not checked."""
+    content = Document.read(path).content
+    content = content if isinstance(content, dict) else {}
+    given = {**content, **(content.get("settings") or {})}.get("environment_variables")
+    try:
+        return DeploymentSettings(environment_variables=given).environment_variables or {}
+    except ValidationError as error:
+        msg = f"{path}: environment_variables: {error.errors()[0]['msg']}."
+        raise YamlError(msg) from None
 
 
 def _without_place(mistake: Mistake) -> str:

@@ -227,12 +227,13 @@ class ParallelStep:
         return folders[0] if folders else None
 
 
-def written(task: Task) -> str:
-    """Return a task as text, for the process that runs it."""
+def written(task: Task, variables: Mapping[str, Any]) -> str:
+    """Return a task as text, with these environment variables in place of its own."""
     values = {name: getattr(task, name) for name in ("name", "data", "script", "options", "client")}
     for name in ("source_directory", "job_dir", "output_dir"):
         place = getattr(task, name)
         values[name] = None if place is None else str(place)
+    values["options"] = {**task.options, "environment_variables": variables}
     return json.dumps(values, indent=1)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 import sys
 from contextlib import suppress
 from os import PathLike
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.assets import Assets
@@ -18,7 +18,7 @@ from daskprs.errors import Option, OptionError
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.job.frontend import Surface
 from daskprs.options.rules import check_client
-from daskprs.options.site_defaults import default_job_dir
+from daskprs.options.site_defaults import default_job_dir, site_defaults
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,6 +41,7 @@ def run_pipeline(
     overwrite: bool = False,
     resume: bool = False,
     accept_changes: Sequence[str] = (),
+    secrets: Sequence[str] = (),
     show: Callable[[str], None] | None = None,
 ) -> PipelineResult:
     """Run a pipeline of parallel and command steps from its YAML file.
@@ -70,6 +71,9 @@ def run_pipeline(
         Resume the run in `job_dir`: steps that are Completed are kept.
     accept_changes
         With `resume`: as `accept_changes` of `daskprs.parallel_run`, for jobs that had begun.
+    secrets
+        Names of environment variables of the file or of the caller, whose values are masked in all
+        that the steps write to their logs. Default: those of Dask's config.
     show
         Receives lines of progress. Default: lines go to stderr.
 
@@ -101,6 +105,7 @@ def run_pipeline(
         overwrite=overwrite,
         resume=resume,
         accept_changes=accept_changes,
+        secrets=secrets,
         show=show or _to_stderr,
     )
 
@@ -117,6 +122,7 @@ def run_with(
     overwrite: bool,
     resume: bool,
     accept_changes: Sequence[str],
+    secrets: Sequence[str],
     show: Callable[[str], None],
     surface: Surface | None = None,
 ) -> PipelineResult:
@@ -124,13 +130,17 @@ def run_with(
     if resume and job_dir is None:
         option = Option("resume", value=True)
         raise OptionError(option, ": name the folder of the run by ", Option("job_dir"), ".")
-    folder = PipelineFolder(job_dir or default_job_dir(run_name(path), secrets.token_hex(4)))
+    folder = PipelineFolder(job_dir or default_job_dir(run_name(path), token_hex(4)))
+    names = secrets or site_defaults().get("secrets") or ()
     given = CallerInputs(
         assets=assets,
         overrides=tuple(overrides),
         inputs=_texts(inputs),
         outputs=_texts(outputs),
-        options={"overwrite": True} if overwrite else {},
+        options={
+            **({"overwrite": True} if overwrite else {}),
+            **({"secrets": list(names)} if names else {}),
+        },
         client=_address(client),
         resume=resume,
         surface=surface or Surface(),
@@ -143,7 +153,9 @@ def run_with(
 
         check_scheduler(given.client)
     again = {"accept_changes": list(accept_changes)} if accept_changes else {}
-    run = PipelineRun(pipeline, folder, show, resume=resume, again=again, surface=surface)
+    run = PipelineRun(
+        pipeline, folder, show, resume=resume, again=again, secrets=names, surface=surface
+    )
     return run.run()
 
 

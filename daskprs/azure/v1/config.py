@@ -340,6 +340,7 @@ class ParallelRunConfig:
         values = {name: getattr(form, name) for name in NAMES}
         values["environment"] = _written(form.environment)
         values["compute_target"] = name_of_compute(form.compute_target)
+        values["environment_variables"] = dict(form.environment_variables or {}) or None
         given = {name: value for name, value in values.items() if value is not None}
         text = yaml.safe_dump({"parallel_run_config": given}, sort_keys=False, allow_unicode=True)
         Path(path).write_text(text, encoding="utf-8")

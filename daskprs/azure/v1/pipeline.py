@@ -19,7 +19,7 @@ from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
 from daskprs.errors import UsageError
 from daskprs.folders.pipeline_folder import PipelineFolder, write_record
-from daskprs.options.site_defaults import default_job_dir
+from daskprs.options.site_defaults import default_job_dir, site_defaults
 from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class Experiment:
         refuse_unknown(parameters, config.parameters())
         parent = PipelineFolder(default_job_dir(self.name, secrets.token_hex(4)))
         steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
-        parent.path.mkdir(parents=True, exist_ok=True)
+        parent.create(shared=bool(site_defaults().get("shared")))
         ended: dict[str, dict[str, str]] = {}
         write_record(parent, self.name, ended)  # it marks the folder as that of a run
         runs: list[StepRun] = []

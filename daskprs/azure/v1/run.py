@@ -16,6 +16,7 @@ from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.workspace import Workspace
 from daskprs.errors import UsageError
 from daskprs.folders.pipeline_folder import PipelineFolder, ScriptFolder, is_pipeline_folder
+from daskprs.system.masks import masked
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -133,7 +134,7 @@ class Run:
             file = ScriptFolder(self._folder).metrics
             file.parent.mkdir(parents=True, exist_ok=True)
             with file.open("a") as metrics:
-                metrics.write(f"{record}\n")
+                metrics.write(f"{masked(record)}\n")
 
     def log_list(self, name: str, value: Any, description: str = "", **_: Any) -> None:
         """Keep several values of a metric."""

@@ -79,7 +79,7 @@ class FarLogs:
 
 def _write(path: Path, offset: int, body: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         while body:
             written = os.pwrite(fd, body, offset)

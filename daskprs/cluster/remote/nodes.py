@@ -27,7 +27,7 @@ from daskprs.cluster.remote.transfer import Brought, bring, send
 from daskprs.cluster.topics import forget, logs_topic
 from daskprs.core.columnar import ColumnBatch
 from daskprs.errors import DaskprsError, Option, OutputError
-from daskprs.folders.job_folder import JobFolder
+from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
 from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.pieces import Uncomputed
@@ -181,7 +181,7 @@ class FarNodes:
         """Send a worker the files it lacks; return its folder, empty if it sees ours."""
         seen = self._call(address, "look", self._output)
         if not seen["sees_output"]:
-            raise _unseen_output(self._job.output_dir, host)
+            raise _unseen_output(self._job, host)
         if seen["lacks"]:
             with self._lock_of(seen["store"]):
                 for key in self._call(address, "look", None)["lacks"]:
@@ -284,9 +284,12 @@ class FarNodes:
             self._call(worker, "end", within_s=END_S)
 
 
-def _unseen_output(output_dir: str, host: str) -> OutputError:
+def _unseen_output(job: JobSpec, host: str) -> OutputError:
+    folder = JobFolder(job.job_dir)
+    inside = Path(job.output_dir).is_relative_to(folder.path)
     return OutputError(
-        Option("output_dir", output_dir),
+        Option("output_dir", job.output_dir),
         f" is not visible from the node {host}, where files of the script would be lost. "
-        "Name a path that all nodes share, or a URL such as s3://bucket/folder.",
+        "Name a path that all nodes share, or a URL such as s3://bucket/folder."
+        f"{for_other_users(folder) if inside else ''}",
     )

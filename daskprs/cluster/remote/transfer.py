@@ -7,12 +7,11 @@ import os
 import tarfile
 import zlib
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.cluster.remote.node_service import Unreachable
 from daskprs.folders.job_folder import JobFolder
-from daskprs.output.spool import MODES, Region
+from daskprs.output.spool import MODE, Region
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -125,17 +124,17 @@ class _Fetch:
                 for offset, length, checksum in results.outcomes.columns(*parts):
                     if length:
                         here = folder / results.spool
-                        self._region(here, MODES[form], Region(offset, length, checksum))
+                        self._region(here, Region(offset, length, checksum))
         except OSError as error:
             return results._replace(unwritten=str(error))
         return results
 
-    def _region(self, here: Path, mode: int, region: Region) -> None:
+    def _region(self, here: Path, region: Region) -> None:
         """Copy a region, piece by piece."""
         offset, length, checksum = region
         there = os.fspath(here.relative_to(self._folder.path))
         copied = crc = 0
-        with open(here, "r+b", opener=partial(_made, mode=mode)) as file:
+        with open(here, "r+b", opener=_made) as file:
             file.seek(offset)
             while copied < length:
                 wanted = min(PIECE_BYTES, length - copied)
@@ -160,5 +159,5 @@ class _Fetch:
         return piece
 
 
-def _made(path: str, flags: int, mode: int) -> int:
-    return os.open(path, flags | os.O_CREAT, mode)
+def _made(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT, MODE)

@@ -392,7 +392,7 @@ class _SyncedFile(io.RawIOBase):
 
     def __init__(self, path: Path) -> None:
         self.length = self.checksum = 0
-        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        self._fd: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
 
     def writable(self) -> bool:
         """Say that it can be written to."""

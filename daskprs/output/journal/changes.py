@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from daskprs.errors import JobChanged, Option
+from daskprs.system.user_key import user_key_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -22,6 +23,7 @@ DIGESTS = {
 }
 """Parts that are compared by a digest, which means nothing to people."""
 ACCEPTABLE = ("input", "options", "script")
+VARIABLES = ("options", "environment_variables")
 OF_ALL_ROWS = {"content", "rows", "partitions"}
 """Fingerprint entries of a table as a whole; rows grouped by key are compared by key instead."""
 PLACES = {"script": "in the script's folder", "input": "of the input"}
@@ -113,6 +115,9 @@ class _Comparison:
 
     def differences(self, then: Any, now: Any, where: tuple[str, ...]) -> Iterator[str]:
         """Yield the differences, in words."""
+        if where == VARIABLES:
+            yield from _variables(then or {}, now or {})
+            return
         if isinstance(then, dict) and "keys" in then:
             self._by_content = self._extend
         if then == now and not isinstance(then, dict):
@@ -173,6 +178,25 @@ def _value(then: Any, now: Any, where: tuple[str, ...]) -> str:
     if where[0] == "options":
         thing = f"{Option(where[1])}{''.join(f' of {name}' for name in where[2:])}"
     return f"{thing} was {_short(then)} and is {_short(now)}"
+
+
+def _variables(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how environment variables differ, of whose values there are digests by some key."""
+    for name in sorted({*then, *now}):
+        one, other = then.get(name), now.get(name)
+        if one == other:
+            continue
+        if other is None:
+            yield f"the environment variable {name} was given, and is not given now"
+        elif one is None:
+            yield f"the environment variable {name} is given now, and was not"
+        elif isinstance(one, list) and isinstance(other, list) and one[0] != other[0]:
+            yield (
+                f"the environment variable {name} may have changed: a digest of its value was made "
+                f"by another key than that in {user_key_file()}"
+            )
+        else:
+            yield f"the value of the environment variable {name} has changed"
 
 
 def _short(value: Any) -> str:

@@ -68,7 +68,7 @@ class Journal:
     """Appends records to the journal of one epoch."""
 
     def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         self._unwritten: list[bytes] = []
         self._end = 0
 

@@ -53,6 +53,8 @@ class Resumption(NamedTuple):
     """What the earlier run has learnt of the input after its fingerprint was written."""
     failed_before: Callable[[MiniBatch], bool] = lambda _: False
     """Whether a mini-batch is part of what failed, though it was not known as a mini-batch then."""
+    comparable: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda options: options
+    """Returns recorded options as they would be recorded now."""
 
     @property
     def extends(self) -> bool:
@@ -155,6 +157,8 @@ def recover(
     then = history.fingerprint()
     if then is not None and resumption.known_before:
         then = {**then, "input": {**then["input"], **resumption.known_before}}
+    if then is not None and "options" in then:
+        then = {**then, "options": resumption.comparable(then["options"])}
     check_unchanged(
         then,
         fingerprint,

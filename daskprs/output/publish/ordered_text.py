@@ -258,7 +258,7 @@ class OrderedText:
     def _opened(self) -> int:
         """Return the descriptor of the file, with its header written."""
         if self._target is None:
-            self._target = os.open(self.part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            self._target = os.open(self.part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             header = (self._headers.first or "").encode()
             write_at(self._target, memoryview(header), 0)
             self._end = self._header_bytes = len(header)

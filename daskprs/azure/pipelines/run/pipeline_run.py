@@ -28,10 +28,12 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
 from daskprs.folders.pipeline_folder import read_record, write_record
 from daskprs.job.frontend import Surface
+from daskprs.options.run_options import variable_digests
+from daskprs.options.site_defaults import site_defaults
 from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from daskprs.azure.pipelines.file import Pipeline
     from daskprs.azure.pipelines.step import Step
@@ -44,7 +46,8 @@ class PipelineRun:
     """One run of a pipeline in a folder.
 
     `show` receives lines: the output of steps, and their outcomes. With `resume`, steps that are
-    Completed are kept, and `again` has more options for the resumed jobs.
+    Completed are kept, and `again` has more options for the resumed jobs. `secrets` are masked in
+    what commands write, as jobs mask them.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class PipelineRun:
         *,
         resume: bool = False,
         again: Mapping[str, Any] | None = None,
+        secrets: Sequence[str] = (),
         surface: Surface | None = None,
     ) -> None:
         self._pipeline = pipeline
@@ -62,6 +66,7 @@ class PipelineRun:
         self._show = show
         self._resume = resume
         self._again = again or {}
+        self._secrets = secrets
         self._surface = surface or Surface()
         self._status = dict.fromkeys(pipeline.steps, NOT_STARTED)
         self._took: dict[str, float] = {}
@@ -75,7 +80,7 @@ class PipelineRun:
 
     def run(self) -> PipelineResult:
         """Run the pipeline to its end; raise PipelineFailed with the result when a step failed."""
-        self._folder.path.mkdir(parents=True, exist_ok=True)
+        self._folder.create(shared=bool(site_defaults().get("shared")))
         with held(self._folder.lock, f"the folder {self._folder}"):
             self._before = self._read_record()
             self._keep_record()
@@ -143,7 +148,7 @@ class PipelineRun:
     def _keep(self, step: Step) -> bool:
         """Keep the result of an earlier run."""
         before = self._before.get(step.name, {})
-        same = before.get("definition") == _definition(step) and not step.needs & self._anew
+        same = before.get("definition") in _definitions(step) and not step.needs & self._anew
         if same and before.get("status") == COMPLETED:
             self._status[step.name] = COMPLETED
             self._show(f"{step.name}: kept, it is Completed")
@@ -159,7 +164,7 @@ class PipelineRun:
             place = bound.path.parent if bound.is_file else bound.path
             place.mkdir(parents=True, exist_ok=True)
         self._show(f"{step.name}: started")
-        self._running[step.name] = StepProcess(self._as_resumed(step), self._folder)
+        self._running[step.name] = StepProcess(self._as_resumed(step), self._folder, self._secrets)
         self._status[step.name] = "Running"
         self._keep_record()
 
@@ -230,7 +235,7 @@ class PipelineRun:
 
     def _keep_record(self) -> None:
         steps = {
-            name: {"status": self._status[name], "definition": _definition(step)}
+            name: {"status": self._status[name], "definition": _definitions(step)[0]}
             for name, step in self._pipeline.steps.items()
         }
         waiting = {name for name, status in self._status.items() if status == NOT_STARTED}
@@ -257,11 +262,30 @@ class PipelineRun:
         return PipelineResult(status, steps, outputs, self._folder.path, elapsed_s)
 
 
-def _definition(step: Step) -> str:
-    """Return the definition of a step; a step whose definition changed runs again."""
+def _definitions(step: Step) -> tuple[str, str]:
+    """Return the definition of a step, and how earlier versions recorded the same one.
+
+    A step whose definition changed runs again. Earlier versions had values of environment variables
+    in place of their digests.
+    """
+    variables = _variables(step)
+    return _definition(step, variable_digests(variables)), _definition(step, variables)
+
+
+def _variables(step: Step) -> Mapping[str, str]:
     work = step.work
-    record = work.record() if isinstance(work, Command) else json.loads(written(work))
-    if not isinstance(work, Command):
-        record["options"].pop("overwrite", None)
+    if isinstance(work, Command):
+        return work.variables
+    return work.options.get("environment_variables") or {}
+
+
+def _definition(step: Step, variables: Mapping[str, Any]) -> str:
+    work = step.work
+    if isinstance(work, Command):
+        record = {**work.record(), "variables": variables}
+    else:
+        record = json.loads(written(work, variables))
+        for name in ("overwrite", "secrets"):
+            record["options"].pop(name, None)
     text = json.dumps(record, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:24]

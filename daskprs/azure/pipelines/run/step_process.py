@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import time
 from typing import IO, TYPE_CHECKING
 
+from daskprs.agent.supervision.masked_log import MaskedLog
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.parallel_step import written
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.folders.job_folder import JobFolder
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.child_process import ChildProcess, bound
+from daskprs.system.masks import mask_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from daskprs.azure.pipelines.step import Step
     from daskprs.folders.pipeline_folder import PipelineFolder
@@ -26,9 +30,12 @@ LAST_LINES = 20
 
 
 class StepProcess:
-    """A running process of a step, in the folder of the pipeline's run."""
+    """A running process of a step, in the folder of the pipeline's run.
 
-    def __init__(self, step: Step, folder: PipelineFolder) -> None:
+    `secrets` are masked in the log of a command; a job masks them itself.
+    """
+
+    def __init__(self, step: Step, folder: PipelineFolder, secrets: Sequence[str] = ()) -> None:
         self.step = step
         self.began_s = time.monotonic()
         self.why = ""
@@ -37,17 +44,25 @@ class StepProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         self._shown = self._log.stat().st_size if self._log.exists() else 0
         self._timeout_s, self._grace_s = math.inf, JOB_GRACE_S
+        self._masked: MaskedLog | None = None
         if isinstance(step.work, Command):
             link_driver_log(JobFolder(folder.step(step.name)), self._log)
             self._timeout_s, self._grace_s = step.work.timeout_s or math.inf, COMMAND_GRACE_S
-        with self._log.open("ab") as log:
+            known = {**os.environ, **step.work.variables}
+            if mask := mask_of(known[name] for name in secrets if name in known):
+                self._masked = MaskedLog(str(self._log), mask)
+        file = self._log if self._masked is None else self._masked.writer
+        with open(file, "ab") as log:  # noqa: PTH123 - it may be a pipe
             self._process = _started(step, folder, log)
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the process runs; end it after its timeout."""
         if time.monotonic() > self.began_s + self._timeout_s and not self.why:
             self.end(f"it took longer than its limits.timeout of {self._timeout_s:g} s")
-        return self._process.poll()
+        code = self._process.poll()
+        if code is not None and self._masked is not None:
+            self._masked.wait()
+        return code
 
     def end(self, why: str) -> None:
         """Ask the process to end; kill it if it does not."""
@@ -75,6 +90,8 @@ def _started(step: Step, folder: PipelineFolder, log: IO[bytes]) -> ChildProcess
         program, place, environment = step.work.process(step.name, folder)
         return ChildProcess(program, log, is_supervised=True, cwd=place, env=environment)
     path = folder.task(step.name)
+    variables = step.work.options.get("environment_variables") or {}
     with whole_file(path) as file:
-        file.write(written(step.work).encode())
-    return ChildProcess(bound(DRIVER, "step", str(path)), log)
+        file.write(written(step.work, {}).encode())
+    told = json.dumps({"variables": variables}).encode()
+    return ChildProcess(bound(DRIVER, "step", str(path)), log, told=told)

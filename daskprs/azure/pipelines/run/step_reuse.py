@@ -16,6 +16,7 @@ from daskprs.azure.reuse import FORM, ReusableResults, digest_of, files_named, k
 from daskprs.errors import DaskprsError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
+from daskprs.options.run_options import variable_digests
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +113,7 @@ class StepReuse:
         parts = {
             "form": FORM,
             "files": files_named(_words(command.line), _made(step)),
-            "command": command.record() | {"code": None, "variables": variables},
+            "command": command.record() | {"code": None, "variables": variable_digests(variables)},
             "code": {} if code is None else digests_of(code, source_files(code)),
             "inputs": {name: version_of(path) for name, path in paths.items()},
             "outputs": {name: str(path) for name, path in step.places.items()},

@@ -1,0 +1,56 @@
+"""The log of an agent with secrets: the agent writes into a pipe, and a thread masks and keeps it.
+
+The pipe is read to its end, also where the disk takes no more: an agent never waits for its log.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from daskprs.system.masks import MaskedStream
+
+if TYPE_CHECKING:
+    from daskprs.system.masks import Mask
+
+PIECE_BYTES = 1 << 16
+REST_S = 5.0
+"""Seconds for the rest of a log, once its agent and all descendants have ended."""
+
+
+class MaskedLog:
+    """Appends to a log what comes out of a pipe, without the secrets."""
+
+    def __init__(self, path: str, mask: Mask) -> None:
+        self._stream = MaskedStream(mask)
+        self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._pipe, self.writer = os.pipe()
+        """`writer` is for the agent, and is to be closed here once the agent has it."""
+        self._thread = threading.Thread(target=self._copy, name="daskprs-log", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no more threads
+            for fd in (self._log, self._pipe, self.writer):
+                os.close(fd)
+            raise OSError(errno.EAGAIN, str(error)) from error
+
+    def wait(self) -> None:
+        """Wait until all is written that was in the pipe when its last writer ended."""
+        self._thread.join(REST_S)
+
+    def _copy(self) -> None:
+        try:
+            while piece := os.read(self._pipe, PIECE_BYTES):
+                self._write(self._stream.next(piece))
+            self._write(self._stream.last())
+        finally:
+            os.close(self._pipe)
+            os.close(self._log)
+
+    def _write(self, masked: bytes) -> None:
+        with suppress(OSError):  # a full disk
+            while masked:
+                masked = masked[os.write(self._log, masked) :]

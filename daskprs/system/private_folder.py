@@ -1,0 +1,54 @@
+"""Folders that only their owner may enter, and whose new files are the owner's alone as well.
+
+The second is a default ACL, which a file system without ACLs does not have. There the folder alone
+keeps others out.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from daskprs.errors import JobFolderError, Option
+
+DEFAULT_ACL = "system.posix_acl_default"
+_USER, _GROUP, _OTHER = 0x01, 0x04, 0x20
+_ALL, _NOTHING, _NO_ID = 7, 0, 0xFFFFFFFF
+OWNER_ALONE = struct.pack("<I", 2) + b"".join(
+    struct.pack("<HHI", whose, may, _NO_ID)
+    for whose, may in ((_USER, _ALL), (_GROUP, _NOTHING), (_OTHER, _NOTHING))
+)
+"""The ACL in the form of the kernel: a version, then entries of a tag, permissions and an id."""
+OTHERS = 0o077
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder private, with all that will be made in it."""
+    folder.chmod(0o700)
+    with suppress(OSError):
+        os.setxattr(folder, DEFAULT_ACL, OWNER_ALONE)
+
+
+def is_private(folder: Path) -> bool:
+    """Say whether only the owner may enter a folder."""
+    return folder.stat().st_mode & OTHERS == 0
+
+
+def not_entered(folder: Path) -> JobFolderError:
+    """Return the error for a folder of another user that this one may not enter."""
+    return JobFolderError(
+        f"{folder} belongs to another user, and only its owner may enter it. Let its owner make it "
+        f"with {Option('shared', value=True)}."
+    )
+
+
+def keep_private(folder: Path) -> None:
+    """Take away what copied files have brought along for others, if the folder is private."""
+    if is_private(folder):
+        for place, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                path = Path(place, name)
+                if not path.is_symlink():
+                    path.chmod(path.stat().st_mode & ~OTHERS)

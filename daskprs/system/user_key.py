@@ -1,0 +1,54 @@
+"""The key of this user, by which values that are not written down are compared later."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+KEY_BYTES = 32
+DIGEST_CHARS, NAME_CHARS = 32, 8
+
+
+def user_key_file() -> Path:
+    """Return the file of the key, in the state directory of the user."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111 - it never raises
+    return Path(state, "daskprs", "key")
+
+
+@cache
+def user_key() -> bytes:
+    """Return the key, which the first use makes.
+
+    Where the key cannot be kept, it is that of this process, and no later process can compare.
+    """
+    file = user_key_file()
+    try:
+        if not file.exists():
+            _make(file)
+        return file.read_bytes()
+    except OSError:
+        return secrets.token_bytes(KEY_BYTES)
+
+
+def _make(file: Path) -> None:
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
+            new.write(secrets.token_bytes(KEY_BYTES))
+        with suppress(FileExistsError):  # another process was first
+            os.link(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def keyed_digest(text: str, key: bytes | None = None) -> list[str]:
+    """Return a digest of a text that only a holder of the key can make, after the key's name."""
+    key = key or user_key()
+    digest = hmac.new(key, text.encode("utf-8", "surrogateescape"), "sha256").hexdigest()
+    return [hashlib.sha256(key).hexdigest()[:NAME_CHARS], digest[:DIGEST_CHARS]]

@@ -55,6 +55,7 @@ def init():
     logging.getLogger("root").error("logging: %r", key)
 
 def run(rows):
+    print("printed by run")
     first = rows["n"].iloc[0] if hasattr(rows, "columns") else int(Path(rows[0]).read_text())
     if not Path("{home}/mended").exists():
         if first == 1:
@@ -140,6 +141,8 @@ def test_a_job_and_its_resumes_write_no_value(home: Path, monkeypatch: pytest.Mo
     assert "\n***\n" in logs
     for text in ("a child: ***", "the logger: ***", "dying of ***", "api?key=***"):
         assert text in logs, text
+    assert [result.stdout(number) for number in (1, 2)] == ["printed by run\n"] * 2
+    assert result.stderr(3).startswith("dying of ***")
     assert holding(home) == []
     assert open_to_others(home / "job") == []
     assert open_to_others(home / "out")

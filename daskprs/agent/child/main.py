@@ -120,7 +120,7 @@ class Agent:
             self._profile = RunProfile(start.job.profiling_module, start.process)
             self._attempted = partial(self._profile.call, self._call)
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
-        self._print_marks = PrintMarks(page)
+        self._print_marks = PrintMarks(page, start.process)
 
     def serve(self) -> int:
         """Work until the supervisor sends `Stop`."""

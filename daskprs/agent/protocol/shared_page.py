@@ -39,6 +39,8 @@ _RECORDS = (8, 16)
 _PHASE, _POSITION, _SINCE_NS, _TOTAL = range(4)
 _PRINTED = (20, 21)
 """The ends of stdout and stderr at the end of the last attempt."""
+_MASKING = (22, 23)
+"""Whether something of stdout and of stderr was read from a pipe, and is not in the log yet."""
 _LOOKS = 1000
 """How often a reader looks again; an agent that is quicker than that is not late with anything."""
 
@@ -136,6 +138,11 @@ class SharedPage:
         """Say that the agent ends for want of memory."""
         self._cells[_LACKS_MEMORY] = 1
 
+    def is_masking(self, stream: int) -> bool:
+        """Say whether a masked log, the first or the second, lacks what was read for it."""
+        self._fence()
+        return bool(self._cells[_MASKING[stream]])
+
     def mark_printed(self, stdout: int, stderr: int) -> None:
         """Say where the output of the next attempt begins."""
         for cell, end in zip(_PRINTED, (stdout, stderr), strict=True):
@@ -151,6 +158,11 @@ class SharedPage:
     def show_children(self, peak_bytes: int) -> None:
         """Show the agent the memory of its sub-processes: some end before it could look."""
         self._cells[_CHILDREN] = max(self._cells[_CHILDREN], peak_bytes)
+
+    def masks(self, stream: int, *, busy: bool) -> None:
+        """Say that something is read for a masked log, or that all that was read is in it."""
+        self._cells[_MASKING[stream]] = busy
+        self._fence()
 
     def printed(self) -> tuple[int, int]:
         """Return where the output of the last attempt begins in stdout and in stderr."""

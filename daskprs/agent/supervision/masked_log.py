@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from daskprs.system.masks import MaskedStream
 
 if TYPE_CHECKING:
+    from daskprs.agent.protocol.shared_page import SharedPage
     from daskprs.system.masks import Mask
 
 PIECE_BYTES = 1 << 16
@@ -22,9 +24,18 @@ REST_S = 5.0
 
 
 class MaskedLog:
-    """Appends to a log what comes out of a pipe, without the secrets."""
+    """Appends to a log what comes out of a pipe, without the secrets.
 
-    def __init__(self, path: str, mask: Mask) -> None:
+    The `page` of an agent says when something was read and is not in the log yet, so that the
+    agent knows where the output of an attempt ends. The log closes the page. `stream` is the number
+    of the log.
+    """
+
+    def __init__(
+        self, path: str, mask: Mask, page: SharedPage | None = None, stream: int = 0
+    ) -> None:
+        self._page = page
+        self._number = stream
         self._stream = MaskedStream(mask)
         self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self._pipe, self.writer = os.pipe()
@@ -42,13 +53,26 @@ class MaskedLog:
         self._thread.join(REST_S)
 
     def _copy(self) -> None:
+        ready = select.poll()
+        ready.register(self._pipe, select.POLLIN)
         try:
-            while piece := os.read(self._pipe, PIECE_BYTES):
+            while ready.poll():
+                self._say(busy=True)  # before the pipe is empty
+                piece = os.read(self._pipe, PIECE_BYTES)
+                if not piece:
+                    break
                 self._write(self._stream.next(piece))
+                self._say(busy=False)
             self._write(self._stream.last())
         finally:
             os.close(self._pipe)
             os.close(self._log)
+            if self._page is not None:
+                self._page.close()
+
+    def _say(self, *, busy: bool) -> None:
+        if self._page is not None:
+            self._page.masks(self._number, busy=busy)
 
     def _write(self, masked: bytes) -> None:
         with suppress(OSError):  # a full disk

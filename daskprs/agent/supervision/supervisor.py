@@ -191,7 +191,7 @@ class Supervisor:
     """One agent process, from its fork to its end."""
 
     def __init__(self, zygote: Zygote, job: JobSpec, process: ProcessSpec) -> None:
-        self.spec = process
+        self.spec = process = process._replace(masked=bool(job.mask))
         self.gone = False
         """Whether the agent has closed its socket or ended."""
         self._limits = job.limits

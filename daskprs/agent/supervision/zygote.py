@@ -16,20 +16,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from daskprs.agent.protocol.shared_page import new_page
+from daskprs.agent.protocol.shared_page import SharedPage, new_page
 from daskprs.agent.supervision.channel import Channel
 from daskprs.agent.supervision.masked_log import MaskedLog
 from daskprs.agent.supervision.supervisor import AgentProcess
 from daskprs.agent.supervision.zygote_main import PACKET_BYTES, boot_command
 from daskprs.errors import AgentError
 from daskprs.system.interrupts import held_back
+from daskprs.system.masks import Mask
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from daskprs.agent.protocol.messages import ProcessSpec
-    from daskprs.system.masks import Mask
 
 FORK_TIMEOUT_S = 120.0
 """Seconds in which a zygote must import pandas and fork, even on a busy machine."""
@@ -77,9 +77,8 @@ class Zygote:
             page_fd = new_page()
             logs: list[MaskedLog] = []
             try:
-                if mask:
-                    spec = spec._replace(masked=True)
-                    logs += (MaskedLog(path, mask) for path in (spec.stdout, spec.stderr))
+                for number, path in enumerate((spec.stdout, spec.stderr) if mask else ()):
+                    logs.append(MaskedLog(path, mask or Mask(), SharedPage(page_fd), number))
                 ours, theirs = socket.socketpair()
                 with self._fork_lock, ours, theirs:
                     fds = [theirs.fileno(), page_fd, *(log.writer for log in logs)]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import time
+from contextlib import suppress
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,12 +29,15 @@ from daskprs.core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder, read_record
+from daskprs.job.result import items_text
 from daskprs.options.run_options import TABLE
+from daskprs.report.progress_text import at_work_text, counts_text, now_text, slot_text
 from daskprs.system.regular_files import open_regular
 
 if TYPE_CHECKING:
     from daskprs.job.frontend import Surface
     from daskprs.job.status import JobState
+    from daskprs.report.job_view import View
 
 EXIT_CODES = {"Completed": 0, "Failed": EXIT_FAILED, "Canceled": EXIT_CANCELED}
 OF_A_LATER_RUN = [
@@ -58,6 +65,12 @@ Exit codes:
   those of daskprs run
 """
 AFTER_STATUS = """\b
+Examples:
+  daskprs status scored-job
+  daskprs status scored-job --watch
+  daskprs status scored-job --json | jq .progress.left_s
+
+\b
 Exit codes:
   0    it is shown
   2    no job has begun in the folder
@@ -112,20 +125,53 @@ def retry_failed(ctx: click.Context, /, folder: str, **values: Any) -> None:
 
 @click.command("status", context_settings=CONTEXT, epilog=AFTER_STATUS)
 @click.argument("folder")
+@click.option("--watch", is_flag=True, help="Show the progress until the job ends.")
+@JSON
 @click.pass_context
-def status(ctx: click.Context, /, folder: str) -> None:
+def status(ctx: click.Context, /, folder: str, *, watch: bool, as_json: bool) -> None:
     """Show the state of the job in FOLDER: running, ended, or waiting for a resume.
 
-    For the folder of a pipeline, show its steps.
+    For the folder of a pipeline, show its steps. Ctrl-C ends only this command.
     """
     with every_end():
         from daskprs.job.status import state_of
 
-        text = _pipeline(folder)
-        if text is None:
-            job = JobFolder(folder)
-            text = "\n".join(_lines(state_of(job), job, command_line(ctx)))
-        click.echo(text)
+        if watch:
+            _watch(_job(folder), as_json=as_json)
+        steps = None if as_json else _pipeline(folder)
+        if steps is not None:
+            click.echo(steps)
+            return
+        job = _job(folder)
+        state = state_of(job)
+        if as_json and watch:
+            click.echo(json.dumps(json_value(state.record(job))))
+        elif as_json:
+            show_json(state.record(job))
+        else:
+            click.echo("\n".join(_lines(state, job, command_line(ctx))))
+
+
+def _watch(folder: JobFolder, *, as_json: bool) -> None:
+    """Show what a job does, as its own terminal would, until no driver is at work on it."""
+    from daskprs.job.detached import LOOK_EVERY_S, Lookout
+    from daskprs.job.status import state_of
+    from daskprs.report.progress_bar import display_on
+    from daskprs.report.progress_file import JobOfOthers
+
+    watched, lookout, display = JobOfOthers(folder), Lookout.of(folder), display_on(sys.stderr)
+    try:
+        with suppress(JobFolderError):  # the driver has died, which the state shows
+            while lookout.look() is None:
+                begun_s = time.monotonic()
+                if watched.look() and as_json:
+                    click.echo(json.dumps(json_value(state_of(folder).record(folder))))
+                if not as_json:
+                    display.show(watched)
+                took_s = time.monotonic() - begun_s  # a long journal is not read all the time
+                time.sleep(max(LOOK_EVERY_S, PAUSE * took_s))
+    finally:
+        display.end(None)
 
 
 @click.command("result", context_settings=CONTEXT, epilog=AFTER_RESULT)
@@ -196,13 +242,15 @@ def _pipeline(folder: str) -> str | None:
 
 def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
     """Return the lines that describe the state of a job."""
-    done, items = state.mini_batches, state.items
+    done = state.mini_batches
     lines = [
         f"<daskprs job {state.status}>",
         f"  mini-batches  {done.succeeded:,} done, {done.failed:,} failed",
-        f"  items         {items.succeeded:,} of {items.total:,} succeeded",
+        f"  items         {items_text(state.items, state.not_returned)}",
         f"  runs          {state.runs}",
     ]
+    if state.now is not None:
+        lines += _lines_now(state.now)
     if state.holder is not None:
         lines.append(f"  at work       {state.holder}")
     if state.output is not None:
@@ -213,6 +261,24 @@ def _lines(state: JobState, folder: JobFolder, surface: Surface) -> list[str]:
     if state.may_go_on:
         lines.append(f"  to go on      {surface.resume(folder.path)}")
     return lines
+
+
+MOST_SLOTS = 8
+"""Maximum number of slots that are listed, those longest in their phase first."""
+PAUSE = 20
+"""Smallest ratio of the time between two looks to that of a look."""
+
+
+def _lines_now(view: View) -> list[str]:
+    """Return the lines about what a running job does now."""
+    at_work = [slot for slot in view.now if slot.mini_batch is not None]
+    reason = ", ".join(view.obstacles) if at_work else now_text(view)
+    now = [at_work_text(view), reason, *map(slot_text, at_work[:MOST_SLOTS])]
+    if len(at_work) > MOST_SLOTS:
+        now.append(f"and {len(at_work) - MOST_SLOTS:,} more")
+    titles = chain(["now"], repeat(""))
+    lines = [f"  {title:<14}{text}" for title, text in zip(titles, filter(None, now), strict=False)]
+    return [f"  progress      {counts_text(view)}", *lines]
 
 
 PIECE_BYTES = 64 << 20

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from daskprs.cluster.slot_allocator import SlotAllocator
     from daskprs.cluster.worker_events import AgentsStopped
     from daskprs.core.actions import Action, LedgerEvent
+    from daskprs.core.events import Progress
     from daskprs.core.ledger import Ledger
     from daskprs.core.mini_batch import MiniBatch
     from daskprs.core.outcomes import Failure
@@ -196,13 +197,22 @@ class Dispatcher:
         self._figures.show(standing)
 
     def _standing(self) -> ProgressReported:
-        now = time.monotonic()
+        now, standing = time.monotonic(), self._ledger.standing()
         return ProgressReported(
-            self._ledger.standing(),
+            standing,
             self._slot_manager.states(),
             now - self._started_s,
             now - self._settled_s,
+            self._obstacles(standing),
         )
+
+    def _obstacles(self, standing: Progress) -> tuple[str, ...]:
+        """Return what keeps slots from work, on the workers or in the input."""
+        slots = self._slot_manager
+        obstacles = slots.obstacles()
+        if not standing.waiting and standing.running < sum(slots.slot_counts.values()):
+            obstacles += self._staged.obstacles()
+        return obstacles
 
     def _lease_ended(self, ended: tuple[int, Future | Brought] | None) -> None:
         """Process the end of a lease."""

@@ -22,6 +22,7 @@ from daskprs.errors import InputChanged
 from daskprs.inputs.collections.partition_table import NOT_COMPUTED
 from daskprs.inputs.collections.staging import staged
 from daskprs.inputs.source.pieces import Uncomputed
+from daskprs.report.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -196,6 +197,13 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             self._give_up_places(slots)
         self._submit_more(slots)
 
+    def obstacles(self) -> tuple[str, ...]:
+        """Return how many partitions are being computed, while slots wait for them."""
+        if not self._left:
+            return ()
+        computing = counted(len(self._computing), "partition")
+        return (f"{computing} of the input being computed, {self._left:,} not staged yet",)
+
     def _hear(self, timeout_s: float = 0.0) -> None:
         """Take the answers that are there; wait for the first one."""
         if self._client.scheduler_comm is not self._connection:
@@ -284,9 +292,7 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
             self._todo = deque(sorted([*self._todo, *self._located.pop(worker)]))
 
     def _submit_more(self, slots: Mapping[str, int]) -> None:
-        computing = {
-            n for n, one in self.held.items() if not one.is_numbered
-        } - self._arrived.keys()
+        computing = self._computing
         if self._suspects and not computing:
             self._submit_suspect()
             return
@@ -306,6 +312,11 @@ class PartitionFeed(StagedWork[SubmittedPartition]):
                     break
             else:
                 return
+
+    @property
+    def _computing(self) -> set[int]:
+        """The partitions that are submitted, and not staged yet."""
+        return {n for n, one in self.held.items() if not one.is_numbered} - self._arrived.keys()
 
     def _next_of(self, worker: str, load: int, slots: int) -> int | None:
         """Return the next partition for a worker; one that lies elsewhere only for an idle slot."""

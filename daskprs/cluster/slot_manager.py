@@ -30,6 +30,7 @@ from daskprs.core.actions import LeaseKept, LeaseWithdrawn, SlotAdded, SlotsLost
 from daskprs.core.events import MessageLogged, SlotsChanged, UsageMeasured
 from daskprs.core.watchdog import Watchdog
 from daskprs.errors import DaskprsError
+from daskprs.report.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -135,6 +136,25 @@ class SlotManager:
     def states(self) -> tuple[SlotState, ...]:
         """Return the states of all slots."""
         return self._worker_registry.states()
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Return what keeps workers or their slots from work, in clauses for people."""
+        return (
+            *self._worker_registry.obstacles(),
+            *(f"{worker} cannot run agents: {why}" for worker, why in self._refused.items()),
+            *self._far.obstacles(),
+            *self._slots_that_wait(),
+            *(remark.partition(". ")[0] for remark in self._without_device.values()),
+        )
+
+    def _slots_that_wait(self) -> tuple[str, ...]:
+        """Return how many leases their workers have not begun, and what these lack."""
+        lack = {
+            "a Dask thread": len(self._threads.waiting),
+            "a GPU that other tasks hold": self._worker_registry.lacking,
+        }
+        slots = counted(len(self._slots), "slot")
+        return tuple(f"{n:,} of {slots} wait for {what}" for what, n in lack.items() if n)
 
     def open(self) -> None:
         """Open a session on the cluster; slots appear once their workers are ready."""

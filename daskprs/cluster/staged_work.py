@@ -54,6 +54,10 @@ class StagedWork(Generic[P]):
         is expected to offer some soon.
         """
 
+    def obstacles(self) -> tuple[str, ...]:
+        """Return what slots without work wait for, in clauses for people."""
+        return ()
+
     def close(self) -> None:
         """Let all partitions go."""
         for number in [*self.held]:

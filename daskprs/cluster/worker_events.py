@@ -33,6 +33,8 @@ class Heartbeat(NamedTuple):
     """Whether a Dask thread is free and the worker begins tasks (it is not paused)."""
     waiting: tuple[int, ...] = ()
     """Ids of the leases that have waited a second for a thread and lack nothing else."""
+    lacking: int = 0
+    """Number of leases that have waited a second for a resource that other tasks hold."""
 
 
 class WorkersFound(NamedTuple):

@@ -84,6 +84,8 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
         self._life = secrets.token_hex(8)
         self._queued_s: dict[tuple[str, int, int], float] = {}
         """For each lease not begun, by key: the time since which it lacks only a thread."""
+        self._lacking_s: dict[tuple[str, int, int], float] = {}
+        """For those of them that lack a resource: the time since which they do."""
         self._gpus = float(worker.state.total_resources.get(GPU, 0.0))
         # Querying the device driver may take seconds, so this leaves the worker's loop.
         self._devices = await asyncio.to_thread(visible_devices)
@@ -119,6 +121,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
                     self._queued_s.setdefault(key, time.monotonic())
                 else:
                     self._queued_s.pop(key, None)
+                    self._lacking_s.pop(key, None)
                 if start in ("executing", "long-running") and finish in ("released", "forgotten"):
                     self.pool.kill(slot, lease_id)
 
@@ -135,6 +138,9 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             needed = {} if task is None else task.resource_restrictions or {}
             if any(state.available_resources[name] < amount for name, amount in needed.items()):
                 self._queued_s[key] = now_s
+                self._lacking_s.setdefault(key, now_s)
+            else:
+                self._lacking_s.pop(key, None)
         return tuple(
             id_ for (_, id_, _), since_s in self._queued_s.items() if now_s - since_s >= WAIT_S
         )
@@ -168,6 +174,7 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             self._measuring.cancel()
             self.pool.close()
             return
+        now_s = time.monotonic()
         told = Heartbeat(
             worker=worker.address,
             life=self._life,
@@ -179,5 +186,6 @@ class AgentsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typ
             states=self.pool.states(),
             idle=self._is_idle(),
             waiting=self._waiting(),
+            lacking=sum(now_s - since_s >= WAIT_S for since_s in self._lacking_s.values()),
         )
         worker.log_event(self._topic, packed(told))

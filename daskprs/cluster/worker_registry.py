@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from distributed.comm import get_address_host
 
 from daskprs.core.actions import ThreadsCounted
+from daskprs.report.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -105,6 +106,20 @@ class WorkerRegistry:
     def is_complete(self) -> bool:
         """Whether all workers that were there before the job have come."""
         return not self._awaited
+
+    @property
+    def lacking(self) -> int:
+        """The number of leases that wait for a resource which other tasks hold."""
+        return sum(told.lacking for told in self._told.values())
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Return how many workers offer no slots, and why, in clauses for people."""
+        coming, silent = len(self._awaited), len(self.silent)
+        found = [
+            f"{counted(coming, 'worker')} not ready yet" if coming else "",
+            f"{counted(silent, 'worker')} silent" if silent else "",
+        ]
+        return tuple(filter(None, found))
 
     def gpus(self, worker: str) -> float:
         """Return the units of the resource ``GPU`` that a worker declares."""

@@ -76,6 +76,8 @@ class Tally:
     items: int = 0
     items_succeeded: int = 0
     items_failed: int = 0
+    not_returned: int = 0
+    """Number of failed items of mini-batches that succeeded."""
     recovered: int = 0
     drawn: int = 0
     """Number of all mini-batches drawn from the plan."""
@@ -93,6 +95,7 @@ class Tally:
         self.commit_all(1, total, succeeded)
         failed = max(0, total - succeeded)
         self.items_failed += failed
+        self.not_returned += failed
         return failed
 
     def commit_all(self, mini_batches: int, total: int, succeeded: int) -> None:
@@ -110,6 +113,7 @@ class Tally:
         self.items -= total
         self.items_succeeded -= succeeded
         self.items_failed -= max(0, total - succeeded)
+        self.not_returned -= max(0, total - succeeded)
 
     def give_up(self, items: int) -> None:
         """Count a mini-batch whose tries are spent."""
@@ -141,6 +145,7 @@ class Tally:
             running=running,
             waiting=waiting,
             recovered=self.recovered,
+            not_returned=self.not_returned,
         )
 
 

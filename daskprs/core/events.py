@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs.core.limits import Limits
+
 if TYPE_CHECKING:
     from daskprs.core.columnar import ColumnBatch
     from daskprs.core.ending import Ending
@@ -50,6 +52,8 @@ class SlotState(NamedTuple):
     """Index of the current mini-batch."""
     printed: tuple[int, int] = (0, 0)
     """Where its output begins in the stdout and in the stderr of its process."""
+    size: int | None = None
+    """Size of the current mini-batch, as of `MiniBatch.size`."""
 
 
 class Progress(NamedTuple):
@@ -69,6 +73,18 @@ class Progress(NamedTuple):
     """Number of mini-batches that the journal of an earlier run shows as committed."""
     left_out: tuple[str, ...] = ()
     """Processes, devices and nodes on which everything failed that worked elsewhere."""
+    not_returned: int = 0
+    """Failed items of mini-batches that succeeded: `run` returned fewer than it was given."""
+
+    @property
+    def planned(self) -> int | None:
+        """Number of mini-batches of the plan; None where it is unknown."""
+        return self.mini_batches.total if self.plan_complete else self.expected
+
+    @property
+    def settled(self) -> int:
+        """Number of mini-batches that are done or given up."""
+        return self.mini_batches.succeeded + self.mini_batches.failed
 
 
 class JobStarted(NamedTuple):
@@ -84,6 +100,9 @@ class JobStarted(NamedTuple):
     resumed: bool
     options: dict[str, object]
     """The options as the user would write them, for the log."""
+    limits: Limits = Limits()
+    sizes: dict[int, int] | None = None
+    """Sizes of the mini-batches to be run, by index, as of `MiniBatch.size`; None where unknown."""
 
 
 class SlotsChanged(NamedTuple):
@@ -129,6 +148,10 @@ class ProgressReported(NamedTuple):
     elapsed_s: float
     since_progress_s: float
     """Seconds since a mini-batch was settled."""
+    obstacles: tuple[str, ...] = ()
+    """What keeps slots from work, as the cluster sees it: clauses, the most important first."""
+    doing: str = ""
+    """What the driver does after the last mini-batch, with how far it is; empty before that."""
 
 
 class UsageMeasured(NamedTuple):

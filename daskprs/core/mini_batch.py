@@ -41,6 +41,11 @@ class MiniBatch(NamedTuple):
         label = f" ({self.label})" if self.label else ""
         return f"mini-batch {self.index}{label}"
 
+    @property
+    def size(self) -> int | None:
+        """Its size in bytes, else in items: that of one is compared with that of others."""
+        return self.items if self.size_bytes is None else self.size_bytes
+
 
 class Assigned(NamedTuple):
     """A mini-batch with the number of the attempt at it."""

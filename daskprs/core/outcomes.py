@@ -25,6 +25,9 @@ class Status(StrEnum):
     CANCELED = "CANCELED"
 
 
+TIMEOUTS = (Status.RUN_TIMEOUT, Status.LOAD_TIMEOUT)
+
+
 class Failure(NamedTuple):
     """An error as data: it crosses processes as text, never as a pickle of itself."""
 

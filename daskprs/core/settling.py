@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.core.actions import Commit, FailAttempt
 from daskprs.core.ending import INPUT_HAS_CHANGED
-from daskprs.core.outcomes import Failure, Outcome, Status
+from daskprs.core.outcomes import TIMEOUTS, Failure, Outcome, Status
 from daskprs.core.placement import ELSEWHERE_S
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ REFUSALS_PER_SLOT = 5
 NOT_BEGUN = Failure("AgentError", "an agent did not begin what it was given")
 SETTLING = ("index", "attempt", "status", "elapsed_s", "total", "succeeded", "empty")
 """The fields of an outcome that settle its mini-batch if nothing went wrong."""
-TIMEOUTS = (Status.RUN_TIMEOUT, Status.LOAD_TIMEOUT)
 
 
 class Settling:

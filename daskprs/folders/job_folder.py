@@ -111,6 +111,8 @@ class JobFolder:
     """The counts over time, for programs."""
     user_logs = Below("logs/user")
     """The folder of what scripts printed and logged."""
+    progress_now = Below("logs/sys/metrics/now.json")
+    """What the job does now, as ``daskprs status --json`` gives it; written every second."""
     tracebacks_of_all = Below("logs/user/error")
     """The folder of full tracebacks."""
 

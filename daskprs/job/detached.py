@@ -171,6 +171,11 @@ class Lookout:
         self._detachment = detachment
         self._seen_s = time.monotonic()
 
+    @classmethod
+    def of(cls, folder: JobFolder) -> Lookout:
+        """Return the lookout for the job in a folder."""
+        return cls(folder, Detachment.read(folder) if folder.detached.exists() else None)
+
     def look(self) -> ParallelRunResult | None:
         """Return the recorded result; None while a driver is at work, or is to come.
 

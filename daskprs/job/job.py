@@ -36,7 +36,12 @@ from daskprs.output.store import ResultStore
 from daskprs.report.exporters import active_mlflow_run, exporters_of
 from daskprs.report.humanize import amount
 from daskprs.report.job_logs import end_message
-from daskprs.report.listeners import Listeners, listeners_of, report_preparation
+from daskprs.report.listeners import (
+    Listeners,
+    listeners_of,
+    report_doing,
+    report_preparation,
+)
 from daskprs.system.file_lock import boot_id
 from daskprs.system.hidden_values import HiddenValues
 from daskprs.system.interrupts import LateInterrupts, held_back
@@ -45,6 +50,7 @@ from daskprs.system.scarcity import explain
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from concurrent.futures import Executor
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from distributed import Client
@@ -55,6 +61,8 @@ if TYPE_CHECKING:
     from daskprs.inputs.keys.partition_keys import ShuffledKeySource
     from daskprs.job.request import CheckedCall
 
+SIZED_AT_MOST = 10_000
+"""Number of mini-batches up to which their sizes are looked up before they run, in milliseconds."""
 TOKENLESS = (
     "the collection has no deterministic token, so a resume computes all of it to compare it. "
     "Futures have none, and a Delayed has one if it is pure: delayed(function, pure=True)."
@@ -340,6 +348,8 @@ class Job:
                 expected,
                 bool(call.options.resume),
                 call.options.changed(),
+                call.options.limits(),
+                self._sizes(expected, store),
             )
         )
         within_s = call.options.first_task_creation_timeout
@@ -369,6 +379,15 @@ class Job:
         if self._done:  # a second Ctrl-C does not undo the published output
             ending = Ending(JobStatus.COMPLETED)
         return self._settle(ending, ledger, store, listeners)
+
+    def _sizes(self, expected: int | None, store: ResultStore) -> dict[int, int] | None:
+        """Return the sizes of the mini-batches to be run, where finding them out costs little."""
+        if expected is None or expected > SIZED_AT_MOST or self._collection is not None:
+            return None
+        left = (one for one in self._call.source.mini_batches() if not store.recovered(one))
+        sizes = {one.index: one.size for one in left}
+        known = {index: size for index, size in sizes.items() if size is not None}
+        return known if len(known) == len(sizes) else None
 
     def _work(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Settle every mini-batch on the available cluster, and publish the output."""
@@ -424,17 +443,36 @@ class Job:
         if self._collection is not None and self._collection.form.keep_labels:
             store.keep_labels(self._collection.finish_labels())
         self._write_failed(store, listeners)  # first: what is Completed has the table that is true
-        path, remote = store.publish(), call.remote
+        remote = call.remote
+        with self._reported(ledger, listeners, "publishing the output"):
+            path = store.publish()
         if path is not None:
             listeners.tell(OutputPublished(str(path), store.published_bytes))
         if remote is not None and remote.file is not None and path is not None:
             overwrite = call.options.overwrite
-            remote.publish(path, call.folder.upload, overwrite=overwrite)
+            doing = f"uploading to {remote.file}"
+            with self._reported(ledger, listeners, doing, lambda: remote.how_far):
+                remote.publish(path, call.folder.upload, overwrite=overwrite)
             listeners.tell(OutputPublished(remote.file, store.published_bytes))
         for complaint in (store.complaint, "" if remote is None else remote.complaint):
             if complaint:
                 listeners.tell(MessageLogged("warning", complaint))
         return Ending(JobStatus.COMPLETED)
+
+    def _reported(
+        self,
+        ledger: Ledger,
+        listeners: Listeners,
+        doing: str,
+        how_far: Callable[[], str] = lambda: "",
+    ) -> AbstractContextManager[None]:
+        """Return a context that reports what is done in it, and how far it is."""
+        return report_doing(
+            listeners,
+            ledger.standing(),
+            self._call.begun_s,
+            lambda: f"{doing}: {more}" if (more := how_far()) else doing,
+        )
 
     def _keep_columns(self, store: ResultStore) -> None:
         """Keep the columns of an input table without rows, for which `run` makes no frame."""
@@ -456,7 +494,7 @@ class Job:
             done, items = standing.mini_batches, standing.items
             output = self._output_file(store)
             result = self._result(ending.status, done, items, output)
-            result = replace(result, left_out=standing.left_out)
+            result = replace(result, left_out=standing.left_out, not_returned=standing.not_returned)
             accept = "input" if ending.of_changed_input else ""
             go_on_by = self._surface.resume(self._call.folder.path, accept)
             ended = JobEnded(ending, standing, result.elapsed_s, str(output or ""), go_on_by)

@@ -33,7 +33,6 @@ from daskprs.job.result import RUNNING
 from daskprs.job.status import state_of
 from daskprs.options.rules import current_client
 from daskprs.report.html_table import table_of
-from daskprs.report.progress_text import total_of
 from daskprs.system.file_lock import held
 from daskprs.system.scarcity import explain
 
@@ -71,7 +70,8 @@ class RunProgress(NamedTuple):
     planned : int or None
         Number of all mini-batches of the job; None while it is unknown.
     running : int or None
-        Number of mini-batches that processes have; None for a job of another process.
+        Number of mini-batches that processes have; None for a job of another process that does
+        not run.
 
     """
 
@@ -329,7 +329,7 @@ class _OwnJob:
             return RunProgress(running=0)
         _, succeeded, failed = standing.mini_batches
         done = Counts(succeeded + failed, succeeded, failed)
-        return RunProgress(done, standing.items, total_of(standing), standing.running)
+        return RunProgress(done, standing.items, standing.planned, standing.running)
 
     def wait(self, timeout_s: float | None) -> bool:
         if not self._over.done() and getattr(self._client, "asynchronous", False):
@@ -398,6 +398,9 @@ class _OtherJob:
         if not has_begun(self.folder):
             return RunProgress()
         state = state_of(self.folder)
+        if state.now is not None:
+            standing = state.now.standing
+            return RunProgress(state.mini_batches, state.items, standing.planned, standing.running)
         planned = None if state.result is None else state.result.mini_batches.total
         return RunProgress(state.mini_batches, state.items, planned)
 

@@ -56,6 +56,9 @@ class ParallelRunResult:
         The job folder: logs, journal and, for an unfinished job, what ``resume=True`` needs.
     elapsed_s : float
         Seconds from the call to the result.
+    not_returned : int
+        How many of the failed items belong to mini-batches that succeeded: `run` returned fewer
+        than it was given, one row for each key, say.
     left_out : tuple of str
         Processes that were replaced, and GPUs and nodes that were left out for a time, since
         everything failed on them that worked elsewhere: ``("node 1",)``.
@@ -72,6 +75,7 @@ class ParallelRunResult:
     elapsed_s: float
     unit: str = "row"
     left_out: tuple[str, ...] = ()
+    not_returned: int = 0
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> ParallelRunResult:
@@ -372,7 +376,7 @@ class ParallelRunResult:
     def _rows(self) -> list[tuple[str, str]]:
         rows = [
             ("mini-batches", _counted(self.mini_batches)),
-            (f"{self.unit}s", _counted(self.items)),
+            (f"{self.unit}s", items_text(self.items, self.not_returned)),
             ("elapsed", f"{self.elapsed_s:.1f} s"),
         ]
         if self.output_file is not None:
@@ -401,6 +405,15 @@ def _place(written: str | None) -> Path | str | None:
 def _holds_files(place: Path | str) -> bool:
     """Return whether a local folder has entries: a script may have written there."""
     return isinstance(place, Path) and place.is_dir() and any(place.iterdir())
+
+
+def items_text(items: Counts, not_returned: int) -> str:
+    """Return the counts of items; what `run` did not return counts apart from failures."""
+    failed = items.failed - not_returned
+    if not not_returned:
+        return _counted(items)
+    text = f"{items.total:,} total, {items.succeeded:,} returned, {not_returned:,} fewer than given"
+    return f"{text}, {failed:,} failed" if failed else text
 
 
 def _counted(counts: Counts) -> str:

@@ -12,11 +12,13 @@ from daskprs.errors import JobFolderError, JournalError
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
 from daskprs.job.result import RUNNING, ParallelRunResult
 from daskprs.output.journal.history import History
+from daskprs.report.progress_file import JobOfOthers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from daskprs.folders.job_folder import JobFolder
+    from daskprs.report.job_view import View
 
 DIED = "Died"
 
@@ -39,32 +41,65 @@ class JobState(NamedTuple):
     result: ParallelRunResult | None
     """The result that the last driver recorded; None while a driver is at work, or if it died."""
 
+    now: View | None = None
+    """What the driver at work does now; None without one, or before its first mini-batch."""
+    not_returned: int = 0
+    """Failed items of mini-batches that succeeded: `run` returned fewer than it was given."""
+
     @property
     def may_go_on(self) -> bool:
         """Whether a resume would have something to do."""
         return self.holder is None and self.status != JobStatus.COMPLETED
 
+    def record(self, folder: JobFolder) -> dict[str, Any]:
+        """Return the state as JSON values."""
+        return {
+            "status": self.status,
+            "holder": self.holder,
+            "runs": self.runs,
+            "mini_batches": self.mini_batches._asdict(),
+            "items": {**self.items._asdict(), "not_returned": self.not_returned},
+            "output": None if self.output is None else str(self.output),
+            "failed_file": str(folder.failed) if folder.failed.exists() else None,
+            "logs": str(folder.logs),
+            "job": str(folder),
+            "result": None if self.result is None else self.result.record(),
+            "progress": None if self.now is None else self.now.record(),
+        }
+
 
 def state_of(folder: JobFolder) -> JobState:
     """Return the state of a job; reject a folder in which no job has begun."""
     if not has_begun(folder):
-        waits = ": it was submitted, and waits for a worker" if folder.detached.exists() else ""
-        msg = f"no job has begun in {folder}{waits}."
+        msg = f"no job has begun in {folder}{_waits(folder)}."
         raise JobFolderError(msg)
     who = holder(folder)  # first, so that its last records are read
+    now = None if who is None else JobOfOthers(folder).view()
     history = History(folder)
     result = None
     if who is None and history.ended is not None:
         result = _result(folder, history.ended)
+    mini_batches, items, not_returned = _counts(history)
     published = [one.target for one in history.publications if one.target.exists()]
     return JobState(
         _status(who, history, result),
         who,
         latest_epoch(folder),
-        *_counts(history),
+        mini_batches,
+        items,
         published[-1] if published else None,
         result,
+        now,
+        not_returned,
     )
+
+
+def _waits(folder: JobFolder) -> str:
+    """Return what a job waits for that has not begun."""
+    driver = holder(folder)
+    if driver is not None:
+        return f": its input is being prepared by {driver}"
+    return ": it was submitted, and waits for a worker" if folder.detached.exists() else ""
 
 
 def _result(folder: JobFolder, record: dict[str, Any]) -> ParallelRunResult:
@@ -87,13 +122,15 @@ def _status(who: str | None, history: History, result: ParallelRunResult | None)
     return JobStatus.COMPLETED if history.is_done else DIED
 
 
-def _counts(history: History) -> tuple[Counts, Counts]:
+def _counts(history: History) -> tuple[Counts, Counts, int]:
+    """Return the counts of mini-batches and of items, and of items that `run` did not return."""
     rows = history.standing()
     rows = rows[history.commits.column("empty")[rows] == 0]
     total, succeeded = (history.commits.column(name)[rows] for name in ("total", "succeeded"))
     lost = [one.items for one in history.given_up.values()]
-    failed_items = int(np.maximum(0, total - succeeded).sum()) + sum(lost)
+    not_returned = int(np.maximum(0, total - succeeded).sum())
     return (
         Counts(len(rows) + len(lost), len(rows), len(lost)),
-        Counts(int(total.sum()) + sum(lost), int(succeeded.sum()), failed_items),
+        Counts(int(total.sum()) + sum(lost), int(succeeded.sum()), not_returned + sum(lost)),
+        not_returned,
     )

@@ -60,3 +60,34 @@ class Stamps:
             self._text = f"{datetime.fromtimestamp(second, UTC):{self._form}}"
             self._second = second
         return self._text + MILLISECONDS[int((seconds - second) * 1000)] + self._zone
+
+
+STEPS_S = (
+    *(1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 35, 40, 45, 50),
+    *(60 * minutes for minutes in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50)),
+    *(3_600 * hours for hours in (1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 18, 24)),
+)
+"""Rough durations in seconds; longer ones are in whole days."""
+
+
+def rough_range(low_s: float, high_s: float) -> str:
+    """Return a range of estimated seconds in rough steps: ``20–30 s``, ``50 s–2 min``, ``3 d``.
+
+    It is never 0, as it is shown while something runs.
+    """
+    low, high = _rough(low_s), _rough(high_s)
+    if low == high:
+        return " ".join(low)
+    first = low[0] if low[1] == high[1] else " ".join(low)
+    return f"{first}–{' '.join(high)}"
+
+
+def _rough(seconds: float) -> tuple[str, str]:
+    """Return the nearest step, as a number and its unit."""
+    if seconds > STEPS_S[-1]:
+        return f"{max(2, round(seconds / DAY_S))}", "d"
+    step = min(STEPS_S, key=lambda step: abs(step - max(1.0, seconds)))
+    for unit_s, unit in ((HOUR_S, "h"), (MINUTE_S, "min")):
+        if step >= unit_s:
+            return f"{step / unit_s:g}", unit
+    return f"{step:g}", "s"

@@ -18,9 +18,9 @@ from daskprs.core.events import (
     SlotsChanged,
 )
 from daskprs.report.evidence import lines_about
-from daskprs.report.humanize import Stamps, counted, duration
+from daskprs.report.humanize import Stamps, counted, duration, rough_range
 from daskprs.report.log_files import LogWriter
-from daskprs.report.progress_text import RateMeter, settled, total_of, why_waiting
+from daskprs.report.progress_text import now_text
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from daskprs.core.events import Counts, Event, Progress
     from daskprs.core.outcomes import Failure
     from daskprs.folders.job_folder import JobFolder
+    from daskprs.report.job_view import JobWatch, View
     from daskprs.report.log_files import LogFiles
 
 NAMES_ONLY = "environment_variables"
@@ -144,16 +145,19 @@ class Overview(LogWriter):
     """
 
     def __init__(
-        self, folder: JobFolder, files: LogFiles, wall_clock: Callable[[], float] = time.time
+        self,
+        folder: JobFolder,
+        files: LogFiles,
+        watch: JobWatch,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._folder = folder
         self._files = files
+        self._watch = watch
         self._wall_clock = wall_clock
         self._table = files.file(folder.progress_table, ",".join(COLUMNS) + "\n")
         self._stamps = Stamps()
         self._table_stamps = Stamps("%Y-%m-%dT%H:%M:%S", "+00:00")
-        self._pace = RateMeter()
-        self._slots = 0
         self._due_s = 0.0
 
     def tell(self, event: Event) -> None:
@@ -161,32 +165,32 @@ class Overview(LogWriter):
         match event:
             case ProgressReported(elapsed_s=elapsed_s) if elapsed_s >= self._due_s:
                 self._due_s = elapsed_s + EVERY_S
-                self._write(event, why_waiting(event, self._slots))
-            case SlotsChanged(slots=slots):
-                self._slots = slots
+                self._write(self._watch.view())
             case JobEnded():
-                self._write(ProgressReported(event.standing, (), event.elapsed_s, 0.0), "")
+                self._write(self._watch.view())
 
-    def _write(self, stood: ProgressReported, why: str) -> None:
-        standing, wall_s = stood.standing, self._wall_clock()
-        left_s = self._pace.pace(stood).left_s
-        total = total_of(standing)
+    def _write(self, view: View | None) -> None:
+        if view is None:
+            return
+        standing, wall_s, left = view.standing, self._wall_clock(), view.left
+        total = standing.planned
         done, failed = standing.mini_batches.succeeded, standing.mini_batches.failed
-        scheduled = settled(standing) + standing.running
+        scheduled = standing.settled + standing.running
+        left_s = "" if left is None else f"{left.middle_s:.1f}"
         parts = [
             f"{scheduled} scheduled",
             f"{done + failed} of {'an unknown number' if total is None else total} processed",
             f"{failed} failed",
-            f"{duration(stood.elapsed_s)} elapsed",
-            "remaining time unknown" if left_s is None else f"{duration(left_s)} remaining",
-            why,
+            f"{duration(view.elapsed_s)} elapsed",
+            "remaining time unknown" if left is None else f"{rough_range(*left)} remaining",
+            now_text(view),
         ]
         day = f"{datetime.fromtimestamp(wall_s, UTC):%Y%m%d}"
         overview = self._files.file(self._folder.progress_overview(day))
         overview.write(f"{self._stamps.at(wall_s)}|{', '.join(part for part in parts if part)}\n")
         self._table.write(
             f"{self._table_stamps.at(wall_s)},{'' if total is None else total},{scheduled},{done},"
-            f"{failed},{stood.elapsed_s:.1f},{'' if left_s is None else f'{left_s:.1f}'}\n"
+            f"{failed},{view.elapsed_s:.1f},{left_s}\n"
         )
 
 
@@ -205,7 +209,7 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"The job is {ending.status}.")
     lines.append(
         f"Mini-batches: {_of(_all(standing))}. Items: {_of(standing.items)}. "
-        f"Time: {duration(ended.elapsed_s)}."
+        f"Time: {duration(ended.elapsed_s)}.{_fewer(standing)}"
     )
     if errors is not None:
         lines += _others(errors, ending.failure)
@@ -226,6 +230,14 @@ def end_message(ended: JobEnded, folder: JobFolder) -> str:
         lines.append(f"Logs: {folder.logs}")
         lines.append(f"Nothing was published. {_to_go_on(ending)}: {ended.go_on_by}")
     return "\n".join(lines)
+
+
+def _fewer(standing: Progress) -> str:
+    """Return a sentence about items that count as failed, though nothing failed."""
+    if not standing.not_returned:
+        return ""
+    fewer = f"{standing.not_returned:,} fewer items than it was given"
+    return f" run() returned {fewer}, which count as failed."
 
 
 def _to_go_on(ending: Ending) -> str:

@@ -9,14 +9,16 @@ import traceback
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Protocol
 
-from daskprs.core.events import MessageLogged
+from daskprs.core.events import MessageLogged, ProgressReported
 from daskprs.errors import JobFolderError
 from daskprs.report.attempts import AttemptLogs
 from daskprs.report.humanize import duration
 from daskprs.report.job_logs import DriverLog, JobLogs, Overview
+from daskprs.report.job_view import JobWatch
 from daskprs.report.log_files import LogFiles
 from daskprs.report.loggers import Loggers
 from daskprs.report.progress_bar import ProgressBar, display_for
+from daskprs.report.progress_file import ProgressFile
 from daskprs.report.script_errors import ScriptErrors
 from daskprs.report.shown_output import ShownOutput
 from daskprs.report.summaries import Summaries
@@ -26,12 +28,14 @@ from daskprs.system.regular_files import append_regular
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from daskprs.core.events import Event
+    from daskprs.core.events import Event, Progress
     from daskprs.folders.job_folder import JobFolder
 
 FIRST_AFTER_S = 3.0
 LONGEST_S = 60.0
 """Maximum seconds between two notices; up to this, each pause is twice the one before."""
+AGAIN_S = 0.25
+"""Seconds between two reports of what the driver does after the last mini-batch."""
 
 
 class Listener(Protocol):
@@ -55,17 +59,20 @@ class Listeners:
     def __init__(self, listeners: Iterable[Listener], folder: JobFolder) -> None:
         self._listeners = tuple(listeners)
         self._folder = folder
+        self._telling = threading.RLock()
+        """Held while an event is sent: what writes parts reports, while another thread does."""
 
     def tell(self, event: Event) -> None:
         """Send an event to all listeners."""
         stopped = []
-        for listener in self._listeners:
-            try:
-                listener.tell(event)
-            except Exception as error:  # noqa: BLE001 - a listener must not end the job
-                stopped.append((listener, error))
-        if stopped:
-            self._drop(stopped)
+        with self._telling:
+            for listener in self._listeners:
+                try:
+                    listener.tell(event)
+                except Exception as error:  # noqa: BLE001 - a listener must not end the job
+                    stopped.append((listener, error))
+            if stopped:
+                self._drop(stopped)
 
     def close(self) -> None:
         """Close all listeners, each once."""
@@ -99,23 +106,25 @@ def listeners_of(
     folder: JobFolder, *, progress: bool | None, show_output: bool = False
 ) -> list[Listener]:
     """Return the listeners of a job; `LogFiles`, which flushes the files, comes last."""
-    files = LogFiles()
+    files, watch = LogFiles(), JobWatch()
     return [
-        *_on_screen(folder, progress=progress, show_output=show_output),
+        watch,
+        *_on_screen(folder, watch, progress=progress, show_output=show_output),
+        ProgressFile(folder, watch),
         Loggers(folder),
         JobLogs(folder),
         AttemptLogs(folder, files),
         ScriptErrors(folder, files),
         Summaries(folder),
         UsageLogs(folder, files),
-        Overview(folder, files),
+        Overview(folder, files, watch),
         DriverLog(folder, files),
         files,
     ]
 
 
 def _on_screen(
-    folder: JobFolder, *, progress: bool | None, show_output: bool
+    folder: JobFolder, watch: JobWatch, *, progress: bool | None, show_output: bool
 ) -> Iterator[Listener]:
     """Yield what a person sees; output of the script comes first, as progress ends the display."""
     if progress is False and not show_output:
@@ -124,7 +133,7 @@ def _on_screen(
     if show_output:
         yield ShownOutput(display, folder)
     if progress is not False:
-        yield ProgressBar(display, folder)
+        yield ProgressBar(display, folder, watch)
 
 
 @contextmanager
@@ -134,12 +143,48 @@ def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iter
     `how_far` returns the progress in a few words, or none. During the preparation, only the thread
     of this function sends events to the listeners.
     """
+    begun_s = time.monotonic()
+
+    def notice() -> Event:
+        text = f"preparing the input for {duration(time.monotonic() - begun_s)}"
+        more = how_far()
+        return MessageLogged("notice", f"{text}: {more}" if more else text)
+
+    with _telling(listeners, notice, FIRST_AFTER_S, LONGEST_S):
+        yield
+
+
+@contextmanager
+def report_doing(
+    listeners: Listeners, standing: Progress, begun_s: float, doing: Callable[[], str]
+) -> Iterator[None]:
+    """Report what the driver does after the last mini-batch: to upload may take an hour.
+
+    During the block, only the thread of this function sends events to the listeners.
+    """
+
+    def report() -> Event:
+        elapsed_s = time.monotonic() - begun_s
+        return ProgressReported(standing, (), elapsed_s, 0.0, doing=doing())
+
+    with _telling(listeners, report, AGAIN_S, AGAIN_S):
+        yield
+
+
+@contextmanager
+def _telling(
+    listeners: Listeners, event: Callable[[], Event], first_s: float, longest_s: float
+) -> Iterator[None]:
+    """Send an event again and again, each pause being twice the one before up to `longest_s`."""
     over = threading.Event()
     thread = threading.Thread(
-        target=_tell, args=(listeners, how_far, over), name="daskprs-preparation", daemon=True
+        target=_tell,
+        args=(listeners, event, over, first_s, longest_s),
+        name="daskprs-progress",
+        daemon=True,
     )
     started = False
-    with suppress(RuntimeError):  # no more threads: the input is prepared without a word
+    with suppress(RuntimeError):  # no more threads: the work is done without a word
         thread.start()
         started = True
     try:
@@ -150,11 +195,13 @@ def report_preparation(listeners: Listeners, how_far: Callable[[], str]) -> Iter
             thread.join()
 
 
-def _tell(listeners: Listeners, how_far: Callable[[], str], over: threading.Event) -> None:
-    begun = time.monotonic()
-    pause_s = FIRST_AFTER_S
+def _tell(
+    listeners: Listeners,
+    event: Callable[[], Event],
+    over: threading.Event,
+    pause_s: float,
+    longest_s: float,
+) -> None:
     while not over.wait(pause_s):
-        text = f"preparing the input for {duration(time.monotonic() - begun)}"
-        more = how_far()
-        listeners.tell(MessageLogged("notice", f"{text}: {more}" if more else text))
-        pause_s = min(LONGEST_S, 2 * pause_s)
+        listeners.tell(event())
+        pause_s = min(longest_s, 2 * pause_s)

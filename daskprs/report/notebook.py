@@ -9,10 +9,12 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from daskprs.report.html_table import table_of
-from daskprs.report.progress_text import View, fraction_done, progress_text
+from daskprs.report.progress_text import fraction_done, progress_text
 
 if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
+    from daskprs.report.job_view import View
+    from daskprs.report.progress_bar import Watched
 
 AGAIN_AFTER_S = 1.0
 LINES_KEPT = 20
@@ -40,11 +42,11 @@ class NotebookDisplay:
         self._again_s = 0.0
         self._view: View | None = None
 
-    def show(self, view: View) -> None:
+    def show(self, watched: Watched) -> None:
         """Redraw the output, at most once a second."""
-        self._view = view
-        if view.stood.elapsed_s >= self._again_s:
-            self._again_s = view.stood.elapsed_s + AGAIN_AFTER_S
+        if watched.elapsed_s >= self._again_s:
+            self._again_s = watched.elapsed_s + AGAIN_AFTER_S
+            self._view = watched.view()
             self._draw()
 
     def say(self, text: str) -> None:

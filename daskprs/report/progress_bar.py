@@ -8,25 +8,24 @@ from typing import IO, TYPE_CHECKING, Protocol
 from daskprs.core.events import (
     AgentChanged,
     AttemptFailed,
-    JobEnded,
     JobStarted,
     MessageLogged,
     ProgressReported,
-    SlotsChanged,
 )
 from daskprs.core.lease import InitFailed
 from daskprs.core.tracebacks import deepest_line
 from daskprs.report.evidence import evidence
 from daskprs.report.notebook import NotebookDisplay, in_notebook
-from daskprs.report.progress_text import RateMeter, View, progress_text
+from daskprs.report.progress_text import progress_text
 
 if TYPE_CHECKING:
     from daskprs.core.events import Event, Place
     from daskprs.core.outcomes import Failure
     from daskprs.folders.job_folder import JobFolder
+    from daskprs.report.job_view import JobWatch, View
 
 FIRST_DRAWN_S = 0.5
-"""Seconds after which the live line is imported and drawn; a shorter job does without."""
+"""Seconds after which the live lines are imported and drawn; a shorter job does without."""
 FIRST_LINE_S = 10.0
 SLOWEST_LINE_S = 300.0
 SLOWER = 1.5
@@ -35,10 +34,23 @@ MESSAGE_CHARS = 300
 SHOWN_LEVELS = ("notice", "warning", "error")
 
 
+class Watched(Protocol):
+    """What a display looks at: a job of this process, or one that another process runs."""
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start of the work."""
+        ...
+
+    def view(self) -> View | None:
+        """Return the present view, which costs more than the time; None before the first one."""
+        ...
+
+
 class Display(Protocol):
     """A place where progress is shown."""
 
-    def show(self, view: View) -> None:
+    def show(self, watched: Watched) -> None:
         """Show the progress of the job; called often, so that not each call must draw."""
         ...
 
@@ -61,13 +73,10 @@ class ProgressBar:
     It shows the first error of the script at once, since most people wait for that.
     """
 
-    def __init__(self, display: Display, folder: JobFolder) -> None:
+    def __init__(self, display: Display, folder: JobFolder, watch: JobWatch) -> None:
         self._display = display
         self._folder = folder
-        self._pace = RateMeter()
-        self._view: View | None = None
-        self._slots = 0
-        self._retried = 0
+        self._watch = watch
         self._shows_error = False
 
     def tell(self, event: Event) -> None:
@@ -77,29 +86,19 @@ class ProgressBar:
                 if event.outcome.failure is not None:
                     self._attempt_failed(event, event.outcome.failure)
             case ProgressReported():
-                self._view = self._seen(event)
-                self._display.show(self._view)
+                self._display.show(self._watch)
             case AgentChanged(place, InitFailed(failure=failure)):
                 self._first_error(failure, "import or init()", place)
             case MessageLogged(level, message) if level in SHOWN_LEVELS:
                 self._display.say(message if level == "notice" else f"{level}: {message}")
-            case SlotsChanged(slots=slots):
-                self._slots = slots
             case JobStarted(resumed=True):
                 self._display.say("resumed: what an earlier run has committed is not run again")
-            case JobEnded(standing=standing, elapsed_s=elapsed_s):
-                seen = self._seen(ProgressReported(standing, (), elapsed_s, 0.0))
-                self._view = seen._replace(ended=True)
 
     def close(self) -> None:
         """Finish the display."""
-        self._display.end(self._view)
-
-    def _seen(self, stood: ProgressReported) -> View:
-        return View(stood, self._pace.pace(stood), self._retried, self._slots)
+        self._display.end(self._watch.view())
 
     def _attempt_failed(self, event: AttemptFailed, failure: Failure) -> None:
-        self._retried += not event.final
         mini_batch, outcome = event.mini_batch, event.outcome
         where = f"{mini_batch.described}, attempt {outcome.attempt}"
         self._first_error(failure, where, event.place)
@@ -118,23 +117,23 @@ class ProgressBar:
 
 
 class Terminal:
-    """A terminal; its live line appears once the job has run for `FIRST_DRAWN_S`."""
+    """A terminal; its live lines appear once the job has run for `FIRST_DRAWN_S`."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
         self._line: Display | None = None
 
-    def show(self, view: View) -> None:
-        """Draw the live line."""
-        if self._line is None and view.stood.elapsed_s >= FIRST_DRAWN_S:
-            from daskprs.report.live_line import LiveLine  # rich takes a tenth of a second
+    def show(self, watched: Watched) -> None:
+        """Draw the live lines."""
+        if self._line is None and watched.elapsed_s >= FIRST_DRAWN_S:
+            from daskprs.report.live_line import LiveLines  # rich takes a tenth of a second
 
-            self._line = LiveLine(self._stream)
+            self._line = LiveLines(self._stream)
         if self._line is not None:
-            self._line.show(view)
+            self._line.show(watched)
 
     def say(self, text: str) -> None:
-        """Write above the live line."""
+        """Write above the live lines."""
         if self._line is not None:
             self._line.say(text)
         else:
@@ -160,13 +159,13 @@ class PlainLines:
         self._stream = stream
         self._next_s = self._pause_s = FIRST_LINE_S
 
-    def show(self, view: View) -> None:
+    def show(self, watched: Watched) -> None:
         """Write a line if it is time for one."""
-        elapsed_s = view.stood.elapsed_s
-        if elapsed_s >= self._next_s:
-            self._pause_s = min(SLOWEST_LINE_S, self._pause_s * SLOWER)
-            self._next_s = elapsed_s + self._pause_s
-            self.say(progress_text(view))
+        if watched.elapsed_s < self._next_s or (view := watched.view()) is None:
+            return
+        self._pause_s = min(SLOWEST_LINE_S, self._pause_s * SLOWER)
+        self._next_s = watched.elapsed_s + self._pause_s
+        self.say(progress_text(view))
 
     def say(self, text: str) -> None:
         """Write a line."""
@@ -185,16 +184,21 @@ class PlainLines:
 
 
 def display_for(stream: IO[str], folder: JobFolder) -> Display:
-    """Return the display that suits where the job runs.
+    """Return the display that suits where the job runs: in a notebook one output of its cell."""
+    return NotebookDisplay(folder) if in_notebook() else display_on(stream)
 
-    A notebook gets one output, a terminal a live line, and anything else a line now and then.
-    """
-    if in_notebook():
-        return NotebookDisplay(folder)
+
+def display_on(stream: IO[str]) -> Display:
+    """Return live lines for a terminal, and for anything else a line now and then."""
     terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
     return Terminal(stream) if terminal else PlainLines(stream)
 
 
-def progress_for(wanted: bool | None, stream: IO[str], folder: JobFolder) -> ProgressBar | None:  # noqa: FBT001 - an option
+def progress_for(
+    wanted: bool | None,  # noqa: FBT001 - an option
+    stream: IO[str],
+    folder: JobFolder,
+    watch: JobWatch,
+) -> ProgressBar | None:
     """Return the progress that suits where the job runs; None if it is not wanted."""
-    return None if wanted is False else ProgressBar(display_for(stream, folder), folder)
+    return None if wanted is False else ProgressBar(display_for(stream, folder), folder, watch)

@@ -1,89 +1,35 @@
-"""The progress of a job in one line of plain text, with its speed and the reason of a stall."""
+"""The progress of a job in plain text: how far, how fast, how long still, and what runs now."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from daskprs.report.humanize import counted, duration
+from daskprs.report.humanize import counted, duration, rough_range
 
 if TYPE_CHECKING:
-    from daskprs.core.events import Progress, ProgressReported, SlotState
+    from daskprs.report.job_view import SlotView, View
 
-AT_WORK = frozenset({"loading", "running", "returning"})
 QUIET_S = 5.0
-"""Seconds since the last settled mini-batch after which the line gives a reason."""
+"""Seconds since the last settled mini-batch after which the text gives a reason …"""
 FIRST_S = 1.0
-"""The same, in seconds, until the first mini-batch is settled."""
+"""… the same until the first mini-batch is settled …"""
+LONG_S = 5.0
+"""… and seconds in one phase after which a mini-batch is named, though others are settled."""
 PHASES = {
-    "running": "run() running",
-    "loading": "loading",
-    "returning": "returning results",
-    "init": "init() running",
-    "starting": "agents starting",
-    "shutdown": "shutdown() running",
-    "idle": "agents idle",
+    "running": "runs",
+    "loading": "loads",
+    "returning": "returns its results",
+    "init": "init() runs",
+    "starting": "agents start",
+    "shutdown": "shutdown() runs",
+    "idle": "agents are idle",
 }
 """Words for each phase, the most important first: a running slot explains idle ones."""
-
-
-class Pace(NamedTuple):
-    """Speed and time left; None while unknown."""
-
-    per_s: float | None = None
-    """Mini-batches of this run per second."""
-    left_s: float | None = None
-
-
-class RateMeter:
-    """Measures the pace of a job: the mean since its agents began to work.
-
-    The time to start agents, `init` above all, does not count. The pace is a mean rather than the
-    speed of the last seconds, since leases return together, a second's worth at a time.
-    """
-
-    def __init__(self) -> None:
-        self._idle_until_s = 0.0
-
-    def pace(self, stood: ProgressReported) -> Pace:
-        """Return the pace so far."""
-        standing = stood.standing
-        fresh = settled(standing) - standing.recovered
-        if fresh <= 0:
-            if not any(slot.phase in AT_WORK for slot in stood.slots):
-                self._idle_until_s = stood.elapsed_s
-            return Pace()
-        worked_s = stood.elapsed_s - self._idle_until_s
-        if worked_s <= 0:
-            return Pace()
-        total = total_of(standing)
-        per_s = fresh / worked_s
-        return Pace(per_s, None if total is None else max(0, total - settled(standing)) / per_s)
-
-
-def total_of(standing: Progress) -> int | None:
-    """Return the number of mini-batches of the plan; None where it is unknown."""
-    return standing.mini_batches.total if standing.plan_complete else standing.expected
-
-
-def settled(standing: Progress) -> int:
-    """Return the number of mini-batches that are done or given up."""
-    return standing.mini_batches.succeeded + standing.mini_batches.failed
-
-
-class View(NamedTuple):
-    """The values that a progress display shows."""
-
-    stood: ProgressReported
-    pace: Pace = Pace()
-    retried: int = 0
-    """Number of failed attempts that are followed by another one."""
-    slots: int = 0
-    """Number of slots that the cluster offers."""
-    ended: bool = False
+OF_MINI_BATCHES = ("running", "loading", "returning")
 
 
 class _Part(NamedTuple):
-    """A piece of the line; if the line is too long, the highest number is left out first."""
+    """A piece of a line; if the line is too long, the highest number is left out first."""
 
     dispensable: int
     text: str
@@ -91,17 +37,72 @@ class _Part(NamedTuple):
 
 def fraction_done(view: View) -> float | None:
     """Return the share of settled mini-batches; None while their total is unknown."""
-    standing = view.stood.standing
-    total = total_of(standing)
-    return min(1.0, settled(standing) / total) if total else None
+    total = view.standing.planned
+    return min(1.0, view.standing.settled / total) if total else None
 
 
-def progress_text(view: View, width: int | None = None) -> str:
-    """Return done and total, rate, failures, remaining time, and the reason of a stall.
+def progress_text(view: View) -> str:
+    """Return the progress in one line: `counts_text`, then `now_text`."""
+    return ", ".join(text for text in (counts_text(view), now_text(view)) if text)
 
-    A text of more than `width` characters loses its least important parts; the rest is cut.
+
+def counts_text(view: View, width: int | None = None) -> str:
+    """Return done and total, failures, remaining time, elapsed time and speed.
+
+    A text of more than `width` characters loses its least important parts; the rest is cut. With a
+    width, the count of what is done takes the same room from the beginning to the end.
     """
-    parts = [part for part in _parts(view) if part.text]
+    standing = view.standing
+    total = standing.planned
+    counts = f"{standing.settled:,}" if total is None else f"{standing.settled:,}/{total:,}"
+    if total is not None and width is not None:
+        counts = counts.rjust(2 * len(f"{total:,}") + 1)
+    is_over = view.ended or view.doing or standing.settled == total
+    left = None if view.left is None or is_over else rough_range(*view.left)
+    return _fitting(
+        [
+            _Part(0, f"{counts} mini-batches"),
+            _Part(1, _some(standing.mini_batches.failed, "failed")),
+            _Part(4, _some(view.retried, "retried")),
+            _Part(6, _some(standing.recovered, "done in an earlier run")),
+            _Part(2, f"{left} left" if left else ""),
+            _Part(3, duration(view.elapsed_s)),
+            _Part(5, "" if view.per_s is None else _rate(view.per_s)),
+        ],
+        width,
+    )
+
+
+def now_text(view: View, width: int | None = None) -> str:
+    """Return what happens now: the reason of a standstill, or what runs longest; then obstacles."""
+    if view.ended:
+        return ""
+    parts = _present(view)
+    if not parts and view.obstacles:
+        parts = [_Part(0, view.obstacles[0])]
+    elif view.obstacles and not view.doing:
+        parts += [_Part(9, obstacle) for obstacle in view.obstacles]
+    return _fitting(parts, width)
+
+
+def at_work_text(view: View) -> str:
+    """Return the number of slots in each phase: ``4 processes: 3 running, 1 in init()``."""
+    words = {"init": "in init()", "shutdown": "in shutdown()"}
+    each = [
+        f"{view.phases[phase]:,} {words.get(phase, phase)}"
+        for phase in PHASES
+        if phase in view.phases
+    ]
+    return f"{counted(sum(view.phases.values()), 'process')}: {', '.join(each)}" if each else ""
+
+
+def slot_text(slot: SlotView) -> str:
+    """Return what one slot does, with the tries and the time that it has left."""
+    return _fitting(_of_slot(slot))
+
+
+def _fitting(parts: list[_Part], width: int | None = None) -> str:
+    parts = [part for part in parts if part.text]
     while width is not None and len(parts) > 1 and len(_joined(parts)) > width:
         parts.remove(max(parts))
     text = _joined(parts)
@@ -110,24 +111,6 @@ def progress_text(view: View, width: int | None = None) -> str:
 
 def _joined(parts: list[_Part]) -> str:
     return ", ".join(part.text for part in parts)
-
-
-def _parts(view: View) -> list[_Part]:
-    stood, pace = view.stood, view.pace
-    standing = stood.standing
-    done, total = settled(standing), total_of(standing)
-    counts = f"{done:,}" if total is None else f"{done:,}/{total:,}"
-    left_s = None if view.ended else pace.left_s
-    return [
-        _Part(0, f"{counts} mini-batches"),
-        _Part(6, "" if pace.per_s is None else _rate(pace.per_s)),
-        _Part(2, _some(standing.mini_batches.failed, "failed")),
-        _Part(5, _some(view.retried, "retried")),
-        _Part(7, _some(standing.recovered, "done in an earlier run")),
-        _Part(4, duration(stood.elapsed_s)),
-        _Part(3, f"{duration(left_s)} left" if left_s else ""),
-        _Part(1, "" if view.ended else why_waiting(stood, view.slots)),
-    ]
 
 
 def _some(count: int, what: str) -> str:
@@ -141,36 +124,57 @@ def _rate(per_s: float) -> str:
     return f"{per_s:.1f}/s" if per_s >= 1 else f"{60 * per_s:.1f}/min"
 
 
-def why_waiting(stood: ProgressReported, slots: int) -> str:
-    """Return one clause about the activity of the slots; empty while the job moves.
-
-    The cluster offers `slots` slots: 0 until workers have reported theirs.
-    """
-    standing = stood.standing
-    fresh = settled(standing) - standing.recovered
-    if standing.plan_complete and settled(standing) >= standing.mini_batches.total:
-        return "stopping processes"
-    if stood.since_progress_s < (QUIET_S if fresh > 0 else FIRST_S):
-        return ""
-    if slots == 0:
-        return f"waiting for workers for {duration(stood.since_progress_s)}"
-    if not stood.slots:
-        return f"agents starting for {duration(stood.since_progress_s)}"
-    return _doing(stood.slots)
+def _present(view: View) -> list[_Part]:
+    """Return the parts about the present; none while nothing takes long."""
+    standing = view.standing
+    if view.doing:
+        return [_Part(0, view.doing)]
+    if standing.plan_complete and standing.settled >= standing.mini_batches.total:
+        is_long = "shutdown" in view.phases
+        return [_Part(0, "stopping processes"), *(_standstill(view) if is_long else ())]
+    is_first = standing.settled <= standing.recovered
+    if view.quiet_s >= (FIRST_S if is_first else QUIET_S):
+        return _standstill(view)
+    longest = next((slot for slot in view.now if slot.phase in OF_MINI_BATCHES), None)
+    return _of_slot(longest) if longest is not None and longest.for_s >= LONG_S else []
 
 
-def _doing(slots: tuple[SlotState, ...]) -> str:
-    """Return the most important phase, the slot longest in it, and the number of such slots."""
+def _standstill(view: View) -> list[_Part]:
+    """Return why no mini-batch is settled: the most important phase, the slot longest in it."""
+    if view.slots == 0:
+        return [_Part(0, f"waiting for workers for {duration(view.quiet_s)}")]
+    if not view.now:
+        return [_Part(0, f"agents start for {duration(view.quiet_s)}")]
     order = list(PHASES)
-    phase = min((slot.phase for slot in slots), key=order.index)
-    same = [slot for slot in slots if slot.phase == phase]
-    longest = max(same, key=_since)
-    text = f"{PHASES[phase]} for {duration(longest.since_s)}"
-    if longest.index is not None and phase in ("running", "loading", "returning"):
-        text += f" on mini-batch {longest.index} in {longest.place.process}"
-        return f"{text} and on {len(same) - 1} more" if len(same) > 1 else text
-    return f"{text} on {len(same)} of {counted(len(slots), 'process')}"
+    phase = min(view.phases, key=order.index)
+    longest = next(slot for slot in view.now if slot.phase == phase)
+    alike = view.phases[phase]
+    if longest.mini_batch is not None and phase in OF_MINI_BATCHES:
+        return [*_of_slot(longest), _Part(5, f"{alike - 1:,} more" if alike > 1 else "")]
+    all_ = counted(sum(view.phases.values()), "process")
+    text = f"{PHASES[phase]} for {duration(longest.for_s)} on {alike:,} of {all_}"
+    return [_Part(0, text), _Part(2, _timeout(longest) if phase == "init" else "")]
 
 
-def _since(slot: SlotState) -> float:
-    return slot.since_s
+def _of_slot(slot: SlotView) -> list[_Part]:
+    if slot.mini_batch is None or slot.phase not in OF_MINI_BATCHES:
+        return [
+            _Part(0, f"{PHASES[slot.phase]} for {duration(slot.for_s)}"),
+            _Part(1, f"node {slot.node} {slot.process}".rstrip()),
+        ]
+    what = f"mini-batch {slot.mini_batch} {PHASES[slot.phase]} for {duration(slot.for_s)}"
+    return [
+        _Part(0, f"{what} on node {slot.node} {slot.process}"),
+        _Part(2, _timeout(slot)),
+        _Part(3, _tries(slot.tries_left)),
+    ]
+
+
+def _timeout(slot: SlotView) -> str:
+    return "" if slot.timeout_in_s is None else f"timeout in {duration(slot.timeout_in_s)}"
+
+
+def _tries(left: int | None) -> str:
+    if left is None:
+        return ""
+    return f"{left} {'try' if left == 1 else 'tries'} left" if left else "last try"

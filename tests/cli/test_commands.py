@@ -91,7 +91,7 @@ def test_a_run_writes_the_output_and_says_where(work: Path, size: str) -> None:
     assert output.read_text() == "--mini_batch_size a b 2\n" * 2
     assert str(output) in done.stdout
     assert str(work / "job" / "logs") in done.stdout
-    assert re.search(r"daskprs: 2/2 mini-batches, .* s\n$", done.stderr)
+    assert re.search(r"daskprs: 2/2 mini-batches, \d+ s, .*/(s|min)\n$", done.stderr)
 
 
 def test_a_quiet_run_says_nothing_but_the_result(work: Path) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,15 @@ from distributed import LocalCluster
 import daskprs
 from daskprs.cli import main
 from daskprs.cluster.connect import IN_PROCESS
+from daskprs.core.events import SlotsChanged
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
 from daskprs.folders.pipeline_folder import PipelineFolder, write_record
+from daskprs.report.job_view import JobWatch
+from daskprs.report.progress_file import ProgressFile
+from tests.support.job_events import job_ended, job_started, slot, stood
+from tests.support.polling import poll_for
+from tests.support.terminal import Terminal
 
 SCRIPT = """
 from pathlib import Path
@@ -188,7 +197,7 @@ def test_the_status_is_what_the_folder_tells(work: Path) -> None:
     shown = call("status", "job").stdout
     assert "<daskprs job Completed>" in shown
     assert "2 done, 1 failed" in shown
-    assert "2 of 3 succeeded" in shown
+    assert "3 total, 2 succeeded, 1 failed" in shown
     assert str(work / "job" / "output" / "parallel_run_step.txt") in shown
     assert "to go on" not in shown
     journal = max((work / "job").glob("journal.*"))
@@ -199,6 +208,61 @@ def test_the_status_is_what_the_folder_tells(work: Path) -> None:
     shown = call("status", "job").stdout
     assert "<daskprs job Died>" in shown
     assert "daskprs resume" in shown
+
+
+def test_the_status_of_a_running_job_has_what_runs_now(work: Path) -> None:
+    """In words, and as JSON; an old view is told from a new one."""
+    assert call(*RUN, *OPTIONS).exit_code == 42
+    folder, watch = JobFolder(work / "job"), JobWatch()
+    file = ProgressFile(folder, watch)
+    slots = (slot("idle", 9), slot("running", 50, 9, process=1))
+    with locked(folder):
+        assert json.loads(call("status", "job", "--json").stdout)["progress"] is None
+        for event in (job_started(), SlotsChanged(1, 2), stood(4, 10, quiet_s=9, slots=slots)):
+            watch.tell(event)
+            file.tell(event)
+        shown = call("status", "job").stdout
+        assert "progress      4/10 mini-batches, 1 s" in shown
+        assert "now           2 processes: 1 running, 1 idle" in shown
+        what = "mini-batch 9 runs for 50 s on node 0 process001, timeout in 10 s, 2 tries left"
+        assert shown.count(what) == 1
+        record = json.loads(call("status", "job", "--json").stdout)
+        assert record["status"] == "Running"
+        assert record["progress"]["now"][0]["timeout_in_s"] == 10
+        os.utime(folder.progress_now, (1, 1))
+        assert "the driver has written nothing for" in call("status", "job").stdout
+        file.tell(job_ended())
+        assert not folder.progress_now.exists()
+    state = json.loads(call("status", "job", "--json").stdout)
+    assert (state["status"], state["progress"]) == ("Failed", None)
+    assert state["result"]["status"] == "Failed"
+
+
+def test_a_job_is_watched_until_it_ends(work: Path) -> None:
+    """By a program that reads a line for each change, and by a person in a terminal."""
+    command = [sys.executable, "-m", "daskprs"]
+    goes_on = work / "goes-on"
+    with (work / "source" / "script.py").open("a") as script:
+        script.write(
+            f"import os, time\nwhile not os.path.exists({str(goes_on)!r}): time.sleep(0.1)"
+        )
+    with subprocess.Popen([*command, *RUN, *OPTIONS], stderr=subprocess.DEVNULL) as job:
+        assert poll_for(JobFolder(work / "job").progress_now.exists)
+        watching = [*command, "status", "job", "--watch"]
+        program = subprocess.Popen([*watching, "--json"], stdout=subprocess.PIPE, text=True)
+        with program, Terminal(watching, 80) as terminal:
+            terminal.read_until(lambda: "0/3 mini-batches" in terminal.said)
+            assert program.stdout is not None
+            first = program.stdout.readline()
+            goes_on.touch()
+            assert terminal.read_to_the_end() == 0
+            lines = [json.loads(line) for line in (first, *program.communicate()[0].splitlines())]
+    assert job.returncode == 42
+    assert [line["status"] for line in lines] == ["Running"] * (len(lines) - 1) + ["Failed"]
+    assert lines[0]["progress"]["mini_batches"]["planned"] == 3
+    shown = "\n".join(terminal.screen.lines)
+    assert "<daskprs job Failed>" in shown
+    assert "mini-batches, " not in shown  # the live lines are gone
 
 
 def test_the_result_is_that_of_the_run(work: Path) -> None:

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from daskprs.core.events import MessageLogged, SlotsChanged
 from daskprs.core.outcomes import Failure
 from daskprs.folders.job_folder import JobFolder
+from daskprs.report.job_view import JobWatch
 from daskprs.report.progress_bar import progress_for
 from tests.support.job_events import attempt, job_ended, job_started, slot, stood
 
+if TYPE_CHECKING:
+    from daskprs.core.events import Event
+
+MOVING = (slot("running", 0.1, 3), slot("running", 0.2, 4, process=1))
 STRAGGLER = (slot("running", 50, 9, process=1), slot("idle", 40))
 
 
 def main(how: str) -> None:
     """Tell the story of a job: it ends by itself, or is interrupted while a line is drawn."""
-    progress = progress_for(wanted=None, stream=sys.stderr, folder=JobFolder("/j"))
+    watch = JobWatch()
+    progress = progress_for(None, sys.stderr, JobFolder("/j"), watch)
     assert progress is not None
-    progress.tell(job_started())
-    progress.tell(SlotsChanged(1, 2))
+
+    def tell(event: Event) -> None:
+        watch.tell(event)
+        progress.tell(event)
+
+    tell(job_started())
+    tell(SlotsChanged(1, 2))
     try:
         for tenth in range(5, 15):
-            progress.tell(stood(tenth // 2, elapsed_s=tenth / 10))
-        progress.tell(attempt(3, Failure("ValueError", "row 3 is bad\nand more", "Traceback")))
+            tell(attempt(tenth))
+            tell(stood(tenth // 2, elapsed_s=tenth / 10, slots=MOVING))
+        tell(attempt(3, Failure("ValueError", "row 3 is bad\nand more", "Traceback")))
         print("printed by other code")
-        progress.tell(MessageLogged("warning", "the disk is slow"))
-        progress.tell(stood(9, elapsed_s=60, quiet_s=50, slots=STRAGGLER))
+        tell(MessageLogged("warning", "the disk is slow"))
+        tell(stood(9, elapsed_s=60, quiet_s=50, slots=STRAGGLER))
         if how == "interrupted":
             raise KeyboardInterrupt
-        progress.tell(job_ended())
+        tell(job_ended())
     except KeyboardInterrupt:
         pass
     finally:

@@ -31,11 +31,11 @@ def test_ctrl_c_ends_a_job_that_shows_what_it_waits_for(tmp_path: Path) -> None:
     options = ["--mini-batch-size", "2", "--process-count-per-node", "1"]
     command = [sys.executable, "-m", "daskprs", "run", *map(str, paths), *options]
     with Terminal(command, 150) as terminal:
-        terminal.read_until(lambda: "running for" in terminal.said)
+        terminal.read_until(lambda: "runs for" in terminal.said)
         terminal.type(CTRL_C)
         code = terminal.read_to_the_end()
     assert code == 130
-    assert "on mini-batch 3 in process000" in terminal.said
+    assert "mini-batch 3 runs for" in terminal.said
     shown = "\n".join(terminal.screen.lines)
     assert shown.count("mini-batches, ") == 1
     assert "The job is Canceled" in shown

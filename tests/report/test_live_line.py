@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -22,17 +23,30 @@ def test_a_line_is_drawn_again_and_again_and_what_is_said_goes_above_it() -> Non
     """In the end its last state is left, once."""
     with Terminal([*PROGRAM, "completed"], 120) as terminal:
         assert terminal.read_to_the_end() == 0
-    bar = "━" * 24
+    bar = "━" * 23
     assert terminal.screen.lines == [
         *SAID,
-        f"{bar} 100 % 10/10 mini-batches, 50.0/min, 1 retried, 12 s",
+        f"{bar} 100 % 10/10 mini-batches, 1 retried, 12 s, 50.0/min",
         "the end",
         "",
     ]
     assert terminal.screen.cursor_shown
     assert "2/10 mini-batches" in terminal.said
-    why = "run() running for 50 s on mini-batch 9 in process001"
-    assert f"9/10 mini-batches, 9.0/min, 1 retried, 1 min 0 s, 7 s left, {why}" in terminal.said
+    assert " 9/10 mini-batches, 1 retried, " in terminal.said
+    assert "mini-batch 9 runs for 50 s on node 0 process001, timeout in 10 s" in terminal.said
+    assert "2 processes: 2 running" in terminal.said
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_the_bar_keeps_its_room(columns: int) -> None:
+    """Its width, and the place of what stands behind it, are the same in each drawing."""
+    with Terminal([*PROGRAM, "completed"], columns) as terminal:
+        terminal.read_to_the_end()
+    drawn = re.findall(r"━[^\r\n]*", re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.said))
+    assert len(drawn) > 5
+    assert {line.index(" mini-batches") for line in drawn} == {(columns - 1) // 5 + 12}
+    assert all(len(line) < columns for line in drawn)
+    assert not any("0 s left" in line for line in drawn)
 
 
 def test_an_interrupt_leaves_no_garbage() -> None:
@@ -65,4 +79,4 @@ def test_a_terminal_that_can_draw_nothing_gets_plain_lines() -> None:
     with Terminal([*PROGRAM, "completed"], 200, TERM="dumb") as terminal:
         terminal.read_to_the_end()
     assert "\x1b" not in terminal.said
-    assert "daskprs: 10/10 mini-batches, 50.0/min, 1 retried, 12 s" in terminal.screen.lines
+    assert "daskprs: 10/10 mini-batches, 1 retried, 12 s, 50.0/min" in terminal.screen.lines

@@ -14,6 +14,7 @@ from daskprs.core.ending import JobStatus
 from daskprs.core.events import AgentChanged, MessageLogged, SlotsChanged
 from daskprs.core.lease import InitFailed
 from daskprs.core.outcomes import Failure
+from daskprs.report.job_view import JobWatch
 from daskprs.report.listeners import Listeners, report_preparation
 from daskprs.report.progress_bar import PlainLines, ProgressBar, progress_for
 from tests.support.job_events import HERE, attempt, job_ended, job_started, stood
@@ -28,9 +29,10 @@ BAD = Failure("ValueError", "bad\nand more", "Traceback")
 
 def lines_of(folder: JobFolder, *events: Event) -> list[str]:
     """Return what a log file gets of a job."""
-    stream = io.StringIO()
-    progress = ProgressBar(PlainLines(stream), folder)
+    stream, watch = io.StringIO(), JobWatch()
+    progress = ProgressBar(PlainLines(stream), folder, watch)
     for event in events:
+        watch.tell(event)
         progress.tell(event)
     progress.close()
     return stream.getvalue().splitlines()
@@ -42,7 +44,7 @@ def test_a_log_file_gets_a_line_after_ten_seconds_and_then_more_and_more_seldom(
     """A job of a day does not fill it."""
     day_s = 24 * 3600
     lines = lines_of(folder, *(stood(1, elapsed_s=second) for second in range(day_s)))
-    shown = [line.split(", ")[2] for line in lines]
+    shown = [line.split(", ")[1] for line in lines]
     assert shown[:4] == ["10 s", "25 s", "48 s", "1 min 22 s"]
     assert 250 < len(lines) < 320
 
@@ -50,7 +52,7 @@ def test_a_log_file_gets_a_line_after_ten_seconds_and_then_more_and_more_seldom(
 def test_a_short_job_leaves_one_line(folder: JobFolder) -> None:
     """The last state."""
     assert lines_of(folder, job_started(), stood(5), job_ended()) == [
-        "daskprs: 10/10 mini-batches, 50.0/min, 12 s"
+        "daskprs: 10/10 mini-batches, 12 s, 50.0/min"
     ]
 
 
@@ -112,7 +114,7 @@ def test_a_failed_job_ends_with_its_counts(folder: JobFolder) -> None:
 
 def test_progress_that_is_not_wanted_is_not_shown(folder: JobFolder) -> None:
     """Wherever the job runs."""
-    assert progress_for(wanted=False, stream=sys.stderr, folder=folder) is None
+    assert progress_for(False, sys.stderr, folder, JobWatch()) is None
 
 
 @pytest.mark.parametrize("wanted", [True, None])
@@ -122,7 +124,7 @@ def test_a_stream_that_is_no_terminal_gets_plain_lines(
 ) -> None:
     """Asked for or not."""
     stream = io.StringIO()
-    progress = progress_for(wanted, stream, folder)
+    progress = progress_for(wanted, stream, folder, JobWatch())
     assert progress is not None
     progress.tell(MessageLogged("warning", "slow"))
     assert stream.getvalue() == "daskprs: warning: slow\n"
@@ -161,8 +163,10 @@ class Kernel:
 
 def shown_in(folder: JobFolder, *events: Event) -> None:
     """Show a job where it would be shown."""
-    progress: Any = progress_for(wanted=None, stream=io.StringIO(), folder=folder)
+    watch = JobWatch()
+    progress: Any = progress_for(None, io.StringIO(), folder, watch)
     for event in events:
+        watch.tell(event)
         progress.tell(event)
     progress.close()
 
@@ -177,7 +181,7 @@ def test_a_notebook_has_one_output_that_is_replaced(
     assert len(kernel.bundles) == 1 + 1 + 5 + 1
     last = kernel.bundles[-1]
     assert last["text/plain"].splitlines()[0] == "first error: ValueError: <bad>"
-    assert last["text/plain"].endswith("10/10 mini-batches, 54.3/min, 1 retried, 12 s")
+    assert last["text/plain"].endswith("10/10 mini-batches, 1 retried, 12 s, 54.3/min")
     assert "&lt;bad&gt;" in last["text/html"]
     assert "<progress value='1.0000' max='1' " in last["text/html"]
 
@@ -207,7 +211,7 @@ def test_a_long_preparation_tells_how_far_it_is(
     """Nothing else happens meanwhile, and a person wants to know that it is alive."""
     monkeypatch.setattr("daskprs.report.listeners.FIRST_AFTER_S", 0.01)
     stream = io.StringIO()
-    listeners = Listeners([ProgressBar(PlainLines(stream), folder)], folder)
+    listeners = Listeners([ProgressBar(PlainLines(stream), folder, JobWatch())], folder)
     with report_preparation(listeners, lambda: "3 of 7 parts"):
         assert poll_for(lambda: stream.getvalue().count("\n") > 1)
     listeners.close()

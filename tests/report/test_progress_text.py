@@ -1,4 +1,4 @@
-"""What progress says: how far, how fast, how long, and why nothing moves."""
+"""What progress says: how far, how fast, how long, what runs, and why nothing moves."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprs.core.events import ProgressReported
-from daskprs.report.humanize import counted, duration
+from daskprs.core.events import ProgressReported, SlotsChanged
+from daskprs.core.outcomes import Failure
+from daskprs.report.humanize import counted, duration, rough_range
+from daskprs.report.job_view import JobWatch, RateMeter, View
 from daskprs.report.progress_text import (
-    Pace,
-    RateMeter,
-    View,
+    at_work_text,
+    counts_text,
     fraction_done,
+    now_text,
     progress_text,
-    why_waiting,
+    slot_text,
 )
-from tests.support.job_events import slot, standing, stood
+from daskprs.report.remaining_time import TimeLeft
+from tests.support.job_events import attempt, job_ended, job_started, slot, standing, stood
 
 if TYPE_CHECKING:
-    from daskprs.core.events import SlotState
+    from daskprs.core.events import Progress, SlotState
 
 INIT = tuple(slot("init", since_s, process=n) for n, since_s in enumerate((41, 40, 39, 38)))
 STRAGGLER = (
@@ -35,115 +38,173 @@ STARTING = (slot("starting", 3), slot("starting", 2))
 UNKNOWN = {"plan_complete": False, "expected": None}
 
 
+def seen(look: ProgressReported, slots: int = 0) -> View:
+    """Return the view of a job that was looked at once."""
+    watch = JobWatch()
+    for event in (job_started(), SlotsChanged(1, slots), look):
+        watch.tell(event)
+    view = watch.view()
+    assert view is not None
+    return view
+
+
 @pytest.mark.parametrize(
     ("done", "quiet_s", "slots", "offered", "why"),
     [
-        (3, 4.9, RUNNING, 2, ""),
+        (3, 2.0, (slot("running", 2, 17),), 2, ""),
         (0, 0.9, STARTING, 2, ""),
         (0, 3.0, (), 0, "waiting for workers for 3 s"),
         (3, 90.0, INIT, 0, "waiting for workers for 1 min 30 s"),
-        (0, 3.0, (), 4, "agents starting for 3 s"),
-        (0, 3.0, STARTING, 2, "agents starting for 3 s on 2 of 2 processes"),
-        (0, 41.0, INIT, 4, "init() running for 41 s on 4 of 4 processes"),
-        (3, 50.0, STRAGGLER, 3, "run() running for 50 s on mini-batch 17 in process003"),
-        (3, 30.0, RUNNING, 2, "run() running for 30 s on mini-batch 5 in process001 and on 1 more"),
-        (3, 12.0, LOADING, 2, "loading for 12 s on mini-batch 3 in process000"),
-        (3, 6.0, (slot("shutdown", 4), slot("idle", 9)), 2, "shutdown() running for 4 s on 1 of 2"),
-        (3, 6.0, (slot("idle", 6),), 1, "agents idle for 6 s on 1 of 1 process"),
+        (0, 3.0, (), 4, "agents start for 3 s"),
+        (0, 3.0, STARTING, 2, "agents start for 3 s on 2 of 2 processes"),
+        (0, 41.0, INIT, 4, "init() runs for 41 s on 4 of 4 processes, timeout in 2 min 49 s"),
+        (
+            *(3, 50.0, STRAGGLER, 3),
+            "mini-batch 17 runs for 50 s on node 0 process003, timeout in 10 s, 2 tries left",
+        ),
+        (
+            *(3, 30.0, RUNNING, 2),
+            (
+                "mini-batch 5 runs for 30 s on node 0 process001, timeout in 30 s, 2 tries left, "
+                "1 more"
+            ),
+        ),
+        (3, 1.0, RUNNING, 2, "mini-batch 5 runs for 30 s on node 0 process001, timeout in 30 s"),
+        (3, 12.0, LOADING, 2, "mini-batch 3 loads for 12 s on node 0 process000, timeout in 9 min"),
+        (3, 6.0, (slot("shutdown", 4), slot("idle", 9)), 2, "shutdown() runs for 4 s on 1 of 2"),
+        (3, 6.0, (slot("idle", 6),), 1, "agents are idle for 6 s on 1 of 1 process"),
         (10, 0.0, (), 2, "stopping processes"),
+        (10, 0.0, (slot("shutdown", 4),), 2, "stopping processes, shutdown() runs for 4 s on 1"),
     ],
 )
-def test_why_nothing_moves(
+def test_what_happens_now(
     done: int, quiet_s: float, slots: tuple[SlotState, ...], offered: int, why: str
 ) -> None:
-    """What the slots are doing, or that there is none; nothing while the job moves."""
-    said = why_waiting(stood(done, slots=slots, quiet_s=quiet_s), offered)
+    """What takes long, or why nothing moves; nothing while the job moves."""
+    said = now_text(seen(stood(done, slots=slots, quiet_s=quiet_s), offered))
     assert said.startswith(why)
     assert bool(said) == bool(why)
 
 
-def test_pace_leaves_out_what_comes_before_the_work() -> None:
+def test_obstacles_of_the_cluster_stand_behind_the_reason() -> None:
+    """They explain it, and are left out first in a narrow terminal."""
+    look = stood(3, slots=STRAGGLER, quiet_s=50)._replace(obstacles=("1 of 4 slots waits",))
+    view = seen(look, 3)
+    assert now_text(view).endswith("2 tries left, 1 of 4 slots waits")
+    assert "waits" not in now_text(view, 80)
+    alone = seen(stood(3)._replace(obstacles=("1 of 4 slots waits",)), 3)
+    assert now_text(alone, 80) == "1 of 4 slots waits"
+
+
+def test_what_the_driver_does_in_the_end_is_said() -> None:
+    """To upload takes an hour where the output is large; nothing remains to be estimated."""
+    look = stood(10)._replace(doing="uploading to s3://b/out.csv: 5 of 9 MB")
+    text = progress_text(seen(look, 2))
+    assert text == "10/10 mini-batches, 1 s, 10/s, uploading to s3://b/out.csv: 5 of 9 MB"
+
+
+def test_tries_are_counted() -> None:
+    """An attempt that did not count as a try leaves as many as before."""
+    watch, bad = JobWatch(), Failure("ValueError", "bad")
+    once = attempt(17, bad)
+    for event in (job_started(), SlotsChanged(1, 3), once, once._replace(charged=False)):  # type: ignore[union-attr]
+        watch.tell(event)
+    watch.tell(stood(3, slots=STRAGGLER))
+    view = watch.view()
+    assert view is not None
+    assert slot_text(view.now[-1]).endswith("timeout in 10 s, 1 try left")
+    watch.tell(once)
+    watch.tell(stood(3, slots=STRAGGLER))
+    view = watch.view()
+    assert view is not None
+    assert slot_text(view.now[-1]).endswith("timeout in 10 s, last try")
+
+
+def test_slots_are_counted_by_phase() -> None:
+    """They stand where nothing else is to be said."""
+    view = seen(stood(3, slots=(*LOADING, *RUNNING)), 4)
+    assert at_work_text(view) == "4 processes: 2 running, 1 loading, 1 in init()"
+
+
+def test_speed_leaves_out_what_comes_before_the_work() -> None:
     """A minute of init() says nothing about how long the rest takes."""
-    maker = RateMeter()
+    meter = RateMeter()
     for elapsed_s in (1, 30, 60):
-        assert maker.pace(stood(0, elapsed_s=elapsed_s, slots=INIT)) == Pace()
-    assert maker.pace(stood(0, elapsed_s=61, slots=RUNNING)) == Pace()
-    assert maker.pace(stood(4, elapsed_s=62, slots=RUNNING)) == Pace(per_s=2.0, left_s=3.0)
+        meter.see(stood(0, elapsed_s=elapsed_s, slots=INIT))
+    meter.see(stood(0, elapsed_s=61, slots=RUNNING))
+    assert meter.per_s is None
+    meter.see(stood(4, elapsed_s=62, slots=RUNNING))
+    assert meter.per_s == 2.0
 
 
-def test_pace_counts_only_what_this_run_has_done() -> None:
+def test_speed_counts_only_what_this_run_has_done() -> None:
     """A resume finds most of it done, in no time."""
-    maker = RateMeter()
-    assert maker.pace(stood(6, elapsed_s=0, recovered=6)) == Pace()
-    assert maker.pace(stood(8, elapsed_s=2, recovered=6)) == Pace(per_s=1.0, left_s=2.0)
-
-
-def test_nobody_says_how_long_a_plan_of_unknown_length_takes() -> None:
-    """But how fast it goes."""
-    assert RateMeter().pace(stood(4, elapsed_s=2, **UNKNOWN)) == Pace(per_s=2.0)
+    meter = RateMeter()
+    meter.see(stood(6, elapsed_s=0, recovered=6))
+    assert meter.per_s is None
+    meter.see(stood(8, elapsed_s=2, recovered=6))
+    assert meter.per_s == 1.0
 
 
 @pytest.mark.parametrize(
     ("view", "text"),
     [
-        (View(stood(0)), "0/10 mini-batches, 1 s"),
+        (View(standing(0), 1), "0/10 mini-batches, 1 s"),
         (
-            View(stood(1234, 10000, elapsed_s=125), Pace(12.34, 65)),
-            "1,234/10,000 mini-batches, 12/s, 2 min 5 s, 1 min 5 s left",
+            View(standing(1234, 10000), 125, per_s=12.34, left=TimeLeft(60, 95)),
+            "1,234/10,000 mini-batches, 1–1.5 min left, 2 min 5 s, 12/s",
         ),
         (
-            View(stood(4, failed=1, recovered=2), Pace(0.05, 100), retried=3),
+            View(
+                *(standing(4, failed=1, recovered=2), 1),
+                per_s=0.05,
+                left=TimeLeft(45, 100),
+                retried=3,
+            ),
             (
-                "5/10 mini-batches, 3.0/min, 1 failed, 3 retried, 2 done in an earlier run, 1 s, "
-                "1 min 40 s left"
+                "5/10 mini-batches, 1 failed, 3 retried, 2 done in an earlier run, "
+                "45 s–1.5 min left, 1 s, 3.0/min"
             ),
         ),
-        (View(stood(4, **UNKNOWN), Pace(2.5)), "4 mini-batches, 2.5/s, 1 s"),
-        (
-            View(stood(0, slots=INIT, quiet_s=41, elapsed_s=42), slots=4),
-            "0/10 mini-batches, 42 s, init() running for 41 s on 4 of 4 processes",
-        ),
-        (View(stood(10), Pace(2.0, 0.0), ended=True), "10/10 mini-batches, 2.0/s, 1 s"),
+        (View(standing(4, **UNKNOWN), 1, per_s=2.5), "4 mini-batches, 1 s, 2.5/s"),
+        (View(standing(10), 1, per_s=2.0, ended=True), "10/10 mini-batches, 1 s, 2.0/s"),
     ],
 )
-def test_the_line(view: View, text: str) -> None:
+def test_the_counts(view: View, text: str) -> None:
     """All that is known, and nothing that is not."""
-    assert progress_text(view) == text
+    assert counts_text(view) == text
 
 
-LONG = View(
-    stood(4, 1000, failed=1, recovered=2, slots=STRAGGLER, quiet_s=50, elapsed_s=60),
-    Pace(2.0, 100),
-    retried=3,
-    slots=3,
-)
+LONG = seen(stood(4, 1000, failed=1, recovered=2, slots=STRAGGLER, quiet_s=50, elapsed_s=60), 3)
+LONG = LONG._replace(per_s=2.0, left=TimeLeft(100, 200), retried=3)
 
 
 @given(width=st.integers(1, 200))
-def test_the_line_is_never_wider_than_there_is_room(width: int) -> None:
-    """It would wrap, and could not be drawn again."""
-    assert len(progress_text(LONG, width)) <= width
+def test_the_lines_are_never_wider_than_there_is_room(width: int) -> None:
+    """They would wrap, and could not be drawn again."""
+    assert len(counts_text(LONG, width)) <= width
+    assert len(now_text(LONG, width)) <= width
 
 
 @pytest.mark.parametrize(
     ("width", "text"),
     [
-        (
-            100,
-            "5/1,000 mini-batches, 1 failed, run() running for 50 s on mini-batch 17 in process003",
-        ),
-        (80, "5/1,000 mini-batches, run() running for 50 s on mini-batch 17 in process003"),
-        (40, "5/1,000 mini-batches"),
-        (12, "5/1,000 min…"),
+        (72, "    5/1,000 mini-batches, 1 failed, 3 retried, 1.5–3 min left, 1 min 0 s"),
+        (50, "    5/1,000 mini-batches, 1 failed, 1.5–3 min left"),
+        (40, "    5/1,000 mini-batches, 1 failed"),
+        (12, "    5/1,000…"),
     ],
 )
 def test_what_matters_least_is_left_out_first(width: int, text: str) -> None:
-    """How far, why it waits and what has failed stay longest."""
-    said = progress_text(LONG, width)
-    if width == 100:
-        assert set(text.split(", ")) <= set(said.split(", "))
-    else:
-        assert said == text
+    """How far, what has failed and how long still stay longest; the count keeps its room."""
+    assert counts_text(LONG, width) == text
+
+
+def test_what_runs_longest_is_named_in_80_columns() -> None:
+    """The tries are left out first."""
+    text = "mini-batch 17 runs for 50 s on node 0 process003, timeout in 10 s"
+    assert now_text(LONG, 79) == f"{text}, 2 tries left"
+    assert now_text(LONG, 70) == text
 
 
 @pytest.mark.parametrize(
@@ -156,9 +217,43 @@ def test_what_matters_least_is_left_out_first(width: int, text: str) -> None:
         (standing(3, plan_complete=False, expected=12), 0.25),
     ],
 )
-def test_the_share_that_is_settled(state: object, share: float | None) -> None:
+def test_the_share_that_is_settled(state: Progress, share: float | None) -> None:
     """None while nobody knows how many there will be."""
-    assert fraction_done(View(ProgressReported(state, (), 1.0, 0.0))) == share  # type: ignore[arg-type]
+    assert fraction_done(View(state)) == share
+
+
+@pytest.mark.parametrize(
+    ("low_s", "high_s", "text"),
+    [
+        (0.0, 0.0, "1 s"),
+        (0.0, 4.2, "1–4 s"),
+        (48, 127, "50 s–2 min"),
+        (600, 610, "10 min"),
+        (5000, 9000, "1.5–2.5 h"),
+        (60_000, 200_000, "18 h–2 d"),
+        (300_000, 400_000, "3–5 d"),
+    ],
+)
+def test_a_range_of_time_is_rough_and_never_0(low_s: float, high_s: float, text: str) -> None:
+    """More digits would pretend to know."""
+    assert rough_range(low_s, high_s) == text
+
+
+def test_the_view_of_an_ended_job_has_only_counts() -> None:
+    """Not what it was waiting for."""
+    watch = JobWatch()
+    for event in (stood(3, slots=STRAGGLER, quiet_s=50), job_ended()):
+        watch.tell(event)
+    view = watch.view()
+    assert view is not None
+    assert progress_text(view).startswith("10/10 mini-batches, 12 s")
+
+
+@given(done=st.integers(0, 9), quiet_s=st.floats(0, 99))
+def test_another_process_sees_the_same(done: int, quiet_s: float) -> None:
+    """What is written for it holds all that is shown."""
+    view = seen(stood(done, slots=STRAGGLER, quiet_s=quiet_s), 3)._replace(left=TimeLeft(1.5, 20))
+    assert progress_text(View.of(view.record())) == progress_text(view)
 
 
 @pytest.mark.parametrize(

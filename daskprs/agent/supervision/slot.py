@@ -96,7 +96,7 @@ class Slot:
 
     def state(self) -> SlotState:
         """Return what the slot is doing; may be called by any thread."""
-        agent = self._agent
+        agent, run = self._agent, self._run
         vacant = SlotState(Place(self._node, "", HOST), "starting", 0.0, None)
         if agent is None:
             return vacant
@@ -106,8 +106,10 @@ class Slot:
             return vacant
         place = Place(self._node, agent.spec.name, HOST, agent.pid)
         at_hand = self._index_at_hand(activity)
+        size = None if run is None or at_hand is None else run.size_at(activity.position)
         printed = agent.page.printed()
-        return SlotState(place, activity.phase.name.lower(), activity.age_s(), at_hand, printed)
+        phase, age_s = activity.phase.name.lower(), activity.age_s()
+        return SlotState(place, phase, age_s, at_hand, printed, size)
 
     def usage(self, of_devices: Mapping[int, int]) -> ProcessUsage | None:
         """Return what the agent uses; may be called by any thread.
@@ -415,6 +417,14 @@ class LeaseRun:
         """Return the index of the mini-batch at a position, without unpacking its lease."""
         work, place = self._place(position)
         return None if work is None else work.column("mini_batch.index")[place]
+
+    def size_at(self, position: int) -> int | None:
+        """Return the size of the mini-batch at a position, in the same way."""
+        work, place = self._place(position)
+        if work is None:
+            return None
+        size: int | None = work.column("mini_batch.size_bytes")[place]
+        return work.column("mini_batch.items")[place] if size is None else size
 
     def _place(self, position: int) -> tuple[ColumnBatch[Assigned] | None, int]:
         for first, beyond, work in tuple(self._work):  # progress looks from another thread

@@ -31,6 +31,7 @@ from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.inputs.frames.inline_data import CarryingReader, FarReader, carried
 from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.pieces import Uncomputed
+from daskprs.report.humanize import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -147,6 +148,13 @@ class FarNodes:
                 new.append(self._standing[address])
         wait(new, READY_S)
         return {address: worker for address, worker in workers.items() if self._is_ready(address)}
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Return how many workers are being sent what the job needs, in clauses for people."""
+        sending = sum(not standing.done() for standing in self._standing.values())
+        if not sending:
+            return ()
+        return (f"{counted(sending, 'worker')} being sent the script and its files",)
 
     def _is_ready(self, address: str) -> bool:
         standing = self._standing.get(address)

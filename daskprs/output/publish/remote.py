@@ -46,6 +46,8 @@ class RemoteOutput:
         """Whether the file is in place."""
         self.complaint = ""
         """The problem, if any, that did not keep the file from its place."""
+        self.how_far = ""
+        """How far the upload is, in a few words; read by another thread."""
         self._filesystem, self._place = _opened(self.file or self.url)
 
     def open_uploads(self, _records: Path) -> OpenUploads | None:
@@ -101,20 +103,30 @@ class RemoteOutput:
 
     def _upload(self, made: Path) -> None:
         folder, _, name = self._place.rpartition("/")
+        sent = self._sent()
         try:
             if PUBLISH_WHOLE.isdisjoint(_protocols(self._filesystem)):
                 part = f"{folder}/.{name}.part"
                 self._filesystem.makedirs(folder, exist_ok=True)
-                self._filesystem.put_file(str(made), part)
+                self._filesystem.put_file(str(made), part, callback=sent)
                 self._filesystem.mv(part, self._place)
             else:
-                self._filesystem.put_file(str(made), self._place)
+                self._filesystem.put_file(str(made), self._place, callback=sent)
         except Exception as error:  # each store has errors of its own
             msg = (
                 f"the output cannot be uploaded to {self.file}: {error}. It lies finished in "
                 f"{made}: resume the job to upload it."
             )
             raise OutputError(msg) from error
+
+    def _sent(self) -> Any:
+        """Return a callback of fsspec that notes how much is uploaded."""
+        from fsspec.callbacks import Callback
+
+        def note(size: int, value: int, **_: object) -> None:
+            self.how_far = f"{value >> 20:,} of {(size or 0) >> 20:,} MB"
+
+        return Callback(hooks={"note": note})
 
     def _is_ours(self, info: dict[str, Any] | None, written: dict[str, Any]) -> bool:
         """Say whether this job uploaded the existing file, even if it died before it knew."""
@@ -201,7 +213,9 @@ class RemoteParts(RemoteOutput):
             begun = [*written.get("publications", []), new["publication"]]
             ours = {"url": self.file, "publications": list(dict.fromkeys(begun))}
             _write(record, {**ours, "replaces": found.get("publication")})
-            for name in self._missing(new["files"], there):
+            missing = self._missing(new["files"], there)
+            for done, name in enumerate(missing):
+                self.how_far = f"{done:,} of {len(missing):,} files"
                 self._put(made / name, name)
             self._put(made / MANIFEST, MANIFEST)
         self.done = True

@@ -1,0 +1,110 @@
+"""The file in which other processes see what a running job does now."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from daskprs.core.events import JobEnded, ProgressReported
+from daskprs.errors import JobFolderError
+from daskprs.report.humanize import duration
+from daskprs.report.job_view import View
+from daskprs.report.log_files import SHARE_OF_TIME
+from daskprs.system.atomic_file import whole_file
+from daskprs.system.regular_files import read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from daskprs.core.events import Event
+    from daskprs.folders.job_folder import JobFolder
+    from daskprs.report.job_view import JobWatch
+
+EVERY_S = 1.0
+OLD_S = 10.0
+"""Seconds after which an unchanged file is reported as old."""
+
+
+class ProgressFile:
+    """Writes the view of a job about once a second, and removes the file at the end.
+
+    A slow folder is written to less often: at most a twentieth of the driver's time goes into it.
+    """
+
+    def __init__(self, folder: JobFolder, watch: JobWatch) -> None:
+        self._path = folder.progress_now
+        self._watch = watch
+        self._due_s = 0.0
+
+    def tell(self, event: Event) -> None:
+        """Write the file if that is due."""
+        match event:
+            case ProgressReported() if time.monotonic() >= self._due_s:
+                self._write()
+            case JobEnded():
+                self.close()
+
+    def close(self) -> None:
+        """Remove the file: nothing runs now."""
+        self._path.unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        view = self._watch.view()
+        if view is None:
+            return
+        begun_s = time.monotonic()
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(self._path, durable=False) as file:
+            file.write(json.dumps(view.record()).encode())
+        now_s = time.monotonic()
+        self._due_s = now_s + max(EVERY_S, (now_s - begun_s) / SHARE_OF_TIME)
+
+
+class JobOfOthers:
+    """The view of a job that another process runs, on this machine or on another one.
+
+    Parameters
+    ----------
+    folder
+        The job folder.
+    clock
+        Seconds on a clock that never goes back.
+
+    """
+
+    def __init__(self, folder: JobFolder, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = folder.progress_now
+        self._clock = clock
+        self._record: dict[str, Any] = {}
+        self._changed_s = clock()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start of the work, as far as they are known here."""
+        known: float = self._record.get("elapsed_s", 0.0)
+        return known + self._clock() - self._changed_s
+
+    def view(self) -> View | None:
+        """Return the latest view; None before the driver has written one."""
+        if not self._record and not self.look():
+            return None
+        view = View.of(self._record)
+        old_s = self._clock() - self._changed_s
+        if old_s < OLD_S:
+            return view
+        old = f"the driver has written nothing for {duration(old_s)}"
+        return view._replace(obstacles=(old, *view.obstacles))
+
+    def look(self) -> bool:
+        """Read the file; return whether it has changed."""
+        before, old_s = self._record, 0.0
+        with suppress(OSError, ValueError, JobFolderError):  # it may be gone just now
+            self._record = read_json(self._path)
+            if not before:
+                old_s = max(0.0, time.time() - self._path.stat().st_mtime)
+        if self._record == before:
+            return False
+        self._changed_s = self._clock() - old_s
+        return True

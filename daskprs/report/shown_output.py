@@ -16,6 +16,7 @@ from daskprs.core.events import (
 from daskprs.core.lease import AgentExited, AgentReady
 from daskprs.core.outcomes import PRINTED_SOMEWHERE
 from daskprs.report.evidence import NO_PROCESS
+from daskprs.system.log_cap import read_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,9 +122,7 @@ class _LogTail:
     def read(self, first: int, beyond: int) -> bytes:
         """Return some bytes; none of a log that is gone."""
         try:
-            with self.path.open("rb") as file:
-                file.seek(first)
-                return file.read(beyond - first)
+            return read_part(self.path, first, beyond)
         except OSError:
             return b""
 

@@ -279,7 +279,7 @@ def test_the_headings_of_the_help_are_those_of_the_documentation() -> None:
         name: set(re.findall(r"^\| `(\w+)`", text, re.MULTILINE)) for name, text in sections.items()
     }
     places = {"script", "client", "here", "job_dir", "output_dir"}
-    elsewhere = {"arguments", "progress", "quiet", "extend", "as_json", *places}
+    elsewhere = {"arguments", "progress", "quiet", "extend", "as_json", "deployment", *places}
     assert {name: set(names) - elsewhere for name, names in HEADINGS.items()} == {
         name: names - elsewhere for name, names in table.items()
     }

@@ -155,6 +155,8 @@ class ShownOutput:
         self._look_s = clock() + LOOK_EVERY_S
         self._remind_s = clock() + REMIND_S
         self._shown = 0
+        self._first = -1
+        """The process whose output comes first, another one in each look."""
         self._left_out = self._told = 0
         """Bytes that were left out, and those of them that were mentioned."""
 
@@ -197,7 +199,10 @@ class ShownOutput:
             for tail, first in zip(self._tails_of(slot.place), slot.printed, strict=True):
                 tail.running = None if slot.index is None else (slot.index, max(0, first))
         lines: list[str] = []
-        for (node, process), tails in self._tails.items():
+        self._first += 1
+        logs = deque(self._tails.items())
+        logs.rotate(-self._first)  # so that no process takes all the room for itself
+        for (node, process), tails in logs:
             name = f"{process} on node {node}" if node else process
             for tail in tails:
                 for piece in tail.pieces(is_last=is_last):

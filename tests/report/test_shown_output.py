@@ -150,3 +150,25 @@ def test_the_rest_is_shown_at_the_end(process: Screened) -> None:
     process.print("half a line")
     process.shown.close()
     assert process.lines == ["[mini-batch 5] half a line"]
+
+
+def test_a_process_that_prints_much_leaves_room_for_the_others(folder: JobFolder) -> None:
+    """Another process comes first each second."""
+    one = Screened(folder)
+    log = folder.stdout(0, "process001")
+    log.touch()
+    other = HERE._replace(process="process001")
+    seen = []
+    for index in range(2):
+        one.run(0)
+        one.print("a\n" * LINES_A_LOOK)
+        with log.open("a") as file:
+            file.write("b\n" * LINES_A_LOOK)
+        done = attempt(1, place=other)
+        assert isinstance(done, MiniBatchesDone)
+        ends = 2 * LINES_A_LOOK * index, 2 * LINES_A_LOOK * (index + 1)
+        printed = done.outcomes[0]._replace(printed=Printed(ends, (0, 0)))
+        one.end(0)
+        one.shown.tell(done._replace(outcomes=ColumnBatch([printed])))
+        seen.append({line for line in one.look() if line.startswith("[")})
+    assert seen == [{"[mini-batch 0] a"}, {"[mini-batch 1] b"}]

@@ -154,7 +154,7 @@ class SlotManager:
             "a GPU that other tasks hold": self._worker_registry.lacking,
         }
         slots = counted(len(self._slots), "slot")
-        return tuple(f"{n:,} of {slots} wait for {what}" for what, n in lack.items() if n)
+        return tuple(f"{n:,} of {slots} waiting for {what}" for what, n in lack.items() if n)
 
     def open(self) -> None:
         """Open a session on the cluster; slots appear once their workers are ready."""

@@ -152,7 +152,8 @@ def _standstill(view: View) -> list[_Part]:
     if longest.mini_batch is not None and phase in OF_MINI_BATCHES:
         return [*_of_slot(longest), _Part(5, f"{alike - 1:,} more" if alike > 1 else "")]
     all_ = counted(sum(view.phases.values()), "process")
-    text = f"{PHASES[phase]} for {duration(longest.for_s)} on {alike:,} of {all_}"
+    for_s = longest.for_s or view.quiet_s  # a slot without a process has no phase of its own
+    text = f"{PHASES[phase]} for {duration(for_s)} on {alike:,} of {all_}"
     return [_Part(0, text), _Part(2, _timeout(longest) if phase == "init" else "")]
 
 

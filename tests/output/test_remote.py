@@ -83,7 +83,7 @@ def test_an_upload_that_fails_leaves_what_was_there_and_the_next_one_replaces_it
     filesystem, place = fsspec.core.url_to_fs(f"{url}/rows.txt")
     made.write_bytes(b"more\n")
 
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise OSError("the line is down")
 
     with monkeypatch.context() as patch:

@@ -37,6 +37,7 @@ class ProgressFile:
         self._path = folder.progress_now
         self._watch = watch
         self._due_s = 0.0
+        self.close()  # of a driver that was killed
 
     def tell(self, event: Event) -> None:
         """Write the file if that is due."""
@@ -47,7 +48,7 @@ class ProgressFile:
                 self.close()
 
     def close(self) -> None:
-        """Remove the file: nothing runs now."""
+        """Remove the file: nothing runs at present."""
         self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:

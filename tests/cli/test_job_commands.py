@@ -214,6 +214,7 @@ def test_the_status_of_a_running_job_has_what_runs_now(work: Path) -> None:
     """In words, and as JSON; an old view is told from a new one."""
     assert call(*RUN, *OPTIONS).exit_code == 42
     folder, watch = JobFolder(work / "job"), JobWatch()
+    folder.progress_now.write_text("{}")  # of a driver that was killed
     file = ProgressFile(folder, watch)
     slots = (slot("idle", 9), slot("running", 50, 9, process=1))
     with locked(folder):

@@ -11,7 +11,7 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from daskprs.inputs.collections.source import is_record
+from daskprs.inputs.collections.partition_table import is_record
 from daskprs.system.disk_space import used_bytes
 
 if TYPE_CHECKING:

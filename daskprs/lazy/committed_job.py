@@ -27,8 +27,7 @@ from daskprs.errors import (
 )
 from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.folders.job_lock import has_begun, holder
-from daskprs.inputs.collections.partition_table import PartitionTable
-from daskprs.inputs.collections.source import TABLE
+from daskprs.inputs.collections.partition_table import TABLE, PartitionTable
 from daskprs.job.frontend import Surface
 from daskprs.job.parallel_run import ParallelRun
 from daskprs.job.request import check_call

@@ -18,6 +18,17 @@ if TYPE_CHECKING:
     from typing import IO
 
 
+TABLE = "partitions.jsonl"
+"""The table of partitions, in the scratch folder."""
+LABELS = "labels."
+"""What the files with the labels of a partition begin with, in the same folder."""
+
+
+def is_record(name: str) -> bool:
+    """Return whether a file of a scratch folder is what a resume knows of a collection."""
+    return name == TABLE or name.startswith(LABELS)
+
+
 class PartitionCut(NamedTuple):
     """The rows of a partition, and how it is cut into mini-batches."""
 

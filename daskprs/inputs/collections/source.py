@@ -11,7 +11,12 @@ import numpy as np
 from daskprs.core.mini_batch import MiniBatch, Where
 from daskprs.errors import LoadError
 from daskprs.folders.row_labels import LabelWriter, prepared_labels
-from daskprs.inputs.collections.partition_table import PartitionCut, PartitionTable
+from daskprs.inputs.collections.partition_table import (
+    LABELS,
+    TABLE,
+    PartitionCut,
+    PartitionTable,
+)
 from daskprs.inputs.collections.staged_reader import StagedReader
 from daskprs.inputs.collections.staging import staged
 from daskprs.inputs.collections.staging_form import WHOLE
@@ -29,16 +34,6 @@ if TYPE_CHECKING:
     from daskprs.inputs.collections.staging import StagedPartition
     from daskprs.inputs.collections.staging_form import StagingForm
     from daskprs.inputs.source.source import Unit
-
-TABLE = "partitions.jsonl"
-"""The table of partitions, in the scratch folder."""
-LABELS = "labels."
-"""What the files with the labels of a partition begin with, in the same folder."""
-
-
-def is_record(name: str) -> bool:
-    """Return whether a file of a scratch folder is what a resume knows of a collection."""
-    return name == TABLE or name.startswith(LABELS)
 
 
 class CollectionSource(TableSource):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,10 +87,8 @@ def clean(
 
         place = (Path(root) if root else job_root()).absolute()
         cleaning = Cleaning(place, older_than_s, statuses)
-        if not dry_run:
-            cleaning.go_on()
         jobs = []
-        for job in cleaning.found():
+        for job in chain([] if dry_run else cleaning.go_on(), cleaning.found()):
             done = job
             if not (job.stays or dry_run):
                 done = job._replace(stays=cleaning.remove(job))

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 UNREADABLE = "Unreadable"
 """A job whose journal cannot be read, as that of another version."""
+HALF_REMOVED = "Half removed"
+"""A job folder that an earlier cleaning had begun to remove."""
 OF_A_CALL = {"form", "script", "options"}
 """Keys of every saved call."""
 
@@ -81,10 +83,12 @@ class Cleaning:
         """Yield each job folder, in the order of names, with its fate."""
         self.others.clear()
         for path in self._entries():
-            if is_job_folder(path):
-                yield self._looked_at(JobFolder(path))
-            elif not path.name.endswith(DOOMED):
+            if path.name.endswith(DOOMED):
+                continue
+            if not is_job_folder(path):
                 self.others.append(path)
+            elif (job := self._looked_at(JobFolder(path))) is not None:
+                yield job
 
     def remove(self, job: JobOnDisk) -> str:
         """Remove a job folder that was found, and return why it stays, or an empty text.
@@ -106,15 +110,29 @@ class Cleaning:
                 _remove(JobFolder(folder.doomed()))
         except JobFolderLocked:
             return "a driver is at work in it"
+        except FileNotFoundError:
+            pass  # another cleaning was quicker
         except (OSError, JobFolderError) as error:
             return f"it cannot be removed: {error}"
         return ""
 
-    def go_on(self) -> None:
-        """Remove what an earlier cleaning had begun to remove."""
+    def go_on(self) -> Iterator[JobOnDisk]:
+        """Remove what an earlier cleaning had begun to remove; yield what stays again."""
         for path in self._entries():
-            if path.name.endswith(DOOMED) and (is_job_folder(path) or _is_empty(path)):
-                _remove(JobFolder(path))
+            if not path.name.endswith(DOOMED):
+                continue
+            folder = JobFolder(path)
+            try:
+                if is_job_folder(path):
+                    with held(folder.lock, f"the job folder {folder}"):
+                        _remove(folder)
+                elif _is_empty(path):
+                    path.rmdir()
+            except (JobFolderLocked, FileNotFoundError):
+                pass  # another cleaning is at it
+            except OSError as error:
+                stays = f"it cannot be removed: {error}"
+                yield JobOnDisk(path, HALF_REMOVED, 0.0, size_bytes=0, stays=stays)
 
     def _entries(self) -> list[Path]:
         try:
@@ -123,13 +141,20 @@ class Cleaning:
             msg = f"{self._root} cannot be listed: {error.strerror}. Name the root of your jobs."
             raise JobFolderError(msg) from error
 
-    def _looked_at(self, folder: JobFolder) -> JobOnDisk:
-        """Return a job folder with its fate."""
-        job = JobOnDisk(folder.path, UNREADABLE, _age_s(folder))
+    def _looked_at(self, folder: JobFolder) -> JobOnDisk | None:
+        """Return a job folder with its fate; None for one that has gone meanwhile."""
+        job = JobOnDisk(folder.path, UNREADABLE, 0.0)
         try:
-            status = _status(folder)
+            return self._judged(folder, job._replace(age_s=_age_s(folder)))
         except DaskprsError as error:
             return job._replace(stays=str(error))
+        except OSError as error:
+            if not folder.path.exists():
+                return None
+            return job._replace(stays=f"it cannot be read: {error}")
+
+    def _judged(self, folder: JobFolder, job: JobOnDisk) -> JobOnDisk:
+        status = _status(folder)
         job = job._replace(status=status)
         if status == RUNNING or status not in self._statuses:
             return job._replace(stays=status)
@@ -173,10 +198,11 @@ def _abort_uploads(folder: JobFolder) -> str:
 def _age_s(folder: JobFolder) -> float:
     """Return the seconds since something directly in a job folder has changed.
 
-    The lock changes whenever it is held, by a cleaning, too.
+    A cleaning, too, changes the lock, and the records of uploads that it aborts.
     """
+    ours = {folder.lock, folder.uploads}
     changed = [folder.path.stat().st_mtime]
-    changed += [path.lstat().st_mtime for path in folder.path.iterdir() if path != folder.lock]
+    changed += [path.lstat().st_mtime for path in folder.path.iterdir() if path not in ours]
     return max(0.0, time.time() - max(changed))
 
 
@@ -186,10 +212,12 @@ def _is_empty(path: Path) -> bool:
 
 def _remove(folder: JobFolder) -> None:
     """Remove a job folder, the saved call last: by that what is left of it is known."""
-    for path in [one for one in folder.path.iterdir() if one != folder.call]:
+    last = folder.lock, folder.call
+    for path in [one for one in folder.path.iterdir() if one not in last]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
-    folder.call.unlink(missing_ok=True)
+    for path in last:
+        path.unlink(missing_ok=True)
     folder.path.rmdir()

@@ -215,7 +215,7 @@ def _in_tasks(
     included = included_columns(source, options.include_columns)
     form = [getattr(parts.form, name) for name in ("kind", "size", "meta", "batch_format")]
     digests = options.of_results()["environment_variables"]
-    changed = {**options.changed(), **({"environment_variables": digests} if digests else {})}
+    changed = options.changed() | {"environment_variables": digests}
     token = tokenize(checked.fingerprint(), changed, form, result, on_error)
     call = LazyCall(
         token,

@@ -21,6 +21,7 @@ from daskprs.cli import main
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
+from daskprs.job import cleaning
 from daskprs.job.cleaning import Cleaning, is_job_folder
 from tests.support.object_store import object_store
 
@@ -206,6 +207,35 @@ def test_a_folder_that_cannot_be_removed_is_named_and_the_others_go(
     assert done.exit_code == 42
     assert f"stays         {root / 'rows'}: it cannot be removed: [Errno 13]" in done.stderr
     assert names(root) == {"failed", "rows"}
+
+
+def test_a_folder_that_stays_half_removed_does_not_keep_the_others(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each cleaning tries it again, names it, and goes on."""
+
+    def refused(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refused)
+        assert clean("--older-than", "7d", "--status", "Failed").exit_code == 42
+        done = clean("--older-than", "7d", "--status", "Failed")
+        assert done.exit_code == 42
+        assert ".failed.daskprs-removed: it cannot be removed: [Errno 13]" in done.stderr
+        looked_at: Callable[[JobFolder], str] = cleaning._status
+
+        def unreadable(folder: JobFolder) -> str:
+            if folder.path.name == "rows":
+                refused(folder.path)
+            return looked_at(folder)
+
+        patch.setattr(cleaning, "_status", unreadable)
+        done = clean("--older-than", "7d", "--dry-run")
+        assert f"{root / 'rows'}: it cannot be read: [Errno 13]" in done.stderr
+        assert str(root / "text") in done.stdout
+    assert clean("--older-than", "7d").exit_code == 0
+    assert names(root) == set()
 
 
 def test_the_root_is_an_argument_or_that_of_dasks_config(root: Path) -> None:

@@ -6,7 +6,9 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
-WORKERS ?= auto
+# One more than there are cores, since tests wait a third of the time.
+WORKERS ?= $(shell $(BIN)/python -c "import os; print(len(os.sched_getaffinity(0)) + 1)" \
+	2>/dev/null || echo auto)
 # The first of these that starts: a name on the path may be a shim of a Python that is not there.
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3; do \
 	$$name -c "" 2>/dev/null && echo $$name && break; done)

@@ -347,7 +347,7 @@ def test_the_run_of_another_process(tmp_path: Path) -> None:
     run = daskprs.ParallelRun.of(tmp_path / "job")
     assert next(run.iter_batches()).number.tolist() == [0]
     assert run.status == "Running"
-    assert run.progress == ((1, 1, 0), (1, 1, 0), None, None)
+    assert poll_for(lambda: run.progress == ((1, 1, 0), (1, 1, 0), 2, 1))
     with pytest.raises(daskprs.errors.JobFolderError, match=f"process {program.process.pid} on"):
         run.cancel()
     assert not run.wait(0.1)

@@ -59,8 +59,15 @@ main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) or None, resume=len(sys.ar
 """
 
 
-@pytest.mark.parametrize("is_cut", [False, True], ids=["whole", "cut"])
-@pytest.mark.parametrize("kind", ["frame", "delayed"])
+@pytest.mark.parametrize(
+    ("kind", "is_cut"),
+    [
+        pytest.param("frame", True, id="frame-cut"),
+        pytest.param("delayed", False, id="delayed-whole"),
+        pytest.param("frame", False, id="frame-whole", marks=pytest.mark.long),
+        pytest.param("delayed", True, id="delayed-cut", marks=pytest.mark.long),
+    ],
+)
 def test_a_driver_that_is_killed_at_any_moment(tmp_path: Path, kind: str, *, is_cut: bool) -> None:
     """A resume computes what is not done; without a token, all of it first, to compare it."""
     chance, slices = random.Random(f"{kind} {is_cut}"), 1 + is_cut  # noqa: S311 - no secret

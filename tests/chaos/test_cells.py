@@ -52,10 +52,22 @@ CELLS = {
     ],
 }
 """Some of each row of the table; `make chaos` plays all, and strikes at random besides."""
+LONG = {
+    "agent stopped",
+    "worker stopped",
+    "nanny killed",
+    "scheduler paused",
+    "caller interrupted",
+    "caller paused",
+}
+"""Rows that `make test-long` plays."""
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("strike", CELLS)
+@pytest.mark.parametrize(
+    "strike",
+    [pytest.param(one, marks=[pytest.mark.long] if one in LONG else []) for one in CELLS],
+)
 def test_nothing_is_lost_doubled_or_charged_to_the_innocent(tmp_path: Path, strike: str) -> None:
     """A cluster of two workers started by hand, a caller in a process of its own."""
     within: list[str] = []

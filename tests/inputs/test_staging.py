@@ -13,6 +13,7 @@ import threading
 from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.dataframe as dd
@@ -38,6 +39,7 @@ from daskprs.inputs.collections.staging_form import (
 from daskprs.inputs.source.batch_format import BatchForm, rows_in
 from daskprs.inputs.source.pieces import PartitionSlice, StagedPiece, Uncomputed
 from daskprs.inputs.source.read_options import ReadOptions
+from daskprs.system.masks import mask_of
 from tests.support.frames_of_all_kinds import frames
 
 if TYPE_CHECKING:
@@ -540,7 +542,8 @@ def test_the_original_error_is_what_the_log_shows() -> None:
         piece = pickle.loads(pickle.dumps(Uncomputed.of(error, 4)))
     with pytest.raises(LoadError) as caught:
         StagedReader().load(MiniBatch(0, piece, ""))
-    failure = failure_of(caught.value, None)  # type: ignore[arg-type]
+    job = SimpleNamespace(mask=mask_of([]))
+    failure = failure_of(caught.value, job)  # type: ignore[arg-type]
     assert (failure.kind, failure.retryable) == ("ConnectionError", False)
     assert failure.message == (
         "partition 4 of the collection cannot be computed: the store is closed. Try it alone: "

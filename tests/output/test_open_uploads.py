@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -42,6 +43,35 @@ def strike(store: ObjectStore, folder: Path, how: str, first: int, stride: int) 
     )
     assert done.returncode == 0, done.stderr
     return int(done.stdout.split()[0])
+
+
+SENDS = """
+import sys
+from pathlib import Path
+from daskprs.output.publish.open_uploads import OpenUploads
+
+records, file, name = sys.argv[1:]
+OpenUploads("s3://later/set", records).send(Path(file), name, lambda: False)
+"""
+
+
+def test_after_a_failed_upload_no_process_tries_for_a_while(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    """Each part has a process of its own, and each would wait until the library gives up."""
+    file, records = tmp_path / "rows", tmp_path / "uploads"
+    file.write_bytes(b"rows")
+
+    def send(name: str, **others: str) -> dict[str, str]:
+        words = [sys.executable, "-c", SENDS, str(records), str(file), name]
+        subprocess.run(words, env={**os.environ, **store.environment, **others}, check=True)
+        told: dict[str, str] = json.loads((records / f"{name}.json").read_text())
+        return told
+
+    store.put("later")
+    error = send("one", AWS_ENDPOINT_URL="no endpoint")["error"]
+    assert send("two") == {"url": "s3://later/set/two", "error": error}
+    assert store.open_uploads("later") == []
 
 
 @pytest.mark.parametrize("how", SHORT)

@@ -37,13 +37,11 @@ PAUSE_S = 60.0
 UPLOADS_AT_ONCE = 16
 """Uploads that are completed, or aborted, at the same time."""
 RECORD = ".json"
+FAILED = "failed"
+"""File that says when an upload has failed, and why. All processes that write parts see it. The
+library of a store tries for minutes before it gives up; without a pause each part would wait."""
 TAGS = ("ETag", "ChecksumSHA256")
 """What S3 may say of a piece, and wants to hear when the upload is completed."""
-
-
-_failures: dict[str, tuple[float, str]] = {}
-"""By URL: until when nothing is uploaded, and why. The library of a store tries for minutes before
-it gives up, and each part that waits would take as long."""
 
 
 class OpenUploads(NamedTuple):
@@ -64,12 +62,13 @@ class OpenUploads(NamedTuple):
             return  # an upload without a piece cannot be completed
         record = self._record(name)
         record.parent.mkdir(parents=True, exist_ok=True)
-        until_s, failure = _failures.get(self.url, (0.0, ""))
-        if time.monotonic() < until_s:
-            _write(record, {"url": f"{self.url}/{name}", "error": failure})
-            return
         earlier: dict[str, Any] = _read(record)
         told: dict[str, Any] = {"url": f"{self.url}/{name}"}
+        failed = Path(self.records, FAILED)
+        failure = _read(failed)
+        if abs(time.time() - failure.get("at", 0.0)) < PAUSE_S:  # clocks of nodes differ
+            _write(record, {**told, **earlier, "error": failure["error"]})
+            return
         try:
             filesystem = _filesystem(told)
             _abort(filesystem, earlier)  # of a process that died
@@ -80,7 +79,8 @@ class OpenUploads(NamedTuple):
             told |= _sent(file, filesystem, {**place, "UploadId": told["id"]}, is_unwanted)
         except Exception as error:  # noqa: BLE001 - each store has errors of its own
             told["error"] = f"{type(error).__name__}: {error}"
-            _failures[self.url] = time.monotonic() + PAUSE_S, told["error"]
+            with suppress(OSError):
+                _write(failed, {"at": time.time(), "error": told["error"]})
         _write(record, told)
 
     def complete(self, files: dict[str, tuple[int, str]]) -> list[str]:
@@ -136,6 +136,7 @@ def abort_uploads(records: Path, keep: Collection[str] = ()) -> str:
     kept = {Path(records, name + RECORD) for name in keep}
     left = [record for record in sorted(records.rglob("*" + RECORD)) if record not in kept]
     try:
+        Path(records, FAILED).unlink(missing_ok=True)  # the next driver may have other keys
         if left:
             filesystem = _filesystem(_read(left[0]))
             _for_each(left, lambda record: _drop(filesystem, record))

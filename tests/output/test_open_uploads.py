@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from daskprs.output.dataset.ordered_parts import OrderedParts
+from daskprs.output.journal.commits import CommitTable
+from daskprs.output.publish.open_uploads import OpenUploads
+from daskprs.output.spec import OutputSpec
 from tests.support.failing_store import HOW
 from tests.support.object_store import ObjectStore, object_store
 
@@ -72,6 +77,23 @@ def test_after_a_failed_upload_no_process_tries_for_a_while(
     error = send("one", AWS_ENDPOINT_URL="no endpoint")["error"]
     assert send("two") == {"url": "s3://later/set/two", "error": error}
     assert store.open_uploads("later") == []
+
+
+def test_uploads_that_could_be_aborted_later_are_no_complaint(tmp_path: Path) -> None:
+    """The store was away when the driver began, and back when it published."""
+    records = tmp_path / "uploads"
+    records.mkdir()
+    (records / "old.json").write_text('{"url": "nowhere://set/old"}')
+    part, table = tmp_path / ".set.part", CommitTable()
+    uploads = OpenUploads("nowhere://set", str(records))
+    spec = OutputSpec(text=False, typed=True, format="parquet")
+    parts = OrderedParts(part, spec, table, lambda _: tmp_path, {}, uploads=uploads)
+    assert "1 uploads are left open" in parts.complaint
+    parts.finish(table)
+    parts.put(tmp_path / "set")
+    shutil.rmtree(records)  # published
+    parts.close()
+    assert parts.complaint == ""
 
 
 @pytest.mark.parametrize("how", SHORT)

@@ -430,7 +430,10 @@ class OrderedParts:
         """Remove the hidden parts, and abort the uploads of what is not published here."""
         removed(self.part)
         sweep(attempts_of(self.part))
-        if self._uploads is not None and self._target is None:
+        if self._uploads is None:
+            return
+        self.complaint = ""  # what has published it tells what is left
+        if self._target is None:
             published = () if self._earlier is None else self._earlier.names
             self.complaint = self._uploads.abort(keep=published)
 

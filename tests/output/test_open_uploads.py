@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from daskprs.output.dataset.ordered_parts import OrderedParts
 from daskprs.output.journal.commits import CommitTable
+from daskprs.output.publish import open_uploads
 from daskprs.output.publish.open_uploads import OpenUploads
 from daskprs.output.spec import OutputSpec
 from tests.support.failing_store import HOW
@@ -53,6 +54,7 @@ def strike(store: ObjectStore, folder: Path, how: str, first: int, stride: int) 
 SENDS = """
 import sys
 from pathlib import Path
+from daskprs.output.publish import open_uploads
 from daskprs.output.publish.open_uploads import OpenUploads
 
 records, file, name = sys.argv[1:]
@@ -94,6 +96,39 @@ def test_uploads_that_could_be_aborted_later_are_no_complaint(tmp_path: Path) ->
     shutil.rmtree(records)  # published
     parts.close()
     assert parts.complaint == ""
+
+
+class Pages:
+    """A store that lists one open upload a page."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.left = [(name, str(number)) for number, name in enumerate(names)]
+
+    def split_path(self, url: str) -> tuple[str, str, None]:
+        """Return bucket and key."""
+        bucket, _, key = url.removeprefix("s3://").partition("/")
+        return bucket, key, None
+
+    def call_s3(self, method: str, **words: str) -> dict[str, Any]:
+        """List a page, or abort an upload."""
+        if method == "abort_multipart_upload":
+            self.left.remove((words["Key"], words["UploadId"]))
+            return {}
+        after = words.get("KeyMarker", ""), words.get("UploadIdMarker", "")
+        (key, number), *more = [one for one in self.left if one > after]
+        markers = {"NextKeyMarker": key, "NextUploadIdMarker": number}
+        listed = [{"Key": key, "UploadId": number}]
+        return {"IsTruncated": bool(more), "Uploads": listed, **(markers if more else {})}
+
+
+def test_all_pages_of_open_uploads_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page of S3 has 1,000 uploads, and those of a large data set may be behind it."""
+    pages = Pages(["set/a", "set/b", "set/b", "set/c"])
+    monkeypatch.setattr(open_uploads, "_filesystem", lambda _: pages)
+    assert OpenUploads("s3://bucket/set", str(tmp_path / "none")).tidy_up({"a", "b"}) == ""
+    assert pages.left == [("set/c", "3")]
 
 
 @pytest.mark.parametrize("how", SHORT)

@@ -64,7 +64,7 @@ class OpenUploads(NamedTuple):
         record.parent.mkdir(parents=True, exist_ok=True)
         earlier: dict[str, Any] = _read(record)
         told: dict[str, Any] = {"url": f"{self.url}/{name}"}
-        failed = Path(self.records, FAILED)
+        failed, filesystem, place = Path(self.records, FAILED), None, dict[str, str]()
         failure = _read(failed)
         if abs(time.time() - failure.get("at", 0.0)) < PAUSE_S:  # clocks of nodes differ
             _write(record, {**told, **earlier, "error": failure["error"]})
@@ -81,7 +81,13 @@ class OpenUploads(NamedTuple):
             told["error"] = f"{type(error).__name__}: {error}"
             with suppress(OSError):
                 _write(failed, {"at": time.time(), "error": told["error"]})
-        _write(record, told)
+        try:
+            _write(record, told)
+        except OSError:  # the job may be over, and its folder gone
+            with suppress(Exception):
+                if "id" in told:
+                    _abort_one(filesystem, place, told["id"])
+            raise
 
     def complete(self, files: dict[str, tuple[int, str]]) -> list[str]:
         """Complete the uploads of files, which have a size and a checksum.
@@ -221,13 +227,20 @@ def _abort_one(filesystem: Any, place: dict[str, str], number: str) -> None:
 
 def _open(filesystem: Any, place: dict[str, str]) -> list[tuple[str, str]]:
     """Return the names and ids of open uploads whose names begin with that of a place."""
-    try:
-        found = filesystem.call_s3(
-            "list_multipart_uploads", Bucket=place["Bucket"], Prefix=place["Key"]
-        )
-    except FileNotFoundError:  # there is not even a bucket
-        return []
-    return [(one["Key"], one["UploadId"]) for one in found.get("Uploads", ())]
+    uploads: list[tuple[str, str]] = []
+    page: dict[str, Any] = {"IsTruncated": True}
+    after: dict[str, str] = {}
+    while page.get("IsTruncated"):
+        try:
+            page = filesystem.call_s3(
+                "list_multipart_uploads", Bucket=place["Bucket"], Prefix=place["Key"], **after
+            )
+        except FileNotFoundError:  # there is not even a bucket
+            break
+        uploads += [(one["Key"], one["UploadId"]) for one in page.get("Uploads", ())]
+        if page.get("IsTruncated"):
+            after = {one: page[f"Next{one}"] for one in ("KeyMarker", "UploadIdMarker")}
+    return uploads
 
 
 def _for_each(items: Iterable[Any], do: Callable[[Any], None]) -> None:

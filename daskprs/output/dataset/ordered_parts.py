@@ -375,6 +375,8 @@ class OrderedParts:
         for one in made:
             while wait([one], LOOK_EVERY_S).not_done:
                 self._check_job()
+                self._check()
+        self._check()
         return [one.result() for one in made]
 
     def _single_file(self, parts: list[PublishedPart]) -> FinishedParts:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
+import threading
 from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin, get_worker
@@ -64,6 +65,11 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
         self._worker = worker
         self._processes: dict[int, HelperPool] = {}
         """The processes at work, by the number of the attempt."""
+        self._ended: set[int] = set()
+        """Attempts that are not wanted any more; some have not begun."""
+        self._is_over = False
+        self._lock = threading.Lock()
+        """Held to begin or end attempts."""
         self._reporting = PeriodicCallback(self._report, 1000 * REPORT_EVERY_S)
         sees = await asyncio.to_thread(lambda: all(one.is_seen() for one in self._probes))
         self._at_a_time = max(1, worker.state.nthreads // THREADS_FOR_A_PART) if sees else 0
@@ -74,7 +80,7 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
     async def teardown(self, worker: Worker) -> None:  # noqa: ARG002 - named by Dask
         """Kill the processes that write."""
         self._reporting.stop()
-        await asyncio.to_thread(self._end, *self._processes)
+        await asyncio.to_thread(self._end_all)
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:  # noqa: ARG002
         """Kill the process of a cancelled part, whose thread does not notice the cancellation."""
@@ -89,26 +95,40 @@ class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not type
         """Write a part, in a process of its own; return the attempt, pickled."""
         environment = agent_environment(os.environ, None, threads=1)
         timeout_s = max(self._timeout_s, size_bytes / SLOWEST_BYTES_PER_S)
-        self._processes[number] = process = HelperPool(environment, timeout_s, SPAWN)
+        with self._lock:
+            if self._is_over or number in self._ended:
+                msg = "the part is not wanted any more"
+                raise RuntimeError(msg)
+            self._processes[number] = process = HelperPool(environment, timeout_s, SPAWN)
         self._worker.loop.add_callback(self._report)
         try:
             what = f"write a part of {size_bytes:,} bytes"
             made: bytes = process.call(what, write_aside, attempts, number, plan)
         finally:
             process.close()
-            del self._processes[number]
+            with self._lock:
+                del self._processes[number]
         return made
 
-    def _end(self, *numbers: int) -> None:
-        for number in numbers:
-            if (process := self._processes.get(number)) is not None:
-                process.close()
+    def _end(self, number: int) -> None:
+        with self._lock:
+            self._ended.add(number)
+            process = self._processes.get(number)
+        if process is not None:
+            process.close()
+
+    def _end_all(self) -> None:
+        with self._lock:
+            self._is_over = True
+            processes = [*self._processes.values()]
+        for process in processes:
+            process.close()
 
     def _report(self) -> None:
         worker = self._worker
         if worker.batched_stream.closed():  # the scheduler has removed this worker
             self._reporting.stop()
-            self._end(*self._processes)
+            self._end_all()
             return
         report = worker.address, self._at_a_time, tuple(self._processes)
         worker.log_event(self._topic, pickle.dumps(report))

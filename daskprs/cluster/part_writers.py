@@ -106,6 +106,12 @@ class WritingWorkers:
         self._watchdog.forget(worker)
 
     @property
+    def hanging(self) -> set[str]:
+        """The workers that have not reported for too long, or not at all."""
+        with self._news:
+            return self.silent | (self._awaited - {SCHEDULER})
+
+    @property
     def silent(self) -> set[str]:
         """The workers that have not reported for too long."""
         return self._watchdog.silent
@@ -184,33 +190,51 @@ class PartWriters(Executor):
         say: Callable[[str, str], None],
     ) -> None:
         self._client = client
-        self._connection = client.scheduler_comm
         self._attempts = attempts
         self._say = say
         self._said: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._name = f"daskprs-parts-{secrets.token_hex(4)}"
         self._numbers = itertools.count(1)
         self._over = threading.Event()
-        self._workers = WritingWorkers()
         self._here = threading.BoundedSemaphore(THREADS)
         self._threads = ThreadPoolExecutor(AT_A_TIME, "daskprs-parts")
+        self._job = job
+        self._timeout_s = timeout_s
+        self._opening = threading.Lock()
+        self._is_open: bool | None = None
+        """Whether workers can be asked; None before the first part that is large enough."""
         self._closing = ExitStack()
-        self._open(job, timeout_s)
 
-    def _open(self, job: JobFolder, timeout_s: float) -> None:
+    def _opened(self) -> bool:
+        """Ask the workers to write parts, once; return False where the cluster has gone."""
+        with self._opening:
+            if self._is_open is None:
+                try:
+                    with ExitStack() as stack:
+                        self._open(stack)
+                        self._closing = stack.pop_all()
+                    self._is_open = True
+                except Exception as error:  # noqa: BLE001 - the cluster has gone
+                    self._is_open = False
+                    self._said.put(("info", f"the driver writes all parts: {error}"))
+            return self._is_open
+
+    def _open(self, stack: ExitStack) -> None:
         """Bring the plugin to all workers, later ones included; each reports when it has it."""
+        self._connection = self._client.scheduler_comm
         self._attempts.mkdir(exist_ok=True)
-        self._closing.enter_context(LARGE_LEASES.held())  # so is the plan of a part, at times
+        stack.enter_context(LARGE_LEASES.held())  # so is the plan of a part, at times
         probes = []
-        for place in (job.seen(self._name), self._attempts / "seen"):
+        for place in (self._job.seen(self._name), self._attempts / "seen"):
             probes.append(ProbeFile(str(place), secrets.token_hex(16)))
             place.write_text(probes[-1].token)
-            self._closing.callback(place.unlink, missing_ok=True)
+            stack.callback(place.unlink, missing_ok=True)
         topic = f"{self._name}-reports"
-        plugin = PartsPlugin(self._name, topic, tuple(probes), timeout_s)
+        plugin = PartsPlugin(self._name, topic, tuple(probes), self._timeout_s)
+        self._workers = WritingWorkers()
         self._client.subscribe_topic(topic, self._workers.hear)
-        self._closing.callback(forget, self._client, topic)
-        self._closing.callback(self._leave, topic)
+        stack.callback(forget, self._client, topic)
+        stack.callback(self._leave, topic)
         self._client.register_plugin(
             JobPlugin(self._name, (topic,), self._client.id, dumps(plugin))
         )
@@ -230,18 +254,18 @@ class PartWriters(Executor):
 
         return self._threads.submit(self._written, write_part, plan, is_over)
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002 - as named by Python
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - as named by Python
         """Give up what is not written yet, and leave the cluster as it was."""
         self._over.set()
-        self._threads.shutdown(wait=wait, cancel_futures=cancel_futures)
+        self._threads.shutdown(wait=wait, cancel_futures=True)
         self._closing.close()
         self._tell()
 
     def _leave(self, topic: str) -> None:
         if self._client.scheduler_comm is self._connection:  # else it takes as long as to connect
             with suppress(Exception):  # the cluster has gone
-                silent = tuple(self._workers.silent)
-                self._client.run_on_scheduler(end_job, self._name, (topic,), silent)
+                hanging = tuple(self._workers.hanging)
+                self._client.run_on_scheduler(end_job, self._name, (topic,), hanging)
 
     def _tell(self) -> None:
         with suppress(Empty):
@@ -256,7 +280,7 @@ class PartWriters(Executor):
         plan: PartPlan,
         is_over: Callable[[], bool],
     ) -> PublishedPart:
-        if size_of(plan) >= SMALL_BYTES:
+        if size_of(plan) >= SMALL_BYTES and self._opened():
             made = self._written_by_worker(plan, is_over)
             if made is not None:
                 return made
@@ -270,14 +294,15 @@ class PartWriters(Executor):
         body, tried = pickle.dumps(plan), set[str]()
         while len(tried) < TRIES and (worker := self._workers.take(tried, is_over)) is not None:
             tried.add(worker)
-            number, lost = next(self._numbers), False
+            number, made = next(self._numbers), None
             try:
-                return self._attempted(plan, body, worker, number, is_over)
+                made = self._attempted(plan, body, worker, number, is_over)
             except PartLost as error:
-                lost = True
                 self._said.put(("info", f"{plan.name} is written elsewhere: {error}."))
+            else:
+                return made
             finally:
-                self._workers.give_back(worker, rests=lost)
+                self._workers.give_back(worker, rests=made is None)
         return None
 
     def _attempted(

@@ -426,7 +426,10 @@ class Job:
                 return writers.enter_context(made)
 
             self._new_writers = new_writers
-            yield
+            try:
+                yield
+            finally:
+                self._new_writers = None
 
     def _publish(self, ledger: Ledger, store: ResultStore, listeners: Listeners) -> Ending:
         """Publish the output, unless the input has changed or none of its items succeeded."""

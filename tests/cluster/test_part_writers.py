@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pickle
 import re
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -16,7 +18,9 @@ import pytest
 from distributed import Client
 
 import daskprs
-from daskprs.cluster import part_writers
+from daskprs.agent.node.site import ProbeFile
+from daskprs.cluster import part_worker, part_writers
+from daskprs.cluster.part_worker import PartsPlugin
 from daskprs.cluster.part_writers import PartWriters, WritingWorkers
 from daskprs.cluster.worker_events import WorkerLost, WorkersFound
 from daskprs.core import watchdog
@@ -33,6 +37,8 @@ from tests.support.separate_nodes import separate_nodes, why_not
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from distributed import Scheduler
 
     from daskprs.output.dataset.part_file import PartPlan
 
@@ -363,6 +369,45 @@ def test_small_parts_are_written_by_the_driver(
     monkeypatch.setattr(part_writers, "SMALL_BYTES", part_writers.size_of(plan) + 1)
     assert writing.submit(plan).result(60).files[0].rows == len(FRAME)
     assert not stage.held()
+
+
+def test_workers_are_asked_when_a_part_is_large_and_need_not_be_there(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job whose cluster has gone has its data set; one with small parts asks nobody."""
+
+    def ours(dask_scheduler: Scheduler) -> list[str]:
+        return [name for name in dask_scheduler.plugins if name.startswith("daskprs-parts")]
+
+    plan = part_plan(stage.folder, [FRAME])
+    with Client(stage.cluster.address, set_as_default=False) as client:
+        writing = Writing(client, stage.folder / "one")
+        with monkeypatch.context() as patch:
+            patch.setattr(part_writers, "SMALL_BYTES", 1 << 30)
+            assert writing.submit(plan).result(60).mini_batches == 1
+        assert client.run_on_scheduler(ours) == []
+    assert writing.submit(plan).result(60).mini_batches == 1
+    assert "the driver writes all parts: " in writing.end()
+    assert not list((stage.folder / "one").glob("**/seen*"))
+
+
+def test_an_attempt_that_is_ended_before_it_has_a_process_gets_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dask cancels tasks at any moment; a worker may close then."""
+    monkeypatch.setattr(part_worker, "HelperPool", lambda *_: pytest.fail("a process is started"))
+    worker: Any = SimpleNamespace(
+        address="tcp://w",
+        batched_stream=SimpleNamespace(closed=lambda: False),
+        log_event=lambda *_: None,
+    )
+    ends: list[Callable[[PartsPlugin], None]] = [PartsPlugin._end_all, lambda one: one._end(7)]
+    for end in ends:
+        plugin = PartsPlugin("parts", "topic", (ProbeFile("/nowhere", "token"),), 60.0)
+        asyncio.run(plugin.setup(worker))
+        end(plugin)
+        with pytest.raises(RuntimeError, match="not wanted"):
+            plugin.write(7, "attempts", b"", 1)
 
 
 def test_a_worker_has_no_more_parts_than_it_reports() -> None:

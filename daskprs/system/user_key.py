@@ -28,6 +28,8 @@ def user_key() -> bytes:
     """
     file = user_key_file()
     try:
+        if file.exists() and file.stat().st_size != KEY_BYTES:  # a crash has cut it off
+            file.unlink()
         if not file.exists():
             _make(file)
         return file.read_bytes()
@@ -41,6 +43,8 @@ def _make(file: Path) -> None:
     try:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
             new.write(secrets.token_bytes(KEY_BYTES))
+            new.flush()
+            os.fsync(new.fileno())
         with suppress(FileExistsError):  # another process was first
             os.link(part, file)
     finally:

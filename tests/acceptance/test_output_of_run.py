@@ -82,6 +82,17 @@ def test_output_is_shown_and_found_again(tmp_path: Path, job: tuple[str, ...]) -
         result.stdout(1)
 
 
+@pytest.mark.parametrize("stream", ["None", "type('Tee', (), {'write': lambda *_: 0})()"])
+def test_a_script_may_put_anything_in_the_place_of_its_streams(tmp_path: Path, stream: str) -> None:
+    """The output of a mini-batch is unknown then; the job is not the worse for it."""
+    script = tmp_path / "score.py"
+    script.write_text(f"import sys\nsys.stdout = {stream}\ndef run(rows):\n    return rows\n")
+    result = daskprs.parallel_run(
+        pd.DataFrame({"n": range(4)}), script, job_dir=tmp_path / "job", progress=False
+    )
+    assert result.status == "Completed"
+
+
 def test_output_that_goes_elsewhere_is_not_taken_for_none(tmp_path: Path) -> None:
     """A script has put a pipe in the place of its stdout; its stderr is unknown then, too."""
 

@@ -46,7 +46,7 @@ class PrintMarks:
             for stream in self._streams:
                 stream.flush()
             self._marks = self._ends()
-        except (OSError, ValueError):
+        except Exception:  # noqa: BLE001 - a script may put anything there
             self._page.mark_printed(UNKNOWN, UNKNOWN)
             return PRINTED_SOMEWHERE
         if self._marks == before:

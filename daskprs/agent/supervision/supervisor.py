@@ -68,6 +68,11 @@ FEWER = (
 )
 TAIL_CHARS = 2000
 """Characters from the end of the stderr log that a message about a death quotes."""
+CRASHES = {
+    -number
+    for number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+}
+"""Return codes of processes that Python has left a dump of."""
 STACKS_BYTES = 256 << 10
 """Bytes from the end of a stderr log that are searched for stacks."""
 
@@ -377,8 +382,10 @@ class Supervisor:
         if self.page.lacked_memory():
             return Failure("MemoryError", f"{self.spec.name} ran out of memory {when}. {LESS}")
         exits = f"{self.spec.name} exits with returncode {returncode}{signal_of(returncode)}"
-        log, crash, dump = self.process.stderr_from().partition(FATAL)
-        self._dump = crash + dump
+        log, self._dump = self.process.stderr_from(), ""
+        if returncode in CRASHES and FATAL in log:  # else it is the dump of a sub-process
+            log, crash, dump = log.rpartition(FATAL)
+            self._dump = crash + dump
         stacks = stacks_in(self._dump, self._script)
         if returncode == -signal.SIGKILL and not self.process.killed:
             failure = self._killed(f"{exits} {when}")

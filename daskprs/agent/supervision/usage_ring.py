@@ -63,7 +63,8 @@ class UsageRing:
     def highest_bytes(self, seconds: float) -> int:
         """Return the highest memory of the samples of the last seconds."""
         since = time.time() - seconds
-        return max((one.rss_bytes for one in self._samples if one.taken >= since), default=0)
+        samples = tuple(self._samples)  # the thread of the node monitor appends
+        return max((one.rss_bytes for one in samples if one.taken >= since), default=0)
 
     def was_short_of_memory(self) -> bool | None:
         """Say whether the kernel has just killed a process here for that; None: unknown."""

@@ -25,13 +25,14 @@ from distributed import Client, Future, futures_of, worker_client
 
 import daskprs
 from daskprs.cluster import partition_feed
+from daskprs.cluster.partition_feed import PartitionFeed
 from daskprs.cluster.staged_in_use import PARTITIONS as STAGED
 from daskprs.core import leasing
 from tests.support.by_hand import ByHand
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 COUNT, ROWS = 6, 5
 LABELS = pd.Index([f"label {n}" for n in range(COUNT * ROWS)], name="label")
@@ -218,8 +219,20 @@ def its_worker(rows: Any) -> list[str]:
 def test_persisted_partitions_are_used_where_they_lie(
     tmp_path: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are not computed again, and a lease goes to its data; two jobs at once share them."""
-    monkeypatch.setattr(leasing, "MOVE_AFTER_S", LONGEST_S)  # however slow a worker is
+    """They are not computed again, and a lease goes to its data; two jobs at once share them.
+
+    However slow a worker is: the other one takes no partition of it, neither before it has told its
+    slots, nor because its slots or its Dask threads are busy.
+    """
+    monkeypatch.setattr(leasing, "MOVE_AFTER_S", LONGEST_S)
+    monkeypatch.setattr(leasing.Leasing, "withdraw", lambda _: None)
+    turn = PartitionFeed.turn
+
+    def turn_with_both(feed: PartitionFeed, slots: Mapping[str, int], *, are_all: bool) -> None:
+        if len(slots) == 2:
+            turn(feed, slots, are_all=are_all)
+
+    monkeypatch.setattr(PartitionFeed, "turn", turn_with_both)
     made = Made(tmp_path)
     pids = client.run(os.getpid)
     parts = [
@@ -232,7 +245,10 @@ def test_persisted_partitions_are_used_where_they_lie(
     holders = [pids[where[future.key][0]] for part in parts for future in futures_of(part)]
     runs = [
         daskprs.start(
-            persisted, its_worker, client=client, **options_in(tmp_path / name, **options)
+            persisted,
+            its_worker,
+            client=client,
+            **options_in(tmp_path / name, **options),
         )
         for name, options in {"whole": {}, "cut": {"mini_batch_size": 80}}.items()
     ]

@@ -91,6 +91,14 @@ def test_sub_processes_count(tmp_path: Path) -> None:
     assert last == pytest.approx(base, abs=CLOSE_MB)
 
 
+def test_a_killed_mini_batch_has_not_the_peak_of_an_earlier_sub_process(tmp_path: Path) -> None:
+    """The kernel adds it to what it says of a dead process; then the peak may be unknown."""
+    result = job(tmp_path, [(0, 300, 0.0, ""), (0, 0, 0.0, "die")])
+    earlier, killed = peaks_of(result)
+    assert earlier > 300
+    assert killed is None or killed < 200
+
+
 def test_the_last_minutes_of_a_process_that_was_killed_are_kept(tmp_path: Path) -> None:
     """Second by second, with the mini-batch that it was at."""
     result = job(tmp_path, [(0, 0, 0.0, ""), (200, 0, 0.0, "hang")], run_invocation_timeout=4)

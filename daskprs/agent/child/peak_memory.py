@@ -53,6 +53,7 @@ class PeakMemory:
         self._kills = self._group.kills()
         self._is_reset = linux.reset_peak("self")
         self._largest_kb = getrusage(RUSAGE_CHILDREN).ru_maxrss
+        self._page.mark_ended_before(self._largest_kb << 10)
         self._page.taken_children_bytes()
         for pid in _descendants():
             linux.reset_peak(pid)

@@ -41,6 +41,8 @@ _PRINTED = (20, 21)
 """The ends of stdout and stderr at the end of the last attempt."""
 _MASKING = (22, 23)
 """Whether something of stdout and of stderr was read from a pipe, and is not in the log yet."""
+_ENDED_BEFORE = 24
+"""The highest memory of a sub-process that had ended before the last measurement began."""
 _LOOKS = 1000
 """How often a reader looks again; an agent that is quicker than that is not late with anything."""
 
@@ -148,12 +150,20 @@ class SharedPage:
         for cell, end in zip(_PRINTED, (stdout, stderr), strict=True):
             self._cells[cell] = end
 
+    def mark_ended_before(self, peak_bytes: int) -> None:
+        """Say which memory sub-processes had that ended before this mini-batch."""
+        self._cells[_ENDED_BEFORE] = peak_bytes
+
     def taken_children_bytes(self) -> int:
         """Return the highest `show_children` since the last call."""
         highest, self._cells[_CHILDREN] = self._cells[_CHILDREN], 0
         return highest
 
     # ---- the supervisor's side ----
+
+    def ended_before_bytes(self) -> int:
+        """Return the highest memory of sub-processes that ended before the last mini-batch."""
+        return self._cells[_ENDED_BEFORE]
 
     def show_children(self, peak_bytes: int) -> None:
         """Show the agent the memory of its sub-processes: some end before it could look."""

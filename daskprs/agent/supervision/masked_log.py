@@ -37,9 +37,14 @@ class MaskedLog:
         self._page = page
         self._number = stream
         self._stream = MaskedStream(mask)
-        self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         self._pipe, self.writer = os.pipe()
         """`writer` is for the agent, and is to be closed here once the agent has it."""
+        try:
+            self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except OSError:
+            os.close(self._pipe)
+            os.close(self.writer)
+            raise
         self._thread = threading.Thread(target=self._copy, name="daskprs-log", daemon=True)
         try:
             self._thread.start()

@@ -411,12 +411,20 @@ class Supervisor:
         return Failure("PROCESS_DIED", f"{ended}: {why}. {told}")
 
     def peak_bytes(self, seconds: float) -> int:
-        """Return the highest memory of an ended agent in its last mini-batch, which took this."""
-        return max(self.process.peak_bytes, self.usage.highest_bytes(seconds))
+        """Return the highest memory of an ended agent in its last mini-batch, which took this.
+
+        What the kernel says of a process counts its ended sub-processes, those of earlier
+        mini-batches, too. Where such a one may be the highest, only samples are left.
+        """
+        exact, sampled = self.process.peak_bytes, self.usage.highest_bytes(seconds)
+        return max(exact, sampled) if exact > self.page.ended_before_bytes() else sampled
 
     def _memory_at_the_end(self) -> str:
         """Return a sentence about the memory that the agent held, and about what was left."""
-        peak = megabytes(self.peak_bytes(self.page.look().age_s()))
+        peak_bytes = self.peak_bytes(self.page.look().age_s())
+        held = f"It held up to {megabytes(peak_bytes)}"
+        if not peak_bytes:
+            held = "What it held is unknown: an earlier sub-process had held more"
         limit = self.usage.group.limit_bytes
         samples = self.usage.samples
         if limit is not None:
@@ -424,8 +432,8 @@ class Supervisor:
         elif samples:
             rest = f"{megabytes(samples[-1].available_bytes)} of the node's memory were left"
         else:
-            return f"It held up to {peak}."
-        return f"It held up to {peak}; {rest}."
+            return f"{held}."
+        return f"{held}; {rest}."
 
     def _last_minutes(self) -> str:
         """Return a sentence about the file with the samples, which the driver writes."""

@@ -56,10 +56,14 @@ class PipelineFolder:
 
     def create(self, *, shared: bool = False) -> None:
         """Make the folder; only its owner may enter a new one, unless it is `shared`."""
-        is_new = not self.path.exists()
-        self.path.mkdir(parents=True, exist_ok=True)
-        if is_new and not shared:
-            make_private(self.path)
+        try:
+            is_new = not self.record.exists()
+            self.path.mkdir(parents=True, exist_ok=True)
+            if is_new and not shared:
+                make_private(self.path)
+        except OSError as error:
+            msg = f"job_dir: {self} cannot be made: {error}. Use another job_dir."
+            raise JobFolderError(msg) from error
 
     def is_named_in(self, path: Path) -> bool:
         """Return whether a path contains the run's name, so that no other run uses it."""

@@ -29,6 +29,7 @@ from daskprs.options.run_options import TABLE
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.file_lock import held
 from daskprs.system.hidden_values import HiddenValues
+from daskprs.system.private_folder import not_entered
 from daskprs.system.regular_files import read_json, read_regular
 from daskprs.system.user_key import user_key
 
@@ -61,6 +62,8 @@ class Detachment(NamedTuple):
         except FileNotFoundError:
             msg = f"no detached job was submitted in {folder}: it has no {folder.detached.name}."
             raise JobFolderError(msg) from None
+        except PermissionError:
+            raise not_entered(folder.path) from None
         except (OSError, ValueError, TypeError) as error:
             msg = f"{folder.detached} cannot be read: {error}. Submit the job again."
             raise JobFolderError(msg) from error

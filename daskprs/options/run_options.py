@@ -411,14 +411,7 @@ class RunOptions:
             )
             raise OptionError(msg)
         for name in self.secrets:
-            if len(known[name]) < SHORTEST_SECRET:
-                msg = (
-                    f"{Option('secrets', (name,))}: its value has {len(known[name])} characters, "
-                    "and so short a text would be masked wherever it stands in the logs. Use one "
-                    f"of {SHORTEST_SECRET} or more, or leave it to "
-                    f"{Option('environment_variables')}, which masks nothing."
-                )
-                raise OptionError(msg)
+            refuse_short_secret(name, known[name])
         return self.replace(environment_variables=known)
 
     @property
@@ -487,6 +480,17 @@ class RunOptions:
         values = {name: self[name] for name, row in TABLE.items() if row.group == INPUT}
         keys, dtypes = self.partition_keys or (), self.dtypes or {}
         return ReadOptions(**{**values, "partition_keys": keys, "dtypes": dtypes})
+
+
+def refuse_short_secret(name: str, value: str) -> None:
+    """Refuse a secret whose value is so short that it would be masked in other words."""
+    if len(value) < SHORTEST_SECRET:
+        msg = (
+            f"{Option('secrets', (name,))}: its value has {len(value)} characters, and so short a "
+            f"text would be masked wherever it stands in the logs. Use one of {SHORTEST_SECRET} or "
+            f"more, or leave it to {Option('environment_variables')}, which masks nothing."
+        )
+        raise OptionError(msg)
 
 
 def variable_digests(variables: Mapping[str, Any], digest: Digest = keyed_digest) -> dict[str, Any]:

@@ -207,7 +207,9 @@ class JobWatch:
     def _time_left(self, stood: ProgressReported) -> TimeLeft | None:
         """Return the last estimate less the time since, or a new one if it is due."""
         since_s = stood.elapsed_s - self._left_at_s
-        if self._ended or since_s >= min(LONGEST_S, max(1.0, stood.elapsed_s * AGAIN_AFTER)):
+        is_used_up = self._left is not None and since_s >= max(1.0, self._left.low_s)
+        due_s = min(LONGEST_S, max(1.0, stood.elapsed_s * AGAIN_AFTER))
+        if self._ended or since_s >= due_s or is_used_up:
             self._left, self._left_at_s = self._remaining.left(stood, self._slots), stood.elapsed_s
             return self._left
         if self._left is None:

@@ -101,8 +101,11 @@ class JobOfOthers:
     def look(self) -> bool:
         """Read the file; return whether it has changed."""
         before, old_s = self._record, 0.0
-        with suppress(OSError, ValueError, JobFolderError):  # it may be gone just now
-            self._record = read_json(self._path)
+        # It may be gone just now, or be that of another version.
+        with suppress(OSError, ValueError, LookupError, TypeError, JobFolderError):
+            record = read_json(self._path)
+            View.of(record)
+            self._record = record
             if not before:
                 old_s = max(0.0, time.time() - self._path.stat().st_mtime)
         if self._record == before:

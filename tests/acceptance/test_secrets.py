@@ -263,6 +263,30 @@ def test_a_pipeline_of_a_file_writes_no_value(home: Path) -> None:
     assert holding(home) == []
 
 
+TWO_STEPS = """
+type: pipeline
+jobs:
+  one: {type: command, command: "echo key is $KEYX", environment_variables: {KEYX: "planted-key"}}
+  two: {type: command, command: "echo no key"}
+"""
+
+
+def test_a_secret_of_one_step_is_no_mistake_of_the_others(home: Path) -> None:
+    """One that no step has is refused, and so is one that would mask other words."""
+    (home / "two.yml").write_text(TWO_STEPS)
+    run = home / "two"
+    run.mkdir()
+    for name, told in (("NOSUCH", "no step has such a variable"), ("SHORT", "has 1 characters")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SHORT", "a")
+            with pytest.raises(OptionError, match=told):
+                run_pipeline(home / "two.yml", job_dir=run, secrets=[name])
+    lines: list[str] = []
+    run_pipeline(home / "two.yml", job_dir=run, secrets=["KEYX"], show=lines.append)
+    assert "[one] key is ***" in lines
+    assert open_to_others(run) == []
+
+
 def yaml_text(text: str) -> str:
     """Return a text as YAML quotes it."""
     return "'" + text.replace("'", "''") + "'"

@@ -333,7 +333,9 @@ def variables_in(path: str | PathLike[str]) -> dict[str, str]:
     """Return the environment variables that a deployment's file sets; the rest is not checked."""
     content = Document.read(path).content
     content = content if isinstance(content, dict) else {}
-    given = {**content, **(content.get("settings") or {})}.get("environment_variables")
+    settings = content.get("settings")
+    settings = settings if isinstance(settings, dict) else {}
+    given = {**content, **settings}.get("environment_variables")
     try:
         return DeploymentSettings(environment_variables=given).environment_variables or {}
     except ValidationError as error:

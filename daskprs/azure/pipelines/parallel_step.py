@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,12 +57,16 @@ class ParallelStep:
 
     def _task(self, data: Binding, output: Binding | None, script: str) -> Task:
         options = {**self._options(data), **self._of_output(output)}
+        more = dict(self._wiring.given.options)
+        if "secrets" in more:  # other steps may have the others
+            known = {*os.environ, *(options.get("environment_variables") or {})}
+            more["secrets"] = [name for name in more["secrets"] if name in known]
         return Task(
             name=self._step.name,
             data=str(data.value),
             script=script,
             source_directory=self._step.code or self._step.source.base,
-            options={**options, **self._wiring.given.options},
+            options={**options, **more},
             job_dir=self._wiring.folder.step(self._step.name),
             output_dir=self._output_dir(output),
             client=self._wiring.given.client,

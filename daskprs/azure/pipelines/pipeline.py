@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.assets import Assets
 from daskprs.azure.pipelines.command_step import Command, refuse_no_shell
 from daskprs.azure.pipelines.file import read_pipeline
-from daskprs.azure.pipelines.run.pipeline_run import PipelineRun
+from daskprs.azure.pipelines.run.pipeline_run import PipelineRun, check_secrets
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.errors import Option, OptionError
 from daskprs.folders.pipeline_folder import PipelineFolder
@@ -146,6 +146,7 @@ def run_with(
         surface=surface or Surface(),
     )
     pipeline = read_pipeline(path, folder, given)
+    check_secrets(names, pipeline.steps.values())
     if any(isinstance(step.work, Command) for step in pipeline.steps.values()):
         refuse_no_shell()
     if given.client is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import time
 from dataclasses import replace
@@ -23,17 +24,23 @@ from daskprs.azure.pipelines.run.result import (
 from daskprs.azure.pipelines.run.step_process import StepProcess
 from daskprs.azure.pipelines.run.step_reuse import StepReuse, clear
 from daskprs.azure.step_logs import tell_parent
-from daskprs.errors import JobFolderError, Option, ParallelRunCanceled, PipelineFailed
+from daskprs.errors import (
+    JobFolderError,
+    Option,
+    OptionError,
+    ParallelRunCanceled,
+    PipelineFailed,
+)
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
 from daskprs.folders.pipeline_folder import read_record, write_record
 from daskprs.job.frontend import Surface
-from daskprs.options.run_options import variable_digests
+from daskprs.options.run_options import refuse_short_secret, variable_digests
 from daskprs.options.site_defaults import site_defaults
 from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from daskprs.azure.pipelines.file import Pipeline
     from daskprs.azure.pipelines.step import Step
@@ -270,6 +277,21 @@ def _definitions(step: Step) -> tuple[str, str]:
     """
     variables = _variables(step)
     return _definition(step, variable_digests(variables)), _definition(step, variables)
+
+
+def check_secrets(names: Sequence[str], steps: Iterable[Step]) -> None:
+    """Refuse a secret that neither a step nor the caller has, and one that is too short."""
+    of_steps = [_variables(step) for step in steps]
+    for name in names:
+        values = [known[name] for known in (*of_steps, os.environ) if name in known]
+        if not values:
+            msg = (
+                f"{Option('secrets', (name,))}: no step has such a variable, and neither has the "
+                "environment of this call. Set it there."
+            )
+            raise OptionError(msg)
+        for value in values:
+            refuse_short_secret(name, value)
 
 
 def _variables(step: Step) -> Mapping[str, str]:

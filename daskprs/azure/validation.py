@@ -135,8 +135,8 @@ def _check_mltable(check: Check) -> None:
 
 
 def _check_deployment(check: Check) -> None:
-    document, folder = check.document, check.path.absolute().parent
-    found, mistakes = deployment_of(document, document.content, folder, check.assets)
+    document = check.document
+    found, mistakes = deployment_of(document, document.content, check.assets)
     refuse(mistakes)
     if found is None:
         return
@@ -209,7 +209,7 @@ def _check_config(check: Check) -> None:
 def _script_problem(script: str, folder: object, document: Document) -> str:
     """Return the script's mistake if it is usable neither from here nor beside the file."""
     problem = ""
-    for base in (Path.cwd(), Path(document.name).absolute().parent):
+    for base in (Path.cwd(), document.folder):
         root = base / folder if isinstance(folder, str) else None
         try:
             check_script(script if root else base / script, root)

@@ -1,7 +1,12 @@
-"""A YAML file as plain values, each with its place: messages name file, line and column."""
+"""A YAML file as plain values, each with its place: messages name file, line and column.
+
+Objects that stand for such a file become a document, too: see `Document.of_values`.
+"""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -12,7 +17,6 @@ from daskprs.yaml_files.mistakes import Mistake, SourceLocation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from os import PathLike
 
 Loc = tuple[str | int, ...]
 """The path to a value: keys of mappings and indices of lists."""
@@ -78,6 +82,9 @@ class Document:
 
     def __init__(self, text: str, name: str) -> None:
         self.name = name
+        self.folder = Path(name).absolute().parent
+        """The folder that relative paths in the document start from."""
+        self._is_file = True
         self._places: dict[Loc, tuple[yaml.Mark, yaml.Mark]] = {}
         """Where the key and the value of each place begin."""
         self._mistakes: list[Mistake] = []
@@ -112,7 +119,7 @@ class Document:
         return YamlError(str(Mistake(place, "", f"it cannot be read as YAML: {what}")))
 
     @classmethod
-    def read(cls, path: str | PathLike[str]) -> Document:
+    def read(cls, path: str | os.PathLike[str]) -> Document:
         """Read a file.
 
         Raises
@@ -133,12 +140,44 @@ class Document:
             msg = f"{path}: it cannot be read: {error}.{near}"
             raise YamlError(msg) from error
 
-    def has(self, loc: Loc) -> bool:
-        """Say whether the document has a value at `loc`."""
-        return loc in self._places
+    @classmethod
+    def of_values(cls, content: Any, name: str, folder: Path) -> Document:
+        """Return a document of values in Python: its messages name no lines, only keys.
+
+        Paths become text, and tuples become lists.
+
+        Raises
+        ------
+        YamlError
+            For a value that a YAML file cannot have.
+
+        """
+        self = cls("", name)
+        self._is_file = False
+        self.folder = folder
+        self.content = self._plain(content, ())
+        return self
+
+    def _plain(self, value: Any, loc: Loc) -> Any:
+        """Return a value as a YAML file would have it."""
+        match value:
+            case None | bool() | int() | float():
+                return value
+            case str():
+                return str(value)
+            case os.PathLike():
+                return os.fspath(value)
+            case dict():
+                return {str(key): self._plain(one, (*loc, str(key))) for key, one in value.items()}
+            case list() | tuple():
+                return [self._plain(one, (*loc, at)) for at, one in enumerate(value)]
+        told = f"it has to be text, a number, a list or a mapping, not {shortened(value)}"
+        raise YamlError(str(self.mistake(loc, told)))
 
     def place(self, loc: Loc, *, of_key: bool = False) -> SourceLocation:
         """Return the place of a value or its key; for a missing value, of its parent."""
+        if not self._is_file:
+            return SourceLocation(self.name, 0, 0)
         while loc and loc not in self._places:
             loc, of_key = loc[:-1], False
         if not loc:

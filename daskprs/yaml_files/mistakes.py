@@ -15,7 +15,7 @@ _PLACE = re.compile(r"(.+?):(\d+):(\d+): ", re.DOTALL)
 
 
 class SourceLocation(NamedTuple):
-    """A place in a file; lines and columns count from 1."""
+    """A place in a file; lines and columns count from 1, and are 0 outside of files."""
 
     file: str
     line: int
@@ -23,6 +23,8 @@ class SourceLocation(NamedTuple):
 
     def __str__(self) -> str:
         """Return the place as editors and compilers write it."""
+        if not self.line:
+            return self.file
         return f"{self.file}:{self.line}:{self.column}"
 
 

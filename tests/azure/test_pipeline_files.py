@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,6 +117,18 @@ def test_a_parallel_step_becomes_a_task_with_its_surface_s_defaults(home: Path) 
     assert made.data == str(home / "data")
     assert made.output_dir == home / "run/pipeline.outputs"
     assert made.job_dir == home / "run/score"
+
+
+def test_values_in_python_are_read_as_their_file_is(home: Path) -> None:
+    """Beside a folder that their paths start from; messages name the keys."""
+    values, given = yaml.safe_load(SCORE), CallerInputs(Assets())
+    document = Document.of_values(values, "scoring", home)
+    made = read_pipeline(document, PipelineFolder("run"), given)
+    assert task(made) == task(read(SCORE))
+    values["jobs"]["score"]["task"]["entry_script"] = "gone.py"
+    document = Document.of_values(values, "scoring", home)
+    with pytest.raises(YamlError, match=r"^scoring: jobs\.score\.task\.entry_script: .*gone\.py"):
+        read_pipeline(document, PipelineFolder("run"), given)
 
 
 def test_overrides_inputs_and_outputs_change_a_file(home: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -149,3 +151,14 @@ g: {"<<": 7}
     ]
     assert str(document.place(("c", "x"))) == "p.yml:3:22"
     assert str(document.place(("c", "y"))) == "p.yml:1:17"
+
+
+def test_values_in_python_are_a_document_whose_messages_name_keys(tmp_path: Path) -> None:
+    """Paths become text; what no file can have is refused with its key."""
+    given = {"jobs": {"a": {"code": Path("src"), "keys": ("x", 1)}}}
+    document = Document.of_values(given, "scoring", tmp_path)
+    assert document.content == {"jobs": {"a": {"code": "src", "keys": ["x", 1]}}}
+    assert document.folder == tmp_path
+    assert str(document.mistake(("jobs", "a"), "it is wrong")) == "scoring: jobs.a: it is wrong"
+    with pytest.raises(YamlError, match=r"^scoring: jobs\.a\[0\]: it has to be text, .*object"):
+        Document.of_values({"jobs": {"a": [object()]}}, "scoring", tmp_path)

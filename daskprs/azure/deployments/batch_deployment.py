@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import contextmanager
 from dataclasses import replace
@@ -133,8 +132,8 @@ class BatchDeployment:
         parts = {key: value for key, value in parts.items() if value is not None}
         if parts:
             given["code_configuration"] = {**given.get("code_configuration", {}), **parts}
-        text = json.dumps(given, default=os.fspath)
-        self._fill(Document(text, type(self).__name__), Path.cwd(), assets, is_file=False)
+        document = Document.of_values(given, type(self).__name__, Path.cwd())
+        self._fill(document, assets, is_file=False)
 
     @classmethod
     def load(
@@ -169,19 +168,17 @@ class BatchDeployment:
             place, problem = document.place(("type",)), f"it is a deployment of a pipeline: {ways}"
             refuse([Mistake(place, "type", problem)])
         document.content = changed(document.content, changes or {})
-        self._fill(document, Path(path).absolute().parent, assets, is_file=True)
+        self._fill(document, assets, is_file=True)
         return self
 
     def _fill(
         self,
         document: Document,
-        folder: Path,
         assets: Assets | Mapping[str, str] | None,
         *,
         is_file: bool,
     ) -> None:
         self._document = document
-        self._folder = folder
         self._is_file = is_file
         if not isinstance(assets, Assets):
             assets = Assets().and_also(assets or {}, {})
@@ -191,11 +188,11 @@ class BatchDeployment:
     def _with(self, changes: Mapping[str, Any]) -> Deployment:
         """Return the deployment with other values of some keys, checked."""
         content = changed(self._document.content, changes)
-        found, mistakes = deployment_of(self._document, content, self._folder, self._assets)
+        found, mistakes = deployment_of(self._document, content, self._assets)
         if self._is_file:
             refuse(mistakes)
         elif mistakes:
-            raise OptionError("\n".join(map(_without_place, mistakes)))
+            raise OptionError("\n".join(map(str, mistakes)))
         if found is None:
             msg = f"{self._document.name} does not deploy a model."
             raise OptionError(msg)
@@ -341,7 +338,3 @@ def variables_in(path: str | PathLike[str]) -> dict[str, str]:
     except ValidationError as error:
         msg = f"{path}: environment_variables: {error.errors()[0]['msg']}."
         raise YamlError(msg) from None
-
-
-def _without_place(mistake: Mistake) -> str:
-    return f"{mistake.place.file}: {mistake.key}: {mistake.told}"

@@ -76,17 +76,14 @@ class Deployment:
 
 
 def deployment_of(
-    document: Document, content: Any, folder: Path, assets: Assets
+    document: Document, content: Any, assets: Assets
 ) -> tuple[Deployment | None, list[Mistake]]:
-    """Return the deployment in a document, whose content may be changed, and all mistakes in it.
-
-    Paths start from `folder`.
-    """
+    """Return the deployment in a document, whose content may be changed, and all mistakes in it."""
     content = {} if content is None else content
     form, mistakes, wrong = filled_as_far(ModelDeployment, content, document)
     if form is None:
         return None, mistakes
-    source = YamlSource(document, (), folder)
+    source = YamlSource.of(document)
     found = _DeploymentReader(form, source, assets, mistakes, wrong).deployment()
     return (None if mistakes else found), mistakes
 

@@ -67,7 +67,7 @@ def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeli
         mistakes.append(Mistake(document.place(()), "component", problem))
     for key, reference in named.items():
         try:
-            path = assets.file(reference, Path(document.name).absolute().parent)
+            path = assets.file(reference, document.folder)
         except UsageError as error:
             mistakes.append(Mistake(document.place((key,)), key, str(error)))
     refuse(mistakes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.pipelines.forms import CommandForm, LocalPath, ParallelForm, StepForm
@@ -14,6 +13,8 @@ from daskprs.yaml_files.form import Form, Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.forms import InputForm, OutputForm
     from daskprs.yaml_files.mistakes import SourceLocation
@@ -41,7 +42,7 @@ class YamlSource:
     @classmethod
     def of(cls, document: Document) -> YamlSource:
         """Return the source for a whole file."""
-        return cls(document, (), Path(document.name).absolute().parent)
+        return cls(document, (), document.folder)
 
     def place(self, *below: str | int, of_key: bool = False) -> SourceLocation:
         """Return the location of a value in the declaration."""

@@ -75,10 +75,13 @@ def way_to_run(content: Any, file: str) -> str | None:
 
 
 def read_pipeline(
-    path: str | PathLike[str], folder: PipelineFolder, given: CallerInputs
+    source: Document | str | PathLike[str], folder: PipelineFolder, given: CallerInputs
 ) -> Pipeline:
-    """Return the pipeline in a file, for a run in a folder; refuse all mistakes at once."""
-    document = Document.read(path)
+    """Return the pipeline in a file, for a run in a folder; refuse all mistakes at once.
+
+    A document of values is read as the file with these values would be.
+    """
+    document = source if isinstance(source, Document) else Document.read(source)
     if is_of_component(document.content):
         component, given = _of_component(document, given)
         document = Document.read(component)
@@ -214,7 +217,7 @@ def _of_component(document: Document, given: CallerInputs) -> tuple[Path, Caller
     of_steps = tuple(one for one in given.overrides if one.startswith("jobs."))
     own = [one for one in given.overrides if one not in of_steps]
     form, mistakes = filled(ComponentJobForm, overridden(document.content, own), document)
-    base = Path(document.name).absolute().parent
+    base = document.folder
     path = base
     if form is not None:
         try:

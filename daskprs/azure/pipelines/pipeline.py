@@ -19,6 +19,7 @@ from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.job.frontend import Surface
 from daskprs.options.rules import check_client
 from daskprs.options.site_defaults import default_job_dir, site_defaults
+from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -106,12 +107,12 @@ def run_pipeline(
         resume=resume,
         accept_changes=accept_changes,
         secrets=secrets,
-        show=show or _to_stderr,
+        show=show or to_stderr,
     )
 
 
 def run_with(
-    path: str | PathLike[str],
+    source: Document | str | PathLike[str],
     assets: Assets,
     *,
     overrides: Sequence[str],
@@ -126,11 +127,11 @@ def run_with(
     show: Callable[[str], None],
     surface: Surface | None = None,
 ) -> PipelineResult:
-    """Run a pipeline as `run_pipeline` does, with known assets."""
+    """Run a pipeline, in a file or in a document of values, as `run_pipeline` does."""
     if resume and job_dir is None:
         option = Option("resume", value=True)
         raise OptionError(option, ": name the folder of the run by ", Option("job_dir"), ".")
-    folder = PipelineFolder(job_dir or default_job_dir(run_name(path), token_hex(4)))
+    folder = PipelineFolder(job_dir or default_job_dir(run_name(source), token_hex(4)))
     names = secrets or site_defaults().get("secrets") or ()
     given = CallerInputs(
         assets=assets,
@@ -145,7 +146,7 @@ def run_with(
         resume=resume,
         surface=surface or Surface(),
     )
-    pipeline = read_pipeline(path, folder, given)
+    pipeline = read_pipeline(source, folder, given)
     check_secrets(names, pipeline.steps.values())
     if any(isinstance(step.work, Command) for step in pipeline.steps.values()):
         refuse_no_shell()
@@ -160,9 +161,9 @@ def run_with(
     return run.run()
 
 
-def run_name(path: str | PathLike[str]) -> str:
+def run_name(source: Document | str | PathLike[str]) -> str:
     """Return the name for runs of a file: the name of the file or of its folder."""
-    place = Path(path).absolute()
+    place = Path(source.name if isinstance(source, Document) else source).absolute()
     return place.parent.name if place.stem == "pipeline" else place.stem
 
 
@@ -193,6 +194,7 @@ def _address(client: Any) -> str | None:
     return address
 
 
-def _to_stderr(line: str) -> None:
+def to_stderr(line: str) -> None:
+    """Show a line of progress."""
     with suppress(OSError):  # the steps run on even if stderr is closed
         sys.stderr.write(f"{line}\n")

@@ -70,7 +70,7 @@ class Printed(NamedTuple):
 
 
 UNKNOWN = -1
-"""Stands for a place in a log that cannot be known, since a pipe leads there."""
+"""Stands for a place in a log that cannot be known: the script has put another file there."""
 PRINTED_SOMEWHERE = Printed((UNKNOWN, UNKNOWN), (UNKNOWN, UNKNOWN))
 
 

@@ -144,7 +144,8 @@ class ParallelRunResult:
         ------
         UsageError
             When no such attempt has ended, its log is gone, or it is unknown which part of the log
-            is of the mini-batch, as in a job with secrets.
+            is of the mini-batch, since the script has put something else in the place of stdout
+            or stderr.
 
         """
         from daskprs.report.printed_text import printed_text

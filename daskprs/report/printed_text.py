@@ -42,8 +42,8 @@ def printed_text(folder: JobFolder, stream: Stream, index: int, attempt: int | N
     log = (folder.stdout if stream == "stdout" else folder.stderr)(node, process)
     if detail[stream] is None:
         msg = (
-            f"{stream}: which part of {log} is of mini-batch {index} is unknown, since a pipe led "
-            "there, or something that the script put in its place. Read the log."
+            f"{stream}: which part of {log} is of mini-batch {index} is unknown, since the script "
+            "has put something else in the place of stdout or stderr. Read the log."
         )
         raise UsageError(msg)
     try:

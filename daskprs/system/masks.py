@@ -71,6 +71,11 @@ class MaskedStream:
         self._covered = 0
         """Number of bytes at the beginning of these that a mask stands for already."""
 
+    @property
+    def held_bytes(self) -> int:
+        """The number of bytes that are still to be returned, unless a mask will stand for them."""
+        return len(self._held) - self._covered
+
     def next(self, piece: bytes) -> bytes:
         """Return the masked bytes as far as what follows cannot change them."""
         return self._masked(self._held + piece, is_last=False)

@@ -82,28 +82,57 @@ def test_output_is_shown_and_found_again(tmp_path: Path, job: tuple[str, ...]) -
         result.stdout(1)
 
 
-@pytest.mark.parametrize("stream", ["None", "type('Tee', (), {'write': lambda *_: 0})()"])
+@pytest.mark.parametrize(
+    "stream",
+    [
+        "None",
+        "type('Tee', (), {'write': lambda *_: 0})()",
+        "os.dup2(os.open('elsewhere', os.O_RDWR | os.O_CREAT), 1) and sys.stdout",
+    ],
+)
 def test_a_script_may_put_anything_in_the_place_of_its_streams(tmp_path: Path, stream: str) -> None:
     """The output of a mini-batch is unknown then; the job is not the worse for it."""
     script = tmp_path / "score.py"
-    script.write_text(f"import sys\nsys.stdout = {stream}\ndef run(rows):\n    return rows\n")
+    script.write_text(f"import os, sys\nsys.stdout = {stream}\ndef run(rows):\n    return rows\n")
     result = daskprs.parallel_run(
         pd.DataFrame({"n": range(4)}), script, job_dir=tmp_path / "job", progress=False
     )
     assert result.status == "Completed"
+    with pytest.raises(daskprs.UsageError, match="is unknown, since the script has put"):
+        result.stdout(0)
 
 
 def test_output_that_goes_elsewhere_is_not_taken_for_none(tmp_path: Path) -> None:
-    """A script has put a pipe in the place of its stdout; its stderr is unknown then, too."""
+    """Nor for that of another mini-batch: a script puts a file in the place of stdout, and back.
+
+    The mask holds back what may be the beginning of a secret: that is of whoever wrote it.
+    """
 
     def run(rows: pd.DataFrame) -> pd.DataFrame:
-        _, writer = os.pipe()
-        os.dup2(writer, 1)
+        number = int(rows["n"].iloc[0])
+        print("ends in sk-", end="")
+        if number == 1:
+            log = os.dup(1)
+            file = os.open("elsewhere", os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            os.dup2(file, 1)
+            os.set_inheritable(log, True)
+            os.environ["LOG"] = str(log)
+        elif number == 2:
+            os.dup2(int(os.environ["LOG"]), 1)
         return rows
 
     result = daskprs.parallel_run(
-        pd.DataFrame({"n": [1]}), run, job_dir=tmp_path / "job", progress=False
+        pd.DataFrame({"n": range(4)}),
+        run,
+        mini_batch_size=8,
+        process_count_per_node=1,
+        environment_variables={"API_KEY": "sk-0123456789"},
+        secrets=["API_KEY"],
+        job_dir=tmp_path / "job",
+        progress=False,
     )
-    for printed in (result.stdout, result.stderr):
-        with pytest.raises(daskprs.UsageError, match="mini-batch 0 is unknown, since a pipe led"):
-            printed(0)
+    assert [result.stdout(number) for number in (0, 3)] == ["ends in sk-"] * 2
+    for number in (1, 2):
+        for printed in (result.stdout, result.stderr):
+            with pytest.raises(daskprs.UsageError, match=f"mini-batch {number} is unknown, since"):
+                printed(number)

@@ -108,6 +108,7 @@ class Agent:
         self._loader = Loader(page, reserve)
         self._loader.start()
         self._inbox = Inbox(connection, page, self._loader, self._outbox)
+        self._print_marks = PrintMarks(page, start.process)
         self.entry = load_entry_script(start.job, start.process)
         _compare_times_here(start.job)
         self._loader.reader = reader = pickle.loads(start.job.reader)
@@ -120,7 +121,6 @@ class Agent:
             self._profile = RunProfile(start.job.profiling_module, start.process)
             self._attempted = partial(self._profile.call, self._call)
         self._check_input = reader.check if isinstance(reader, PathsReader) else None
-        self._print_marks = PrintMarks(page, start.process)
 
     def serve(self) -> int:
         """Work until the supervisor sends `Stop`."""

@@ -8,7 +8,7 @@ import struct
 import sys
 import termios
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs.core.outcomes import PRINTED_SOMEWHERE, UNKNOWN, Printed
 
@@ -27,31 +27,36 @@ class PrintMarks:
 
     The page has the last marks: they are the beginning of what a process that was killed has
     written in its last attempt. Where logs are masked, stdout and stderr are pipes, and the worker
-    is waited for.
+    is waited for. While a script has put other files in the place of the logs, the marks are
+    unknown.
     """
 
     def __init__(self, page: SharedPage, process: ProcessSpec) -> None:
         self._page = page
         self._masked = (process.stdout, process.stderr) if process.masked else None
-        self._streams = sys.stdout, sys.stderr  # a script may put others in their place
-        self._marks = (0, 0)
+        self._streams: tuple[Any, ...] = ()
+        """What the import of the script has left; `run` may put others in their place."""
+        self._files = _files()
+        self._marks: tuple[int, int] | None = (0, 0)
+        """None: unknown."""
 
     def move(self) -> Printed | None:
-        """Move the marks to the ends, and return what lies between; None if nothing does.
-
-        The ends of a pipe, and of what a script has put in the place of its logs, are unknown.
-        """
-        before = self._marks
+        """Move the marks to the ends, and return what lies between; None if nothing does."""
+        before, self._streams = self._marks, self._streams or (sys.stdout, sys.stderr)
         try:
             for stream in self._streams:
                 stream.flush()
-            self._marks = self._ends()
+            self._marks = self._ends() if _files() == self._files else None
         except Exception:  # noqa: BLE001 - a script may put anything there
+            self._marks = None
+        if self._marks is None:
             self._page.mark_printed(UNKNOWN, UNKNOWN)
             return PRINTED_SOMEWHERE
         if self._marks == before:
             return None
         self._page.mark_printed(*self._marks)
+        if before is None:
+            return PRINTED_SOMEWHERE
         return Printed(*zip(before, self._marks, strict=True))
 
     def _ends(self) -> tuple[int, int]:
@@ -61,13 +66,19 @@ class PrintMarks:
         return os.lseek(STDOUT, 0, os.SEEK_END), os.lseek(STDERR, 0, os.SEEK_END)
 
     def _masked_end(self, fd: int, log: str) -> int:
-        """Return the length of a masked log, once nothing for it is on the way."""
+        """Return the length of a masked log with what it holds back, once nothing is on the way."""
         until = time.monotonic() + PATIENCE_S
         while _unread_bytes(fd) or self._page.is_masking(fd - STDOUT):
             if time.monotonic() > until:
                 break
             time.sleep(LOOK_EVERY_S)
-        return os.stat(log).st_size  # noqa: PTH116 - after each attempt
+        size = os.stat(log).st_size  # noqa: PTH116 - after each attempt
+        return size + self._page.held_bytes(fd - STDOUT)
+
+
+def _files() -> tuple[tuple[int, int], ...]:
+    """Return which files stdout and stderr are."""
+    return tuple((at.st_dev, at.st_ino) for at in map(os.fstat, (STDOUT, STDERR)))
 
 
 def _unread_bytes(fd: int) -> int:

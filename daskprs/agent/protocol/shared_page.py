@@ -41,6 +41,8 @@ _PRINTED = (20, 21)
 """The ends of stdout and stderr at the end of the last attempt."""
 _MASKING = (22, 23)
 """Whether something of stdout and of stderr was read from a pipe, and is not in the log yet."""
+_HELD = (25, 26)
+"""The bytes that a masked log holds back, since they may be the beginning of a secret."""
 _ENDED_BEFORE = 24
 """The highest memory of a sub-process that had ended before the last measurement began."""
 _LOOKS = 1000
@@ -145,6 +147,10 @@ class SharedPage:
         self._fence()
         return bool(self._cells[_MASKING[stream]])
 
+    def held_bytes(self, stream: int) -> int:
+        """Return how many bytes a masked log is to get of what was read for it."""
+        return self._cells[_HELD[stream]]
+
     def mark_printed(self, stdout: int, stderr: int) -> None:
         """Say where the output of the next attempt begins."""
         for cell, end in zip(_PRINTED, (stdout, stderr), strict=True):
@@ -169,8 +175,12 @@ class SharedPage:
         """Show the agent the memory of its sub-processes: some end before it could look."""
         self._cells[_CHILDREN] = max(self._cells[_CHILDREN], peak_bytes)
 
-    def masks(self, stream: int, *, busy: bool) -> None:
-        """Say that something is read for a masked log, or that all that was read is in it."""
+    def masks(self, stream: int, *, busy: bool, held_bytes: int = 0) -> None:
+        """Say that something is read for a masked log, or that what was read is in it.
+
+        `held_bytes` of it come later.
+        """
+        self._cells[_HELD[stream]] = held_bytes
         self._cells[_MASKING[stream]] = busy
         self._fence()
 

@@ -77,7 +77,8 @@ class MaskedLog:
 
     def _say(self, *, busy: bool) -> None:
         if self._page is not None:
-            self._page.masks(self._number, busy=busy)
+            held_bytes = self._stream.held_bytes
+            self._page.masks(self._number, busy=busy, held_bytes=held_bytes)
 
     def _write(self, masked: bytes) -> None:
         with suppress(OSError):  # a full disk

@@ -139,6 +139,18 @@ def test_a_crash_in_c_names_the_line_of_the_script(tmp_path: Path) -> None:
     assert error.result.stderr(2) == "last words\n"
 
 
+def test_the_dump_of_a_child_is_not_that_of_its_agent(tmp_path: Path) -> None:
+    """A fork of the script has crashed; the agent ends by itself, and its stderr is quoted."""
+    crash = "os.fork() or ctypes.string_at(0)"
+    deed = f"import ctypes, os; {crash}; os.wait(); os.write(2, b'last words'); os._exit(3)"
+    error = failed(tmp_path, written(tmp_path, deed))
+    first, *more = str(error).splitlines()
+    assert " exits with returncode 3 " in first
+    assert "score.py, line" not in first
+    assert "last words" in more
+    assert "Fatal Python error: Segmentation fault" in error.result.stderr(2)
+
+
 def test_code_of_a_cell_has_its_lines(tmp_path: Path) -> None:
     """The agents have no file of that name."""
     code = "def run(rows):\n    return helped(rows)\n"

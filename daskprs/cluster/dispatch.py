@@ -131,7 +131,7 @@ class Dispatcher:
         self._listeners = listeners
         self._job_id = job.job_id
         self._name = Path(job.job_dir).name
-        self._figures = FigureSender(client, self._name, job.unit)
+        self._figures = FigureSender(client, job.job_dir, job.unit)
         self._shutdown_timeout_s = job.limits.shutdown_timeout_s
         self._inbox: SimpleQueue[tuple[int, Future | Brought] | None] = SimpleQueue()
         self._slot_manager = SlotManager(

@@ -12,6 +12,7 @@ from collections import Counter
 from concurrent.futures import wait
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ class JobFigures(NamedTuple):
 
     job: str
     """The name of the job folder."""
+    job_dir: str
+    """Its path, since job folders in several places may have one name."""
     unit: str
     mini_batches: dict[str, int]
     """By state."""
@@ -53,19 +56,23 @@ class JobFigures(NamedTuple):
 class FigureSender:
     """Sends the figures of a job to its scheduler, every five seconds and at the end."""
 
-    def __init__(self, client: Client, job: str, unit: str) -> None:
+    def __init__(self, client: Client, job_dir: str, unit: str) -> None:
         self._client = client
-        self._job = job
+        self._job_dir = job_dir
         self._unit = unit
         self._due_s = 0.0
         self._sent: Future[Any] | None = None
 
     def show(self, event: ProgressReported, *, is_last: bool = False) -> None:
-        """Send the figures if that is due, and the scheduler has those before."""
-        if not (is_last or event.elapsed_s >= self._due_s):
+        """Send the figures if that is due, and the scheduler has those before.
+
+        The last ones are sent in any case, after those before.
+        """
+        is_due = event.elapsed_s >= self._due_s and (self._sent is None or self._sent.done())
+        if not (is_due or is_last):
             return
-        if self._sent is not None and not self._sent.done():
-            return
+        if self._sent is not None:
+            wait([self._sent], LAST_S)
         self._due_s = event.elapsed_s + EVERY_S
         message = pickle.dumps(self._of(event))
         self._sent = asyncio.run_coroutine_threadsafe(
@@ -80,7 +87,8 @@ class FigureSender:
         _, succeeded, failed = standing.mini_batches
         _, items_succeeded, items_failed = standing.items
         return JobFigures(
-            self._job,
+            Path(self._job_dir).name,
+            self._job_dir,
             self._unit,
             {
                 "succeeded": succeeded,
@@ -120,35 +128,35 @@ class FigureCollector:
 
     def __init__(self) -> None:
         self._shown: dict[str, tuple[float, JobFigures]] = {}
-        """By job, with the time at which they came."""
+        """By job folder, with the time at which they came."""
 
     def show(self, figures: JobFigures) -> None:
         """Take the figures of a job."""
-        self._shown[figures.job] = time.monotonic(), figures
+        self._shown[figures.job_dir] = time.monotonic(), figures
 
     def collect(self) -> Iterator[Any]:
         """Yield a metric for each kind of figure; jobs that have been silent are left out."""
         from prometheus_client.core import GaugeMetricFamily
 
         since = time.monotonic() - KEPT_S
-        self._shown = {job: one for job, one in self._shown.items() if one[0] >= since}
+        self._shown = {path: one for path, one in self._shown.items() if one[0] >= since}
         gauges: dict[str, Any] = {}
 
-        def add(name: str, help_: str, value: float, **labels: str) -> None:
-            name = f"daskprs_job_{name}"
+        def add(one: JobFigures, name: str, help_: str, value: float, **more: str) -> None:
+            name, labels = f"daskprs_job_{name}", {"job": one.job, "job_dir": one.job_dir, **more}
             gauge = gauges.setdefault(name, GaugeMetricFamily(name, help_, labels=[*labels]))
             gauge.add_metric([*labels.values()], value)
 
-        for job, (_, one) in self._shown.items():
+        for _, one in self._shown.values():
             for state, count in one.mini_batches.items():
-                add("mini_batches", "Mini-batches, by state", count, job=job, state=state)
+                add(one, "mini_batches", "Mini-batches, by state", count, state=state)
             for state, count in one.items.items():
-                add("items", "Rows or files", count, job=job, unit=one.unit, state=state)
+                add(one, "items", "Rows or files", count, unit=one.unit, state=state)
             for phase, count in one.slots.items():
-                add("slots", "Slots, by what they do", count, job=job, phase=phase)
+                add(one, "slots", "Slots, by what they do", count, phase=phase)
             if one.planned is not None:
-                add("mini_batches_planned", "Mini-batches of the plan", one.planned, job=job)
-            add("elapsed_seconds", "Time since the work began", one.elapsed_s, job=job)
+                add(one, "mini_batches_planned", "Mini-batches of the plan", one.planned)
+            add(one, "elapsed_seconds", "Time since the work began", one.elapsed_s)
             since_s = one.since_settled_s
-            add("since_settled_seconds", "Time since a mini-batch was settled", since_s, job=job)
+            add(one, "since_settled_seconds", "Time since a mini-batch was settled", since_s)
         yield from gauges.values()

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import pickle
+import threading
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from distributed import Client, LocalCluster, span
 
 import daskprs
+from daskprs.cluster import job_figures
 from daskprs.cluster.connect import IN_PROCESS
+from daskprs.cluster.job_figures import FigureSender
+from tests.support.job_events import stood
 from tests.support.polling import poll_for
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 ROWS = 20
 RUN_S = 0.05
@@ -50,3 +59,32 @@ def test_the_leases_of_a_job_are_in_its_span_with_rows_and_seconds(tmp_path: Pat
         # Workers pass figures on with their heartbeats to the scheduler.
         assert poll_for(lambda: of_job.cumulative_worker_metrics.get(rows) == ROWS, 10)
         assert of_job.cumulative_worker_metrics[seconds] >= ROWS * RUN_S
+
+
+def test_the_last_figures_are_sent_while_others_are_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scheduler that answers late shows in the end what the job has done."""
+    monkeypatch.setattr(job_figures, "LAST_S", 0.05)
+    loop, sent, is_answered = asyncio.new_event_loop(), [], asyncio.Event()
+
+    async def log_event(msg: bytes, **_: str) -> None:
+        sent.append(pickle.loads(msg).elapsed_s)
+        if len(sent) == 1:
+            await is_answered.wait()
+
+    client: Any = SimpleNamespace(
+        scheduler=SimpleNamespace(log_event=log_event), loop=SimpleNamespace(asyncio_loop=loop)
+    )
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        sender = FigureSender(client, "/jobs/scored", "row")
+        for elapsed_s, is_last in ((0.0, False), (10.0, False), (11.0, True)):
+            sender.show(stood()._replace(elapsed_s=elapsed_s), is_last=is_last)
+        assert poll_for(lambda: sent == [0.0, 11.0])
+    finally:
+        loop.call_soon_threadsafe(is_answered.set)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

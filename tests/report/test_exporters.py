@@ -257,30 +257,37 @@ def scheduler() -> Iterator[tuple[Client, str]]:
 
 
 def test_the_schedulers_endpoint_has_figures_of_jobs(tmp_path: Path) -> None:
-    """They stay for a while after the end, beside those of Dask."""
+    """They stay for a while after the end, beside those of Dask, and of a job of the same name."""
     pytest.importorskip("prometheus_client", reason="prometheus-client is not installed")
     with scheduler() as (client, url):
-        run(tmp_path / "shown", client=client)
+        for job in (tmp_path / "shown", tmp_path / "other" / "shown"):
+            job.parent.mkdir(exist_ok=True)
+            run(job, client=client)
         with urllib.request.urlopen(url) as answer:  # noqa: S310 - our own server
             lines = answer.read().decode().splitlines()
     assert any(line.startswith("dask_scheduler_workers") for line in lines)
-    found = {line for line in lines if 'job="shown"' in line}
-    assert 'daskprs_job_mini_batches{job="shown",state="succeeded"} 3.0' in found
-    assert 'daskprs_job_mini_batches{job="shown",state="failed"} 1.0' in found
-    assert 'daskprs_job_mini_batches_planned{job="shown"} 4.0' in found
-    assert 'daskprs_job_items{job="shown",state="succeeded",unit="row"} 3.0' in found
+    for folder in (tmp_path, tmp_path / "other"):
+        job = f'job="shown",job_dir="{folder / "shown"}"'
+        assert f'daskprs_job_mini_batches{{{job},state="succeeded"}} 3.0' in lines
+        assert f'daskprs_job_mini_batches{{{job},state="failed"}} 1.0' in lines
+        assert f"daskprs_job_mini_batches_planned{{{job}}} 4.0" in lines
+        assert f'daskprs_job_items{{{job},state="succeeded",unit="row"}} 3.0' in lines
 
 
 # ---- MLflow ----
 
 
-def test_the_active_run_of_mlflow_has_counts_and_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In whichever thread the job runs; a job without an active run logs nothing."""
-    mlflow: Any = pytest.importorskip("mlflow", reason="daskprs[mlflow] is not installed")
+@pytest.fixture
+def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return MLflow with an empty store."""
+    package: Any = pytest.importorskip("mlflow", reason="daskprs[mlflow] is not installed")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
+    package.set_tracking_uri((tmp_path / "runs").as_uri())
+    return package
+
+
+def test_the_active_run_of_mlflow_has_counts_and_result(tmp_path: Path, mlflow: Any) -> None:
+    """In whichever thread the job runs; a job without an active run logs nothing."""
     with mlflow.start_run() as active:
         run(tmp_path / "first")
     seen = mlflow.get_run(active.info.run_id).data
@@ -302,13 +309,8 @@ def test_the_active_run_of_mlflow_has_counts_and_result(
     assert len(mlflow.search_runs(output_format="list")) == 2
 
 
-def test_a_tracking_server_that_fails_does_not_fail_the_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tracking_server_that_fails_does_not_fail_the_job(tmp_path: Path, mlflow: Any) -> None:
     """The log of daskprs says what it did."""
-    mlflow: Any = pytest.importorskip("mlflow", reason="daskprs[mlflow] is not installed")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    mlflow.set_tracking_uri((tmp_path / "runs").as_uri())
     with mlflow.start_run() as active:
         mlflow.MlflowClient().delete_run(active.info.run_id)
         run(tmp_path / "job")

@@ -41,14 +41,24 @@ def _make(file: Path) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
-            new.write(secrets.token_bytes(KEY_BYTES))
-            new.flush()
-            os.fsync(new.fileno())
+        _write(part)
         with suppress(FileExistsError):  # another process was first
-            os.link(part, file)
+            try:
+                os.link(part, file)
+            except FileExistsError:
+                raise
+            except OSError:  # the file system has no hard links
+                _write(file)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _write(file: Path) -> None:
+    """Write a new key into a new file."""
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as new:
+        new.write(secrets.token_bytes(KEY_BYTES))
+        new.flush()
+        os.fsync(new.fileno())
 
 
 def keyed_digest(text: str, key: bytes | None = None) -> list[str]:

@@ -1,0 +1,45 @@
+"""The key of a user: one for all processes, on whatever file system the home is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from daskprs.system import user_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give the test a state directory of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    user_key.user_key.cache_clear()
+    yield
+    user_key.user_key.cache_clear()
+
+
+def no_links(*_: Any) -> None:
+    """Answer as a file system without hard links does."""
+    raise PermissionError(1, "Operation not permitted")
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_the_key_is_kept_for_later_processes(
+    monkeypatch: pytest.MonkeyPatch,
+    has_links: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Only the user can read it, and nothing else is left beside it."""
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    key, file = user_key.user_key(), user_key.user_key_file()
+    assert file.read_bytes() == key
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert list(file.parent.iterdir()) == [file]
+    user_key.user_key.cache_clear()
+    assert user_key.user_key() == key

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from daskprs.folders.job_folder import JobFolder
 
 LOOK_EVERY_S = 1.0
+FIRST_LINES = 2_000
+"""Lines of a job that are shown however fast they come: what a short job prints is complete."""
 LINES_A_LOOK = 40
 LINES_IN_ALL = 5_000
 LINE_CHARS = 500
-READ_BYTES = 64 << 10
+READ_BYTES = 256 << 10
 """Bytes of one part of a log that are looked at for lines."""
 PATIENCE_LOOKS = 4
 """Looks for which output waits until its mini-batch is known."""
@@ -137,8 +139,8 @@ class ShownOutput:
     """Shows what the processes of a job print, each line with its mini-batch.
 
     The logs are read where the driver sees them: those of a node without the job folder are copied
-    into it every second. At most `LINES_A_LOOK` lines a second are shown, and `LINES_IN_ALL` of a
-    job; how much is left out is said.
+    into it every second. After the first `FIRST_LINES`, at most `LINES_A_LOOK` lines a second are
+    shown, and `LINES_IN_ALL` of a job; how much is left out is said.
     """
 
     def __init__(
@@ -214,7 +216,8 @@ class ShownOutput:
 
     def _take(self, lines: list[str], prefix: str, tail: _LogTail, piece: _Piece) -> None:
         """Add the lines of a piece, as far as there is room for them."""
-        room = min(LINES_A_LOOK - len(lines), LINES_IN_ALL - self._shown)
+        room = max(LINES_A_LOOK - len(lines), FIRST_LINES - self._shown)
+        room = min(room, LINES_IN_ALL - self._shown)
         size = piece.beyond - piece.first
         if room <= 0:
             self._left_out += size

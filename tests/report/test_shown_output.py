@@ -10,7 +10,7 @@ from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import AgentChanged, MiniBatchesDone
 from daskprs.core.lease import AgentStarted
 from daskprs.core.outcomes import Printed
-from daskprs.report.shown_output import LINES_A_LOOK, LINES_IN_ALL, ShownOutput
+from daskprs.report.shown_output import FIRST_LINES, LINES_A_LOOK, LINES_IN_ALL, ShownOutput
 from tests.support.job_events import HERE, attempt, slot, stood
 
 if TYPE_CHECKING:
@@ -110,8 +110,12 @@ def test_a_process_that_never_runs_anything_is_heard_too(process: Screened) -> N
 def test_a_flood_is_limited_and_what_is_left_out_is_counted(
     process: Screened, folder: JobFolder
 ) -> None:
-    """Now and then, and at the end; all of it is in the logs."""
-    shown = []
+    """Now and then, and at the end; all of it is in the logs. A short job is shown whole."""
+    process.run(300)
+    process.print("first\n" * FIRST_LINES)
+    process.end(300)
+    shown = process.look()[:]
+    assert shown == ["[mini-batch 300] first"] * FIRST_LINES
     for index in range(300):
         process.run(index)
         process.print("x" * 9 + "\n" + "y" * 9 + "\n")
@@ -126,7 +130,7 @@ def test_a_flood_is_limited_and_what_is_left_out_is_counted(
     process.shown.close()
     assert len(process.lines) <= 1
     told = [line.split() for line in [*shown, *process.lines] if line.startswith("…")]
-    left_out = 10 * (300 * (LINES_A_LOOK + 2) - LINES_IN_ALL)
+    left_out = 10 * (300 * (LINES_A_LOOK + 2) - (LINES_IN_ALL - FIRST_LINES))
     assert sum(int(words[1].replace(",", "")) for words in told) == left_out
     assert f"after {LINES_IN_ALL:,} lines" in " ".join(told[-1])
     assert told[-1][-1] == str(folder.user_logs)
@@ -159,6 +163,10 @@ def test_a_process_that_prints_much_leaves_room_for_the_others(folder: JobFolder
     log.touch()
     other = HERE._replace(process="process001")
     seen = []
+    one.run(0)
+    one.print("a\n" * FIRST_LINES)
+    one.end(0)
+    one.look()
     for index in range(2):
         one.run(0)
         one.print("a\n" * LINES_A_LOOK)
@@ -171,4 +179,4 @@ def test_a_process_that_prints_much_leaves_room_for_the_others(folder: JobFolder
         one.end(0)
         one.shown.tell(done._replace(outcomes=ColumnBatch([printed])))
         seen.append({line for line in one.look() if line.startswith("[")})
-    assert seen == [{"[mini-batch 0] a"}, {"[mini-batch 1] b"}]
+    assert seen == [{"[mini-batch 1] b"}, {"[mini-batch 0] a"}]

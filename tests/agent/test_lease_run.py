@@ -5,7 +5,7 @@ from __future__ import annotations
 from daskprs.agent.child.inbox import Order
 from daskprs.agent.protocol.messages import Outcomes
 from daskprs.agent.protocol.shared_page import NOTHING, Activity, Phase
-from daskprs.agent.supervision.slot import LeaseRun, blame_death, blame_timeout
+from daskprs.agent.supervision.lease_run import LeaseRun, blame_death, blame_timeout
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.lease import Results
 from daskprs.core.mini_batch import Assigned, MiniBatch

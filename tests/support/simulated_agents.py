@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from distributed import get_worker
 
 from daskprs.agent.protocol.messages import Outcomes
-from daskprs.agent.supervision.slot import LeaseRun
+from daskprs.agent.supervision.lease_run import LeaseRun
 from daskprs.core.columnar import ColumnBatch
 from daskprs.core.events import Place, SlotState
 from daskprs.core.lease import AgentReady, AgentStarted, LeaseReturned, Results

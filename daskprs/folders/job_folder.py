@@ -127,11 +127,12 @@ class JobFolder:
         """Return the path of the folder while it is removed, beside its own."""
         return self.path.with_name(f".{self.path.name}{DOOMED}")
 
-    def create(self, *, shared: bool = False) -> None:
+    def create(self, *, shared: bool = False) -> str:
         """Make the job folder and its subfolders.
 
         Only the owner may enter a new folder, unless it is `shared`. A folder that has been made
-        stays as it is.
+        stays as it is. Return a warning where others may no longer enter a folder with other files;
+        else an empty text.
 
         Raises
         ------
@@ -139,11 +140,12 @@ class JobFolder:
             When they cannot be made, or when one that has been made is not to be shared.
 
         """
+        warning = ""
         try:
             is_new = not self.logs.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             if is_new and not shared:
-                self._make_private()
+                warning = self._make_private()
             for folder in (self.logs, self.scratch):
                 folder.mkdir(exist_ok=True)
         except OSError as error:
@@ -155,10 +157,11 @@ class JobFolder:
                 f"alone. Open it first: setfacl -Rk {self}; chmod -R go=u-w {self}"
             )
             raise JobFolderError(msg)
+        return warning
 
-    def _make_private(self) -> None:
+    def _make_private(self) -> str:
         try:
-            make_private(self.path)
+            return make_private(self.path, own=self.model.name)
         except OSError as error:
             msg = (
                 f"job_dir: {self} cannot be made private: {error}. Leave its permissions as they "

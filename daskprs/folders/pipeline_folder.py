@@ -54,16 +54,20 @@ class PipelineFolder:
         """Return the path."""
         return str(self.path)
 
-    def create(self, *, shared: bool = False) -> None:
-        """Make the folder; only its owner may enter a new one, unless it is `shared`."""
+    def create(self, *, shared: bool = False) -> str:
+        """Make the folder; only its owner may enter a new one, unless it is `shared`.
+
+        Return a warning as that of a job folder does.
+        """
         try:
             is_new = not self.record.exists()
             self.path.mkdir(parents=True, exist_ok=True)
             if is_new and not shared:
-                make_private(self.path)
+                return make_private(self.path)
         except OSError as error:
             msg = f"job_dir: {self} cannot be made: {error}. Use another job_dir."
             raise JobFolderError(msg) from error
+        return ""
 
     def is_named_in(self, path: Path) -> bool:
         """Return whether a path contains the run's name, so that no other run uses it."""

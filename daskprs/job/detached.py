@@ -6,6 +6,7 @@ Any process that sees the job folder can read the job's state; the submitting pr
 from __future__ import annotations
 
 import json
+import logging
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,6 +73,7 @@ class Detachment(NamedTuple):
 LOOK_EVERY_S = 0.25
 GAP_S = 10.0
 """Seconds without a driver at work after which `attach` asks the cluster for the driver's task."""
+_log = logging.getLogger(__name__)
 NOT_KEPT = tuple(name for name, row in TABLE.items() if row.is_of_one_run)
 
 
@@ -83,7 +85,8 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     """
     refuse_objects(call.folder, call.kept)
     with _cluster(call.client) as client:
-        call.folder.create(shared=call.options.shared)
+        if closed := call.folder.create(shared=call.options.shared):
+            _log.warning(closed)
         with held(call.folder.lock, f"the job folder {call.folder}"):
             keep_call(call.folder, call.kept)
             call.folder.cancel.unlink(missing_ok=True)

@@ -123,7 +123,7 @@ class Job:
             from daskprs.cluster.connect import check_scheduler
 
             check_scheduler(call.client)
-        call.folder.create(shared=call.options.shared)
+        closed = call.folder.create(shared=call.options.shared)
         call.script.look(exclude=(call.folder.path, call.output_dir))
         with ExitStack() as stack:
             epoch = stack.enter_context(locked(call.folder))
@@ -139,6 +139,8 @@ class Job:
             )
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
+            if closed:
+                listeners.tell(MessageLogged("warning", closed))
             for missing in exporters.missing:
                 listeners.tell(MessageLogged("info", missing))
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused

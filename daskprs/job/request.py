@@ -36,6 +36,7 @@ from daskprs.output.spec import OutputSpec
 from daskprs.system import forks
 from daskprs.system.atomic_file import whole_file
 from daskprs.system.hidden_values import HiddenValues
+from daskprs.system.private_folder import not_entered, refuse_closed
 from daskprs.system.regular_files import read_json
 from daskprs.system.user_key import keyed_digest
 
@@ -153,6 +154,7 @@ def check_call(
         raise OptionError(msg)
     job_id = secrets.token_hex(4)
     folder = JobFolder(job_dir or default_job_dir(checked.name, job_id))
+    refuse_closed(folder.path)
     far = is_remote(output_dir)
     place = check_output_dir(folder.output if far or not output_dir else output_dir)
     output = OutputSpec(
@@ -349,6 +351,8 @@ def read_call(folder: JobFolder) -> dict[str, Any]:
     except FileNotFoundError:
         msg = f"there is no job in {folder}: it has no {folder.call.name}."
         raise JobFolderError(msg) from None
+    except PermissionError:
+        raise not_entered(folder.path) from None
     except (OSError, ValueError) as error:
         msg = f"{folder.call} cannot be read: {error}"
         raise JobFolderError(msg) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from contextlib import ExitStack, closing
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from daskprs.lazy.result_form import ResultForm
     from daskprs.options.run_options import RunOptions
 
+_log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
 """Seconds between looks at a job folder in which another driver is at work."""
 LAZY = Surface(resume=lambda *_: "compute the collection again, which runs only what is left")
@@ -160,7 +162,8 @@ def _claim(folder: JobFolder, call: JobCall) -> None:
 
     The note is written under the lock of drivers, so that two calls do not take one new folder.
     """
-    folder.create(shared=call.options.shared)
+    if closed := folder.create(shared=call.options.shared):
+        _log.warning(closed)
     while not (folder.collection.exists() or has_begun(folder)):
         try:
             with held(folder.lock, f"the job folder {folder}"):

@@ -24,11 +24,24 @@ OWNER_ALONE = struct.pack("<I", 2) + b"".join(
 OTHERS = 0o077
 
 
-def make_private(folder: Path) -> None:
-    """Make a folder private, with all that will be made in it."""
+def make_private(folder: Path, own: str = "") -> str:
+    """Make a folder private, with all that will be made in it.
+
+    Return a warning where this keeps others out of what is in the folder, but for `own`; else an
+    empty text.
+    """
+    found = next((name for path in sorted(folder.iterdir()) if (name := path.name) != own), "")
+    was_open = not is_private(folder)
     folder.chmod(0o700)
     with suppress(OSError):
         os.setxattr(folder, DEFAULT_ACL, OWNER_ALONE)
+    if not (found and was_open):
+        return ""
+    return (
+        f"the folder {folder} held other files, such as {found}, and only its owner may enter it "
+        f"from now on. Use a folder of its own for a job, or keep this one open by "
+        f"{Option('shared', value=True)}; it is opened again by: chmod go=u-w {folder}"
+    )
 
 
 def is_private(folder: Path) -> bool:
@@ -42,6 +55,13 @@ def not_entered(folder: Path) -> JobFolderError:
         f"{folder} belongs to another user, and only its owner may enter it. Let its owner make it "
         f"with {Option('shared', value=True)}."
     )
+
+
+def refuse_closed(folder: Path) -> None:
+    """Refuse a folder that exists, and that this user may not enter."""
+    is_there = os.path.isdir(folder)  # noqa: PTH112 - it never raises
+    if is_there and not os.access(folder, os.R_OK | os.X_OK):
+        raise not_entered(folder)
 
 
 def keep_private(folder: Path) -> None:

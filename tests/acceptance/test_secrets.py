@@ -344,15 +344,44 @@ def same(rows: pd.DataFrame) -> pd.DataFrame:
 
 @needs_other_user
 def test_another_user_reads_only_what_is_shared(seen_by_all: Path) -> None:
-    """The output elsewhere has the permissions of the umask, and so has a shared job folder."""
+    """The output elsewhere has the permissions of the umask, and so has a shared job folder.
+
+    A folder with files, which becomes private, is named in the log.
+    """
     frame = pd.DataFrame({"n": [1]})
     for name, shared in (("own", False), ("shared", True)):
         daskprs.parallel_run(
             frame,
+EVERY_WAY_INTO_A_FOLDER = """
+import daskprs
+from daskprs.cli import main
+from daskprs.errors import JobFolderError
+
+def again(**options):
+    daskprs.parallel_run("n.csv", "script.py", job_dir="own", **options)
+
+for way in (
+    again,
+    lambda: again(resume=True),
+    lambda: again(resume=True, output_dir="out"),
+    lambda: daskprs.attach("own"),
+    lambda: daskprs.cancel("own"),
+    lambda: daskprs.ParallelRun.of("own"),
+    lambda: main(["status", "own"], standalone_mode=False),
+):
+    try:
+        way()
+    except (JobFolderError, SystemExit) as error:
+        print(error)
+"""
+
+
             same,
             job_dir=seen_by_all / name,
             output_dir=seen_by_all / f"out of {name}",
             process_count_per_node=1,
+    (seen_by_all / "own").mkdir()
+    (seen_by_all / "own" / "notes.txt").touch()
             shared=shared,
         )
     words = ["find", ".", "-type", "f", "-readable"]
@@ -360,10 +389,14 @@ def test_another_user_reads_only_what_is_shared(seen_by_all: Path) -> None:
     assert "./out of own/parallel_run_step.txt" in found
     assert "./shared/job.json" in found
     assert not [path for path in found if path.startswith("./own/")]
-    status = as_other_user(seen_by_all, sys.executable, "-m", "daskprs", "status", "own")
-    told, _ = status.communicate()
-    assert status.returncode == 2, told
-    assert "only its owner may enter it" in told
+    logged = JobFolder(seen_by_all / "own").master_log.read_text()
+    assert "own held other files, such as notes.txt, and only its owner may enter it" in logged
+    (seen_by_all / "script.py").write_text("def run(rows):\n    return rows\n")
+    (seen_by_all / "n.csv").write_text("n\n1\n")
+    others = as_other_user(seen_by_all, sys.executable, "-c", EVERY_WAY_INTO_A_FOLDER)
+    told, _ = others.communicate()
+    assert others.returncode == 0, told
+    assert told.count("and only its owner may enter it. Let its owner") == 7, told
     with pytest.raises(JobFolderError, match=r"shared=True: the job folder .* setfacl -Rk"):
         JobFolder(seen_by_all / "own").create(shared=True)
 

@@ -56,6 +56,21 @@ def test_a_job_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
         JobFolder(tmp_path / "job").create()
 
 
+def test_a_folder_that_is_closed_with_other_files_in_it_is_named(tmp_path: Path) -> None:
+    """Once: with what is in it, and how it is kept open. A model of a deployment is its own."""
+    job = JobFolder(tmp_path / "job")
+    job.path.mkdir(mode=0o755)
+    job.model.mkdir()
+    assert job.create() == ""
+    mixed = JobFolder(tmp_path / "mixed")
+    mixed.path.mkdir(mode=0o755)
+    (mixed.path / "notes.txt").touch()
+    told = mixed.create()
+    assert f"{mixed} held other files, such as notes.txt, and only its owner may enter it" in told
+    assert "shared=True" in told
+    assert mixed.create() == ""
+
+
 def names_in(folder: Path) -> list[str]:
     """Return what a folder holds."""
     return sorted(path.name for path in folder.iterdir())

@@ -87,11 +87,11 @@ class PipelineRun:
 
     def run(self) -> PipelineResult:
         """Run the pipeline to its end; raise PipelineFailed with the result when a step failed."""
-        self._folder.create(shared=bool(site_defaults().get("shared")))
+        closed = self._folder.create(shared=bool(site_defaults().get("shared")))
         with held(self._folder.lock, f"the folder {self._folder}"):
             self._before = self._read_record()
             self._keep_record()
-            for notice in self._pipeline.notices:
+            for notice in filter(None, (closed, *self._pipeline.notices)):
                 self._show(notice)
             try:
                 self._work()

@@ -285,6 +285,13 @@ def test_a_secret_of_one_step_is_no_mistake_of_the_others(home: Path) -> None:
     run_pipeline(home / "two.yml", job_dir=run, secrets=["KEYX"], show=lines.append)
     assert "[one] key is ***" in lines
     assert open_to_others(run) == []
+    text = (home / "two.yml").read_text()
+    (home / "two.yml").write_text(text.replace("planted-key", "rotated-key"))
+    given: dict[str, Any] = {"job_dir": run, "resume": True, "show": lines.append}
+    run_pipeline(home / "two.yml", secrets=["KEYX"], **given)
+    assert lines[-2:] == ["one: kept, it is Completed", "two: kept, it is Completed"]
+    run_pipeline(home / "two.yml", **given)
+    assert "[one] key is rotated-key" in lines
 
 
 def yaml_text(text: str) -> str:
@@ -342,16 +349,6 @@ def same(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
-@needs_other_user
-def test_another_user_reads_only_what_is_shared(seen_by_all: Path) -> None:
-    """The output elsewhere has the permissions of the umask, and so has a shared job folder.
-
-    A folder with files, which becomes private, is named in the log.
-    """
-    frame = pd.DataFrame({"n": [1]})
-    for name, shared in (("own", False), ("shared", True)):
-        daskprs.parallel_run(
-            frame,
 EVERY_WAY_INTO_A_FOLDER = """
 import daskprs
 from daskprs.cli import main
@@ -376,12 +373,22 @@ for way in (
 """
 
 
+@needs_other_user
+def test_another_user_reads_only_what_is_shared(seen_by_all: Path) -> None:
+    """The output elsewhere has the permissions of the umask, and so has a shared job folder.
+
+    A folder with files, which becomes private, is named in the log.
+    """
+    frame = pd.DataFrame({"n": [1]})
+    (seen_by_all / "own").mkdir()
+    (seen_by_all / "own" / "notes.txt").touch()
+    for name, shared in (("own", False), ("shared", True)):
+        daskprs.parallel_run(
+            frame,
             same,
             job_dir=seen_by_all / name,
             output_dir=seen_by_all / f"out of {name}",
             process_count_per_node=1,
-    (seen_by_all / "own").mkdir()
-    (seen_by_all / "own" / "notes.txt").touch()
             shared=shared,
         )
     words = ["find", ".", "-type", "f", "-readable"]

@@ -22,7 +22,7 @@ from daskprs.azure.pipelines.run.result import (
     StepResult,
 )
 from daskprs.azure.pipelines.run.step_process import StepProcess
-from daskprs.azure.pipelines.run.step_reuse import StepReuse, clear
+from daskprs.azure.pipelines.run.step_reuse import StepReuse, clear, without_secrets
 from daskprs.azure.step_logs import tell_parent
 from daskprs.errors import (
     JobFolderError,
@@ -79,7 +79,7 @@ class PipelineRun:
         self._took: dict[str, float] = {}
         self._anew: set[str] = set()
         """Steps that were run, not kept: the steps that need them run as well."""
-        self._reuse = StepReuse(folder)
+        self._reuse = StepReuse(folder, secrets)
         self._running: dict[str, StepProcess] = {}
         self._failures: list[str] = []
         self._began_s = time.monotonic()
@@ -155,7 +155,8 @@ class PipelineRun:
     def _keep(self, step: Step) -> bool:
         """Keep the result of an earlier run."""
         before = self._before.get(step.name, {})
-        same = before.get("definition") in _definitions(step) and not step.needs & self._anew
+        known = _definitions(step, self._secrets)
+        same = before.get("definition") in known and not step.needs & self._anew
         if same and before.get("status") == COMPLETED:
             self._status[step.name] = COMPLETED
             self._show(f"{step.name}: kept, it is Completed")
@@ -242,7 +243,10 @@ class PipelineRun:
 
     def _keep_record(self) -> None:
         steps = {
-            name: {"status": self._status[name], "definition": _definitions(step)[0]}
+            name: {
+                "status": self._status[name],
+                "definition": _definitions(step, self._secrets)[0],
+            }
             for name, step in self._pipeline.steps.items()
         }
         waiting = {name for name, status in self._status.items() if status == NOT_STARTED}
@@ -269,14 +273,17 @@ class PipelineRun:
         return PipelineResult(status, steps, outputs, self._folder.path, elapsed_s)
 
 
-def _definitions(step: Step) -> tuple[str, str]:
-    """Return the definition of a step, and how earlier versions recorded the same one.
+def _definitions(step: Step, secrets: Sequence[str]) -> tuple[str, ...]:
+    """Return the definition of a step, and how earlier runs may have recorded the same one.
 
-    A step whose definition changed runs again. Earlier versions had values of environment variables
-    in place of their digests.
+    A step whose definition changed runs again. The values of secrets are no part of it: a key may
+    be rotated. An earlier run may have had no such secrets, and earlier versions had values of
+    environment variables in place of their digests.
     """
     variables = _variables(step)
-    return _definition(step, variable_digests(variables)), _definition(step, variables)
+    digests = variable_digests(variables)
+    without = without_secrets(digests, secrets)
+    return tuple(_definition(step, one) for one in (without, digests, variables))
 
 
 def check_secrets(names: Sequence[str], steps: Iterable[Step]) -> None:

@@ -6,7 +6,7 @@ import json
 import shlex
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.node.environment import ASSETS
 from daskprs.agent.script.side_inputs import version_of
@@ -19,7 +19,7 @@ from daskprs.folders.job_lock import has_begun
 from daskprs.options.run_options import variable_digests
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from daskprs.azure.pipelines.step import Step
     from daskprs.folders.pipeline_folder import PipelineFolder
@@ -47,10 +47,14 @@ def _places(step: Step, folder: PipelineFolder) -> Iterator[Path]:
 
 
 class StepReuse:
-    """Finds and keeps results of steps, beside the folder of a run."""
+    """Finds and keeps results of steps, beside the folder of a run.
 
-    def __init__(self, folder: PipelineFolder) -> None:
+    A step with another value of one of the `secrets` does the same.
+    """
+
+    def __init__(self, folder: PipelineFolder, secrets: Sequence[str] = ()) -> None:
         self._folder = folder
+        self._secrets = secrets
         self._results = ReusableResults(folder.results)
         self._keys: dict[str, str] = {}
 
@@ -109,17 +113,23 @@ class StepReuse:
         code, own_folder = command.code, self._folder.step(step.name)
         own = (ROOT_RUN_ID, self._folder.path.name)
         variables = {k: v for k, v in command.variables.items() if (k, v) != own}
+        variables = without_secrets(variable_digests(variables), self._secrets)
         paths = {name: bound.path for name, bound in step.inputs.items() if bound.is_path}
         parts = {
             "form": FORM,
             "files": files_named(_words(command.line), _made(step)),
-            "command": command.record() | {"code": None, "variables": variable_digests(variables)},
+            "command": command.record() | {"code": None, "variables": variables},
             "code": {} if code is None else digests_of(code, source_files(code)),
             "inputs": {name: version_of(path) for name, path in paths.items()},
             "outputs": {name: str(path) for name, path in step.places.items()},
             "whole": [name for name, path in step.places.items() if path == own_folder],
         }
         return digest_of(parts, moved)
+
+
+def without_secrets(variables: Mapping[str, Any], secrets: Sequence[str]) -> dict[str, Any]:
+    """Return environment variables with the names of secrets only."""
+    return {name: None if name in secrets else one for name, one in variables.items()}
 
 
 def _made(step: Step) -> set[str]:

@@ -22,6 +22,7 @@ from daskprs.agent.node.environment import agent_environment
 from daskprs.agent.supervision.helper_pool import SPAWN, HelperPool
 from daskprs.cluster.thread_pool import leave_the_threads
 from daskprs.output.dataset.part_attempt import write_aside
+from daskprs.output.publish.open_uploads import SLOWEST_BYTES_PER_S
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -32,8 +33,6 @@ REPORT_EVERY_S = 2.0
 """Seconds between reports of a worker."""
 THREADS_FOR_A_PART = 4
 """Number of threads of a worker for each part that the worker writes at a time."""
-SLOWEST_BYTES_PER_S = 1 << 20
-"""A process that takes longer for its part hangs."""
 
 
 class PartsPlugin(WorkerPlugin):  # type: ignore[misc] # distributed is not typed

@@ -250,6 +250,7 @@ class Job:
         remote = call.remote
         if remote is not None:
             remote.begin(call.folder.upload, overwrite=options.overwrite)
+        records, timeout_s = call.folder.uploads, options.task_overhead_timeout
         return ResultStore(
             call.folder,
             epoch,
@@ -262,7 +263,7 @@ class Job:
             labels=labels if labels.exists() else None,
             new_executor=lambda attempts: self._new_writers and self._new_writers(attempts),
             check=self._control.check,
-            uploads=None if remote is None else remote.open_uploads(call.folder.uploads),
+            uploads=None if remote is None else remote.open_uploads(records, timeout_s),
             warn=lambda told: listeners.tell(MessageLogged("warning", told)),
         )
 

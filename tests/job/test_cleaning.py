@@ -23,7 +23,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import locked
 from daskprs.job import cleaning
 from daskprs.job.cleaning import Cleaning, is_job_folder
-from tests.support.object_store import object_store
+from tests.support.object_store import SENDS, object_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -253,16 +253,6 @@ def test_the_root_is_an_argument_or_that_of_dasks_config(root: Path) -> None:
     assert clean().exit_code == 2
 
 
-SENDS = """
-import sys
-from pathlib import Path
-from daskprs.output.publish.open_uploads import OpenUploads
-
-uploads = OpenUploads("s3://bucket/rows.parquet", sys.argv[1])
-uploads.send(Path(sys.argv[2]), "part-0", lambda: False)
-"""
-
-
 def test_uploads_that_a_driver_left_open_are_aborted(root: Path, tmp_path: Path) -> None:
     """A store that does not answer keeps the folder, which alone knows of them."""
     pytest.importorskip("moto")
@@ -278,7 +268,8 @@ def test_uploads_that_a_driver_left_open_are_aborted(root: Path, tmp_path: Path)
     with object_store(tmp_path / "log") as store:
         store.put("bucket")
         (tmp_path / "part").write_bytes(b"rows")
-        call("-c", SENDS, str(failed / "uploads"), str(tmp_path / "part")).check_returncode()
+        send = (SENDS, "s3://bucket/rows.parquet", str(failed / "uploads"), str(tmp_path / "part"))
+        call("-c", *send, "part-0").check_returncode()
         assert len(store.open_uploads("bucket")) == 1
         age(failed)
         answers, store.environment["AWS_ENDPOINT_URL"] = store.endpoint, "http://127.0.0.1:9"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +20,7 @@ from daskprs.output.publish import open_uploads
 from daskprs.output.publish.open_uploads import OpenUploads
 from daskprs.output.spec import OutputSpec
 from tests.support.failing_store import HOW
-from tests.support.object_store import ObjectStore, object_store
+from tests.support.object_store import SENDS, ObjectStore, object_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,26 +53,18 @@ def strike(store: ObjectStore, folder: Path, how: str, first: int, stride: int) 
     return int(done.stdout.split()[0])
 
 
-SENDS = """
-import sys
-from pathlib import Path
-from daskprs.output.publish import open_uploads
-from daskprs.output.publish.open_uploads import OpenUploads
-
-records, file, name = sys.argv[1:]
-OpenUploads("s3://later/set", records).send(Path(file), name, lambda: False)
-"""
-
-
 def test_after_a_failed_upload_no_process_tries_for_a_while(
     store: ObjectStore, tmp_path: Path
 ) -> None:
-    """Each part has a process of its own, and each would wait until the library gives up."""
+    """Each part has a process of its own, and each would wait until the library gives up.
+
+    A store that takes the request and does not answer has failed, too, in half of a part's time.
+    """
     file, records = tmp_path / "rows", tmp_path / "uploads"
     file.write_bytes(b"rows")
 
     def send(name: str, **others: str) -> dict[str, str]:
-        words = [sys.executable, "-c", SENDS, str(records), str(file), name]
+        words = [sys.executable, "-c", SENDS, "s3://later/set", str(records), str(file), name]
         subprocess.run(words, env={**os.environ, **store.environment, **others}, check=True)
         told: dict[str, str] = json.loads((records / f"{name}.json").read_text())
         return told
@@ -79,6 +73,12 @@ def test_after_a_failed_upload_no_process_tries_for_a_while(
     error = send("one", AWS_ENDPOINT_URL="no endpoint")["error"]
     assert send("two") == {"url": "s3://later/set/two", "error": error}
     assert store.open_uploads("later") == []
+    (records / open_uploads.FAILED).unlink()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hangs = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        error = send("three", AWS_ENDPOINT_URL=hangs)["error"]
+    assert re.fullmatch(r"TimeoutError: the store has not done it in \d s: create_.*_upload", error)
+    assert OpenUploads("s3://later/set", str(records)).failure() == error
 
 
 def test_uploads_that_could_be_aborted_later_are_no_complaint(tmp_path: Path) -> None:

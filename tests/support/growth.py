@@ -57,7 +57,7 @@ def drive(
     folder, uploads = JobFolder(base / "job"), None
     if remote is not None:
         remote.check(folder.upload, overwrite=False)
-        uploads = remote.open_uploads(folder.uploads)
+        uploads = remote.open_uploads(folder.uploads, 600.0)
     fingerprint = {
         "input": {"files": {f"/in/{name}": "1" for name in sorted(names)}},
         "output": {"text": True, "typed": True},

@@ -32,6 +32,17 @@ SIGNED = {
 }
 """What the server wants to see; it does not look closely."""
 START_S = 60.0
+SENDS = """
+import sys
+from pathlib import Path
+import s3fs
+from daskprs.output.publish.open_uploads import OpenUploads
+
+url, records, file, name = sys.argv[1:]
+uploads = OpenUploads(url, records, timeout_s=4.0)
+uploads.send(Path(file), name, lambda: False, uploads.until_s(0))
+"""
+"""A program that uploads a file, and leaves the upload open."""
 
 
 class ObjectStore:

@@ -268,14 +268,15 @@ class OrderedParts:
             if isinstance(one, Future):
                 if not one.done():
                     return
-                self._look_at_uploads(one.result())
+                one.result()
+                self._look_at_uploads()
             self._checked = number + 1
 
-    def _look_at_uploads(self, part: PublishedPart) -> None:
+    def _look_at_uploads(self) -> None:
         """Say once that an upload has failed: wrong keys can be mended before the job ends."""
         if self._uploads is None or self._warn is None:
             return
-        if error := self._uploads.error_of(file.name for file in part.files):
+        if error := self._uploads.failure():
             self._warn(
                 f"a part file could not be uploaded to {self._uploads.url}: {error}. The job goes "
                 "on, and uploads the file at its end."

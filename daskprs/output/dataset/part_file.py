@@ -153,8 +153,9 @@ def write_part(plan: PartPlan, is_unwanted: Callable[[], bool] = lambda: False) 
             files.next_mini_batch()
         made = PublishedPart(places, files.finish(places))
     if plan.uploads is not None:
+        until_s = plan.uploads.until_s(sum(one.size for one in made.files))
         for one in made.files:
-            plan.uploads.send(Path(plan.folder, one.name), one.name, is_unwanted)
+            plan.uploads.send(Path(plan.folder, one.name), one.name, is_unwanted, until_s)
     return made
 
 

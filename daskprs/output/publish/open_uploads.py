@@ -34,6 +34,8 @@ MOST_PIECES = 10_000
 PIECES_AT_ONCE = 4
 PAUSE_S = 60.0
 """Seconds without an upload, after one has failed."""
+SLOWEST_BYTES_PER_S = 1 << 20
+"""A process that takes longer for its part hangs; half of that time is for the upload."""
 UPLOADS_AT_ONCE = 16
 """Uploads that are completed, or aborted, at the same time."""
 RECORD = ".json"
@@ -51,12 +53,19 @@ class OpenUploads(NamedTuple):
     """The URL of the data set."""
     records: str
     """The folder of the records."""
+    timeout_s: float = 600.0
+    """Seconds that a process has at least to write and upload a part."""
 
-    def send(self, file: Path, name: str, is_unwanted: Callable[[], bool]) -> None:
+    def until_s(self, size_bytes: int) -> float:
+        """Return when an upload of this size is given up that begins now, by a monotonic clock."""
+        return time.monotonic() + max(self.timeout_s, size_bytes / SLOWEST_BYTES_PER_S) / 2
+
+    def send(self, file: Path, name: str, is_unwanted: Callable[[], bool], until_s: float) -> None:
         """Upload a finished file, and leave the upload open.
 
-        A store that fails raises nothing here: the record says why, and publishing uploads the
-        file again. Raise `OSError` when the record cannot be written.
+        A store that fails, or is still at it at `until_s`, raises nothing here: the record says
+        why, and publishing uploads the file again. Raise `OSError` when the record cannot be
+        written.
         """
         if not file.stat().st_size:
             return  # an upload without a piece cannot be completed
@@ -64,13 +73,14 @@ class OpenUploads(NamedTuple):
         record.parent.mkdir(parents=True, exist_ok=True)
         earlier: dict[str, Any] = _read(record)
         told: dict[str, Any] = {"url": f"{self.url}/{name}"}
-        failed, filesystem, place = Path(self.records, FAILED), None, dict[str, str]()
+        failed, place = Path(self.records, FAILED), dict[str, str]()
+        filesystem: Any = None
         failure = _read(failed)
         if abs(time.time() - failure.get("at", 0.0)) < PAUSE_S:  # clocks of nodes differ
             _write(record, {**told, **earlier, "error": failure["error"]})
             return
         try:
-            filesystem = _filesystem(told)
+            filesystem = _InTime(_filesystem(told), until_s)
             _abort(filesystem, earlier)  # of a process that died
             _write(record, told)  # before it begins: it can be found by its name
             place = _place(filesystem, told)
@@ -106,10 +116,10 @@ class OpenUploads(NamedTuple):
             _for_each(sent, lambda one: _complete(filesystem, *one))
         return [told["error"] for told in found.values() if "error" in told]
 
-    def error_of(self, names: Iterable[str]) -> str:
-        """Return why a file could not be uploaded, the first of these; empty if all could be."""
-        errors = (_read(self._record(name)).get("error", "") for name in names)
-        return next(filter(None, errors), "")
+    def failure(self) -> str:
+        """Return why the last upload that failed has done so; empty if none has failed."""
+        error: str = _read(Path(self.records, FAILED)).get("error", "")
+        return error
 
     def abort(self, keep: Collection[str] = ()) -> str:
         """Abort all uploads but those of some files; return what is left open, and why."""
@@ -131,6 +141,31 @@ class OpenUploads(NamedTuple):
 
     def _record(self, name: str) -> Path:
         return Path(self.records, name + RECORD)
+
+
+class _InTime:
+    """A store that is given up at some time, by a monotonic clock: it may hang."""
+
+    def __init__(self, filesystem: Any, until_s: float) -> None:
+        self._filesystem = filesystem
+        self._begun_s, self._until_s = time.monotonic(), until_s
+
+    def split_path(self, url: str) -> tuple[str, str, str | None]:
+        """Return bucket, key and version."""
+        place: tuple[str, str, str | None] = self._filesystem.split_path(url)
+        return place
+
+    def call_s3(self, method: str, **words: Any) -> Any:
+        """Send a request, and return the answer."""
+        left_s = self._until_s - time.monotonic()
+        try:
+            if left_s > 0:
+                return self._filesystem.call_s3(method, timeout=left_s, **words)
+        except TimeoutError:
+            if time.monotonic() < self._until_s:
+                raise
+        msg = f"the store has not done it in {self._until_s - self._begun_s:.0f} s: {method}"
+        raise TimeoutError(msg)
 
 
 def abort_uploads(records: Path, keep: Collection[str] = ()) -> str:

@@ -50,7 +50,7 @@ class RemoteOutput:
         """How far the upload is, in a few words; read by another thread."""
         self._filesystem, self._place = _opened(self.file or self.url)
 
-    def open_uploads(self, _records: Path) -> OpenUploads | None:
+    def open_uploads(self, _records: Path, _timeout_s: float) -> OpenUploads | None:
         """Return what uploads parts while the job runs; None where nothing can."""
         return None
 
@@ -169,10 +169,13 @@ class RemoteParts(RemoteOutput):
         super().__init__(url, name)
         self._uploads: OpenUploads | None = None
 
-    def open_uploads(self, records: Path) -> OpenUploads | None:
-        """Return what uploads parts while the job runs, if the store holds uploads open."""
+    def open_uploads(self, records: Path, timeout_s: float) -> OpenUploads | None:
+        """Return what uploads parts while the job runs, if the store holds uploads open.
+
+        A process has `timeout_s` at least for its part, the upload included.
+        """
         if self.file is not None and not HOLD_OPEN.isdisjoint(_protocols(self._filesystem)):
-            self._uploads = OpenUploads(self.file, str(records))
+            self._uploads = OpenUploads(self.file, str(records), timeout_s)
         return self._uploads
 
     def check(self, record: Path, *, overwrite: bool) -> None:

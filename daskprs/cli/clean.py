@@ -78,8 +78,9 @@ def clean(
 ) -> None:
     """Remove old job folders directly below ROOT, with the output in them.
 
-    ROOT is by default ./daskprs-jobs, or the job-root of Dask's config. A folder in which a driver
-    is at work stays, and so do other folders and files, links, and all outside of ROOT.
+    The folder of a pipeline goes or stays as a whole. ROOT is by default ./daskprs-jobs, or the
+    job-root of Dask's config. A folder in which a driver is at work stays, and so do other folders
+    and files, links, and all outside of ROOT.
     """
     with every_end():
         from daskprs.job.cleaning import Cleaning
@@ -117,7 +118,8 @@ def _show(job: JobOnDisk, *, dry_run: bool) -> None:
         return
     verb = "would remove" if dry_run else "removed"
     size = amount(job.size_bytes or 0)
-    click.echo(f"{verb:<13} {job.job_dir}  {job.status}, {duration(job.age_s)} old, {size}")
+    of = "" if job.steps is None else f"pipeline of {counted(job.steps, 'step')}, "
+    click.echo(f"{verb:<13} {job.job_dir}  {of}{job.status}, {duration(job.age_s)} old, {size}")
     if job.output is not None:
         click.echo(f"{'':<13} with its output {job.output}")
     if job.has_rows:

@@ -28,7 +28,7 @@ from daskprs.cli.options import (
 from daskprs.core.ending import EXIT_CANCELED, EXIT_FAILED, EXIT_USAGE
 from daskprs.errors import JobFolderError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import PipelineFolder, read_record
+from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.job.result import items_text
 from daskprs.options.run_options import TABLE
 from daskprs.report.progress_text import at_work_text, counts_text, now_text, slot_text
@@ -134,15 +134,15 @@ def status(ctx: click.Context, /, folder: str, *, watch: bool, as_json: bool) ->
     For the folder of a pipeline, show its steps. Ctrl-C ends only this command.
     """
     with every_end():
+        from daskprs.job.pipeline_status import pipeline_state_of
         from daskprs.job.status import state_of
 
-        if watch:
-            _watch(_job(folder), as_json=as_json)
-        steps = None if as_json else _pipeline(folder)
-        if steps is not None:
-            click.echo(steps)
+        if pipeline_state_of(PipelineFolder(folder)) is not None:
+            _show_pipeline(folder, watch=watch, as_json=as_json)
             return
-        job = _job(folder)
+        job = JobFolder(folder)
+        if watch:
+            _watch(job, as_json=as_json)
         state = state_of(job)
         if as_json and watch:
             click.echo(json.dumps(json_value(state.record(job))))
@@ -172,6 +172,30 @@ def _watch(folder: JobFolder, *, as_json: bool) -> None:
                 time.sleep(max(LOOK_EVERY_S, PAUSE * took_s))
     finally:
         display.end(None)
+
+
+def _show_pipeline(folder: str, *, watch: bool, as_json: bool) -> None:
+    """Show the steps of a pipeline, and before that, with `watch`, what changes until its end."""
+    from daskprs.job.detached import LOOK_EVERY_S
+    from daskprs.job.pipeline_status import pipeline_state_of
+
+    pipeline, shown = PipelineFolder(folder), dict[str, str]()
+    while (state := pipeline_state_of(pipeline)) is not None and watch and state.holder is not None:
+        new = {name: one for name, one in state.steps.items() if shown.get(name) != one}
+        if new and as_json:
+            click.echo(json.dumps(state.record(pipeline)))
+        elif new:
+            click.echo("\n".join(f"{name}: {one}" for name, one in new.items()), err=True)
+        shown = state.steps
+        time.sleep(LOOK_EVERY_S)
+    if state is None:
+        return
+    if not as_json:
+        click.echo(_pipeline(folder))
+    elif watch:
+        click.echo(json.dumps(state.record(pipeline)))
+    else:
+        show_json(state.record(pipeline))
 
 
 @click.command("result", context_settings=CONTEXT, epilog=AFTER_RESULT)
@@ -228,13 +252,16 @@ def _job(folder: str) -> JobFolder:
 
 def _pipeline(folder: str) -> str | None:
     """Return the state of a pipeline and its steps as text; None for the folder of a job."""
+    from daskprs.job.pipeline_status import pipeline_state_of
+
     pipeline = PipelineFolder(folder)
-    steps = read_record(pipeline)
-    if steps is None:
+    state = pipeline_state_of(pipeline)
+    if state is None:
         return None
-    shown = "".join(f"\n  {one['status']:<11} {pipeline.step(name)}" for name, one in steps.items())
+    shown = "".join(f"\n  {one:<11} {pipeline.step(name)}" for name, one in state.steps.items())
     return (
-        f"{pipeline} is the folder of a pipeline, whose steps have folders of their own:{shown}\n"
+        f"{pipeline} is the folder of a pipeline, which is {state.status}. Its steps have folders "
+        f"of their own:{shown}\n"
         f"To go on with the pipeline, run its file again with --resume --job-dir {folder}, or "
         "submit one of SDK v1 again: a parallel step that has a result gives that."
     )

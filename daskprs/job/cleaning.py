@@ -1,15 +1,21 @@
-"""Cleaning: the job folders in a root of jobs, their age and status, and which of them go."""
+"""Cleaning: the folders in a root of jobs, their age and status, and which of them go.
+
+The run of a pipeline is one folder: the job folders of its steps go or stay with it.
+"""
 
 from __future__ import annotations
 
 import shutil
 import stat
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.errors import DaskprsError, JobFolderError, JobFolderLocked
 from daskprs.folders.job_folder import DOOMED, JobFolder
 from daskprs.folders.job_lock import epochs_of, has_begun, holder, latest_epoch
+from daskprs.folders.pipeline_folder import PipelineFolder, read_record
+from daskprs.job.pipeline_status import pipeline_state_of
 from daskprs.job.request import read_call
 from daskprs.job.result import RUNNING
 from daskprs.job.status import DIED, state_of
@@ -25,12 +31,13 @@ UNREADABLE = "Unreadable"
 """A job whose journal cannot be read, as that of another version."""
 HALF_REMOVED = "Half removed"
 """A job folder that an earlier cleaning had begun to remove."""
+CHANGED = "it has changed meanwhile"
 OF_A_CALL = {"form", "script", "options"}
 """Keys of every saved call."""
 
 
 class JobOnDisk(NamedTuple):
-    """A job folder, as a cleaning has found it."""
+    """A job folder, or that of a pipeline, as a cleaning has found it."""
 
     job_dir: Path
     status: str
@@ -45,10 +52,65 @@ class JobOnDisk(NamedTuple):
     """Whether the folder has rows for `to_pandas`, which go with it."""
     stays: str = ""
     """Why the folder stays, in a word or a sentence; empty for one that goes."""
+    steps: int | None = None
+    """The number of steps of a pipeline; None for a job."""
+
+
+class _Found(NamedTuple):
+    """What is removed as one: a job folder, or that of a pipeline."""
+
+    folder: JobFolder | PipelineFolder
+    last: Path
+    """What is removed last: by that what is left of the folder is known."""
+    jobs: list[JobFolder]
+    """The folder itself, or those of the steps that are jobs."""
+
+    @property
+    def path(self) -> Path:
+        """The path of the folder."""
+        return self.folder.path
+
+    @property
+    def epochs(self) -> list[int]:
+        """The newest epoch of each job."""
+        return [latest_epoch(job) for job in self.jobs]
+
+    def hold(self, locks: ExitStack) -> None:
+        """Take the locks of all drivers that may work here."""
+        locks.enter_context(held(self.folder.lock, f"the folder {self.path}"))
+        for job in self.jobs:
+            if job is not self.folder:
+                locks.enter_context(held(job.lock, f"the job folder {job}"))
+
+    def abort_uploads(self) -> str:
+        """Abort what drivers have left open in a store; return what is still open, and why."""
+        return next(filter(None, map(_abort_uploads, self.jobs)), "")
+
+    def status(self) -> str:
+        """Return the status of the job or of the pipeline."""
+        statuses = [_status(job) for job in self.jobs]
+        if isinstance(self.folder, JobFolder):
+            return statuses[0]
+        state = pipeline_state_of(self.folder)
+        if RUNNING in statuses or state is None:
+            return RUNNING
+        return state.status
+
+    def age_s(self) -> float:
+        """Return the seconds since something directly in one of the folders has changed.
+
+        A cleaning, too, changes locks, and the records of uploads that it aborts.
+        """
+        ours = {self.folder.lock, *(path for job in self.jobs for path in (job.lock, job.uploads))}
+        folders = {self.path, *(job.path for job in self.jobs)}
+        changed = [folder.stat().st_mtime for folder in folders]
+        below = (path for folder in folders for path in folder.iterdir() if path not in ours)
+        changed += [path.lstat().st_mtime for path in below]
+        return max(0.0, time.time() - max(changed))
 
 
 class Cleaning:
-    """The job folders directly below a folder, and which of them go.
+    """The job folders directly below a folder, and which of them go; those of pipelines, too.
 
     Parameters
     ----------
@@ -67,51 +129,55 @@ class Cleaning:
     """
 
     def __init__(self, root: Path, older_than_s: float, statuses: Collection[str]) -> None:
-        if is_job_folder(root):
+        if (found := _found(root)) is not None:
+            kind = "a job folder" if isinstance(found.folder, JobFolder) else "that of a pipeline"
             msg = (
-                f"{root} is a job folder itself. Name the folder that contains it, {root.parent}, "
-                "or remove it by rm -r."
+                f"{root} is {kind} itself. Name the folder that contains it, {root.parent}, or "
+                "remove it by rm -r."
             )
             raise JobFolderError(msg)
         self._root = root
         self._older_than_s = older_than_s
         self._statuses = statuses
         self.others: list[Path] = []
-        """What is not a job folder (once `found` has been iterated)."""
+        """What is no such folder (once `found` has been iterated)."""
 
     def found(self) -> Iterator[JobOnDisk]:
-        """Yield each job folder, in the order of names, with its fate."""
+        """Yield each folder, in the order of names, with its fate."""
         self.others.clear()
         for path in self._entries():
             if path.name.endswith(DOOMED):
                 continue
-            if not is_job_folder(path):
+            found = _found(path)
+            if found is None:
                 self.others.append(path)
-            elif (job := self._looked_at(JobFolder(path))) is not None:
+            elif (job := self._looked_at(found)) is not None:
                 yield job
 
     def remove(self, job: JobOnDisk) -> str:
-        """Remove a job folder that was found, and return why it stays, or an empty text.
+        """Remove a folder that was found, and return why it stays, or an empty text.
 
         The folder is renamed first: it is there whole or not at all.
         """
-        folder = JobFolder(job.job_dir)
         try:
-            epoch = latest_epoch(folder)
-            if _age_s(folder) < job.age_s:
-                return "it has changed meanwhile"
-            with held(folder.lock, f"the job folder {folder}"):
-                if latest_epoch(folder) != epoch:
-                    return "it has changed meanwhile"
-                left_open = _abort_uploads(folder)  # while there are records of them
-                if left_open:
+            found = _found(job.job_dir)
+            if found is None or found.age_s() < job.age_s:
+                job.job_dir.lstat()  # else another cleaning was quicker
+                return CHANGED
+            epochs = found.epochs
+            with ExitStack() as locks:
+                found.hold(locks)
+                if found.epochs != epochs:
+                    return CHANGED
+                if left_open := found.abort_uploads():  # while there are records of them
                     return left_open
-                folder.path.rename(folder.doomed())
-                _remove(JobFolder(folder.doomed()))
+                doomed = JobFolder(found.path).doomed()
+                found.path.rename(doomed)
+                _remove(doomed, found)
         except JobFolderLocked:
             return "a driver is at work in it"
         except FileNotFoundError:
-            pass  # another cleaning was quicker
+            pass
         except (OSError, JobFolderError) as error:
             return f"it cannot be removed: {error}"
         return ""
@@ -121,11 +187,10 @@ class Cleaning:
         for path in self._entries():
             if not path.name.endswith(DOOMED):
                 continue
-            folder = JobFolder(path)
             try:
-                if is_job_folder(path):
-                    with held(folder.lock, f"the job folder {folder}"):
-                        _remove(folder)
+                if (found := _found(path)) is not None:
+                    with held(found.folder.lock, f"the folder {path}"):
+                        _remove(path, found)
                 elif _is_empty(path):
                     path.rmdir()
             except (JobFolderLocked, FileNotFoundError):
@@ -141,44 +206,65 @@ class Cleaning:
             msg = f"{self._root} cannot be listed: {error.strerror}. Name the root of your jobs."
             raise JobFolderError(msg) from error
 
-    def _looked_at(self, folder: JobFolder) -> JobOnDisk | None:
-        """Return a job folder with its fate; None for one that has gone meanwhile."""
-        job = JobOnDisk(folder.path, UNREADABLE, 0.0)
+    def _looked_at(self, found: _Found) -> JobOnDisk | None:
+        """Return a folder with its fate; None for one that has gone meanwhile."""
+        job = JobOnDisk(found.path, UNREADABLE, 0.0)
         try:
-            return self._judged(folder, job._replace(age_s=_age_s(folder)))
+            return self._judged(found, job._replace(age_s=found.age_s()))
         except DaskprsError as error:
             return job._replace(stays=str(error))
         except OSError as error:
-            if not folder.path.exists():
+            if not found.path.exists():
                 return None
             return job._replace(stays=f"it cannot be read: {error}")
 
-    def _judged(self, folder: JobFolder, job: JobOnDisk) -> JobOnDisk:
-        status = _status(folder)
+    def _judged(self, found: _Found, job: JobOnDisk) -> JobOnDisk:
+        status, folder = found.status(), found.folder
         job = job._replace(status=status)
+        if isinstance(folder, PipelineFolder):
+            job = job._replace(steps=len(read_record(folder) or ()))
         if status == RUNNING or status not in self._statuses:
             return job._replace(stays=status)
         if job.age_s < self._older_than_s:
             return job._replace(stays="younger")
-        output = folder.output
+        output = folder.output if isinstance(folder, JobFolder) else folder.outputs
         return job._replace(
             size_bytes=used_bytes(folder.path),
             output=output if output.is_dir() and any(output.iterdir()) else None,
-            has_rows=bool(epochs_of(folder, folder.typed_spools)),
+            has_rows=any(epochs_of(one, one.typed_spools) for one in found.jobs),
         )
+
+
+def _found(path: Path) -> _Found | None:
+    """Return the job folder, or that of a pipeline, at a path; None for anything else."""
+    if is_job_folder(path):
+        job = JobFolder(path)
+        return _Found(job, job.call, [job])
+    pipeline = PipelineFolder(path)
+    try:
+        if not _is_ours(path, pipeline.record) or pipeline.lock.is_symlink():
+            return None
+        steps = [pipeline.step(name) for name in read_record(pipeline) or ()]
+    except (OSError, JobFolderError):
+        return None
+    jobs = [JobFolder(step) for step in steps if is_job_folder(step)]
+    return _Found(pipeline, pipeline.record, jobs)
 
 
 def is_job_folder(path: Path) -> bool:
     """Return whether a path is that of a job folder, and not of a link to one."""
     folder = JobFolder(path)
     try:
-        if not stat.S_ISDIR(path.lstat().st_mode) or not stat.S_ISREG(folder.call.lstat().st_mode):
-            return False
-        if folder.lock.is_symlink():
+        if not _is_ours(path, folder.call) or folder.lock.is_symlink():
             return False
         return read_call(folder).keys() >= OF_A_CALL
     except (OSError, JobFolderError):
         return False
+
+
+def _is_ours(folder: Path, record: Path) -> bool:
+    """Say whether a path is a folder with a record, and neither is a link."""
+    return stat.S_ISDIR(folder.lstat().st_mode) and stat.S_ISREG(record.lstat().st_mode)
 
 
 def _status(folder: JobFolder) -> str:
@@ -195,29 +281,18 @@ def _abort_uploads(folder: JobFolder) -> str:
     return abort_uploads(folder.uploads)
 
 
-def _age_s(folder: JobFolder) -> float:
-    """Return the seconds since something directly in a job folder has changed.
-
-    A cleaning, too, changes the lock, and the records of uploads that it aborts.
-    """
-    ours = {folder.lock, folder.uploads}
-    changed = [folder.path.stat().st_mtime]
-    changed += [path.lstat().st_mtime for path in folder.path.iterdir() if path not in ours]
-    return max(0.0, time.time() - max(changed))
-
-
 def _is_empty(path: Path) -> bool:
     return not path.is_symlink() and path.is_dir() and not any(path.iterdir())
 
 
-def _remove(folder: JobFolder) -> None:
-    """Remove a job folder, the saved call last: by that what is left of it is known."""
-    last = folder.lock, folder.call
-    for path in [one for one in folder.path.iterdir() if one not in last]:
+def _remove(doomed: Path, found: _Found) -> None:
+    """Remove a folder that was renamed."""
+    last = [doomed / one.name for one in (found.folder.lock, found.last)]
+    for path in [one for one in doomed.iterdir() if one not in last]:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
     for path in last:
         path.unlink(missing_ok=True)
-    folder.path.rmdir()
+    doomed.rmdir()

@@ -140,7 +140,7 @@ class Cleaning:
         self._older_than_s = older_than_s
         self._statuses = statuses
         self.others: list[Path] = []
-        """What is no such folder (once `found` has been iterated)."""
+        """Whatever else the root holds (once `found` has been iterated)."""
 
     def found(self) -> Iterator[JobOnDisk]:
         """Yield each folder, in the order of names, with its fate."""

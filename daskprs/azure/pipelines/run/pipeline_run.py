@@ -276,7 +276,7 @@ class PipelineRun:
 def _definitions(step: Step, secrets: Sequence[str]) -> tuple[str, ...]:
     """Return the definition of a step, and how earlier runs may have recorded the same one.
 
-    A step whose definition changed runs again. The values of secrets are no part of it: a key may
+    A step whose definition changed runs again. The values of secrets do not count: a key may
     be rotated. An earlier run may have had no such secrets, and earlier versions had values of
     environment variables in place of their digests.
     """

@@ -75,7 +75,7 @@ def test_the_image_installs_what_the_project_installs() -> None:
         assert f"!{name}\n" in let_through
 
 
-@pytest.mark.parametrize("system", SUBMIT)
+@pytest.mark.parametrize("system", ["slurm", pytest.param("pbs", marks=pytest.mark.long)])
 def test_the_batch_example_runs_where_a_batch_system_does(tmp_path: Path, system: str) -> None:
     """With one that starts its jobs on this machine; called again, it finds all done."""
     submit, cancel, told = SUBMIT[system]

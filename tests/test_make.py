@@ -89,7 +89,14 @@ def test_every_target_is_tried(clone: Path) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("target", [one for one in TARGETS if one not in BY_TEST])
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(one, marks=[pytest.mark.long] if one == "test-large" else [])
+        for one in TARGETS
+        if one not in BY_TEST
+    ],
+)
 def test_a_target_runs(clone: Path, target: str) -> None:
     """In the environment of this test, so that nothing is installed; the slow ones on little."""
     name, at = "VENV", ENVIRONMENT

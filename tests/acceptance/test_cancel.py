@@ -99,7 +99,9 @@ def clean(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("clean")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_an_interrupt_cancels_within_seconds(tmp_path: Path, number: int) -> None:
     """The exit code is 130, no process is left, nothing is published, and it says how to go on."""
     run = Run(tmp_path)

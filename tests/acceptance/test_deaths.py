@@ -79,8 +79,15 @@ def serial(frame: pd.DataFrame, column: str) -> str:
     return "".join(f"{number} begins\n{number} ends\n" for number in innocent)
 
 
-@pytest.mark.parametrize("column", ["run", "return"])
-@pytest.mark.parametrize("ways", [ENDS, HANGS], ids=["ends", "hangs"])
+@pytest.mark.parametrize(
+    ("column", "ways"),
+    [
+        pytest.param("run", ENDS, id="run-ends"),
+        pytest.param("run", HANGS, id="run-hangs"),
+        pytest.param("return", ENDS, id="return-ends"),
+        pytest.param("return", HANGS, id="return-hangs", marks=pytest.mark.long),
+    ],
+)
 def test_a_death_in_run_costs_its_own_mini_batch_and_nothing_else(
     tmp_path: Path, column: str, ways: tuple[str, ...]
 ) -> None:

@@ -76,7 +76,7 @@ def driven(folder: Path, *words: str, within: Sequence[str] = ()) -> int:
     [
         "here, path",
         pytest.param("LocalCluster, path", marks=pytest.mark.long),
-        "LocalCluster, dask",
+        pytest.param("LocalCluster, dask", marks=pytest.mark.long),
     ],
 )
 def test_the_caller_reads_less_than_a_tenth(tmp_path: Path, case: str) -> None:

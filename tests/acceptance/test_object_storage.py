@@ -237,6 +237,7 @@ def test_an_output_that_exists_is_replaced_only_when_that_is_said(
     assert store.get("outputs/there/parallel_run_step.txt") == LINES
 
 
+@pytest.mark.long
 def test_an_upload_that_fails_is_made_up_for_by_a_resume(
     store: ObjectStore, tmp_path: Path
 ) -> None:

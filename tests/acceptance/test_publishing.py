@@ -31,13 +31,15 @@ def run_program(folder: Path, how: str, *words: int | str) -> None:
     assert int(done.stdout.split()[0]) > 30
 
 
-@pytest.mark.parametrize("how", STEPS)
+@pytest.mark.parametrize(
+    "how", [pytest.param(one, marks=[pytest.mark.long] if one == "EIO" else []) for one in STEPS]
+)
 def test_a_job_is_completed_if_and_only_if_its_output_stands(tmp_path: Path, how: str) -> None:
     """Whatever strikes while it is published and told; its resume is Completed."""
     run_program(tmp_path, how, *STEPS[how])
 
 
-@pytest.mark.parametrize("how", ["kill", "interrupt"])
+@pytest.mark.parametrize("how", ["kill", pytest.param("interrupt", marks=pytest.mark.long)])
 def test_the_same_holds_for_a_data_set(tmp_path: Path, how: str) -> None:
     """From its last commit on, parts and manifest included."""
     first, stride = STEPS[how]

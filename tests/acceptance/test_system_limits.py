@@ -43,7 +43,9 @@ def can() -> None:
 
 
 @pytest.mark.usefixtures("can")
-@pytest.mark.parametrize("allowed", [4, 8, pytest.param(12, marks=pytest.mark.long), 14])
+@pytest.mark.parametrize(
+    "allowed", [4, *(pytest.param(one, marks=pytest.mark.long) for one in (8, 12)), 14]
+)
 def test_a_job_without_enough_processes_and_threads_ends_and_names_the_limit(allowed: int) -> None:
     """Wherever the shortage meets it: in the driver, in Dask's threads, in the zygote."""
     with shared_folder() as folder:

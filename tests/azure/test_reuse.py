@@ -164,6 +164,7 @@ def test_files_that_are_named_by_words_or_assets_count(project: Project) -> None
     assert run() == ["prepare"]
 
 
+@pytest.mark.long
 def test_a_result_that_lacks_rows_is_not_taken_under_other_limits(project: Project) -> None:
     """What failed for want of time or tries may well succeed with more."""
     failing = SQUARE.replace("    return", "    assert len(files) > 1\n    return")

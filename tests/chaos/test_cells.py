@@ -53,6 +53,8 @@ CELLS = {
 }
 """Some of each row of the table; `make chaos` plays all, and strikes at random besides."""
 LONG = {
+    "node cut off",
+    "scheduler killed",
     "agent stopped",
     "worker stopped",
     "nanny killed",

@@ -131,7 +131,14 @@ def test_all_pages_of_open_uploads_are_read(
     assert pages.left == [("set/c", "3")]
 
 
-@pytest.mark.parametrize("how", SHORT)
+@pytest.mark.parametrize(
+    "how",
+    [
+        "kill after",
+        "gone",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("kill before", "500")),
+    ],
+)
 def test_a_reader_by_the_manifest_sees_the_old_data_set_or_the_new(
     store: ObjectStore, tmp_path: Path, how: str
 ) -> None:

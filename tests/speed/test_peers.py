@@ -27,11 +27,11 @@ DASK = replace(peer_list.BY_NAME["dask"], environment=None)  # ours has the same
 ON_CLUSTER = [
     (DASK, "lazy-cheap"),
     (peer_list.BY_NAME["daskprs-cluster"], "lazy-cheap"),
-    (peer_list.BY_NAME["daskprs-cluster"], "keys-cluster"),
     *(
         pytest.param(peer, workload, marks=pytest.mark.long)
         for peer in (DASK, peer_list.BY_NAME["daskprs-cluster"])
-        for workload in ("dataset", "groups")
+        for workload in ("keys-cluster", "dataset", "groups")
+        if (peer, workload) != (DASK, "keys-cluster")
     ),
 ]
 

@@ -124,6 +124,26 @@ def references(parts: tuple[Part, ...]) -> Iterator[Reference]:
             yield from references(part.parts)
 
 
+def plain_options(text: str) -> list[str]:
+    """Return warnings about ``$[[ ]]`` without a reference in it: such a part is always text."""
+    try:
+        parts = parsed(text)
+    except ExpressionError:
+        return []  # whoever fills it in reports the error
+    options = [part for part in parts if isinstance(part, Optional)]
+    plain = [one for one in options if not any(references((one,)))]
+    return [_unbound("".join(map(str, one.parts))) for one in plain]
+
+
+def _unbound(text: str) -> str:
+    name = text.strip() if text.strip().startswith("inputs.") else "inputs.x"
+    right = f"--flag {OPEN}{name}{CLOSE}"
+    return (
+        f"{OPEN_OPTIONAL}{text}{CLOSE_OPTIONAL} has no {OPEN}…{CLOSE} in it, so it stays as the "
+        f"text {text!r}: write {OPEN_OPTIONAL}{right}{CLOSE_OPTIONAL}"
+    )
+
+
 def only_reference(parts: tuple[Part, ...]) -> Reference | None:
     """Return the reference that is the whole of a text."""
     return parts[0] if len(parts) == 1 and isinstance(parts[0], Reference) else None

@@ -66,9 +66,9 @@ def missing_modules(
 ) -> list[MissingModule]:
     """Return the imports that would fail, each module once; folders are searched as by Python.
 
-    Only imports that always run count: unconditional statements, without a handler for their
-    failure, at the top level and in `init`, `run` and `shutdown`. Modules in these folders are
-    searched, too.
+    Only imports that always run count: unconditional statements at the top level and in `init`,
+    `run` and `shutdown`. A handler that goes on without the module, or `suppress`, makes an import
+    optional. Modules in these folders are searched, too.
     """
     search = _Search([str(source_directory), *search_path])
     search.read(script, CALLED)
@@ -146,6 +146,8 @@ def _imports(body: list[ast.stmt], called: Collection[str]) -> Iterator[_Import]
             case ast.ImportFrom():
                 names = tuple(alias.name for alias in node.names if alias.name != "*")
                 yield _Import(node.module or "", names, node.level, node.lineno)
+            case ast.With() if any(map(_suppresses, node.items)):
+                pass
             case ast.With() | ast.ClassDef():
                 yield from _imports(node.body, ())
             case ast.FunctionDef() if node.name in called:
@@ -155,6 +157,15 @@ def _imports(body: list[ast.stmt], called: Collection[str]) -> Iterator[_Import]
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:
-    """Say whether a handler catches a failed import."""
+    """Say whether a handler catches a failed import, and does not end by raising an error."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(kind is None or ast.unparse(kind) in CAUGHT for kind in kinds)
+    is_caught = any(kind is None or ast.unparse(kind) in CAUGHT for kind in kinds)
+    return is_caught and not isinstance(handler.body[-1], ast.Raise)
+
+
+def _suppresses(item: ast.withitem) -> bool:
+    """Say whether a context manager is `contextlib.suppress` of failed imports."""
+    match item.context_expr:
+        case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress"), args=kinds):
+            return not CAUGHT.isdisjoint(map(ast.unparse, kinds))
+    return False

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.deployments.deployment import SCRIPT, deployment_of
 from daskprs.azure.deployments.model_folder import missing_packages
-from daskprs.azure.deployments.pipeline_deployment import (
-    is_job,
-    is_of_pipeline,
-    pipeline_deployment_of,
-)
+from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
+from daskprs.azure.file_kinds import KINDS, PIPELINE, FileKind, Use, kind_of
 from daskprs.azure.missing_modules import missing_modules
 from daskprs.azure.pipelines.component import YamlSource, declared
 from daskprs.azure.pipelines.file import read_pipeline
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
 
 
 ROOT = "parallel_run_config"
+TABLE = "MLTable"
 
 
 class Verdict(NamedTuple):
@@ -48,6 +46,8 @@ class Verdict(NamedTuple):
     """A line for each mistake: file, line, column, key, rule and value."""
     warnings: list[str]
     """Warnings, which do not keep the file from running."""
+    is_checked: bool = True
+    """Whether the file was checked; False for a kind that nothing here reads."""
 
 
 class Check(NamedTuple):
@@ -60,15 +60,6 @@ class Check(NamedTuple):
     warnings: list[str]
 
 
-class FileKind(NamedTuple):
-    """A kind of file."""
-
-    name: str
-    fits: Callable[[dict[str, Any]], bool]
-    check: Callable[[Check], None]
-    """Raises the mistakes; adds warnings to those of the check."""
-
-
 def validate(
     path: str | PathLike[str], assets: Assets, inputs: Mapping[str, str] | None = None
 ) -> Verdict:
@@ -78,7 +69,7 @@ def validate(
     """
     place, name, warnings = Path(path), "", list[str]()
     if place.is_dir():
-        place /= "MLTable"
+        place /= TABLE
         if not place.exists():
             problem = f"{path}: this folder has no MLTable. Name files: {Path(path) / '*.yml'}"
             return Verdict("", [problem], [])
@@ -88,7 +79,11 @@ def validate(
             refuse([Mistake(check.document.place(()), "", "it is not a mapping of keys")])
         kind = _kind_of(check)
         name = kind.name
-        kind.check(check)
+        if kind.use is not Use.RUN:
+            told = Mistake(check.document.place(()), "", kind.told(place.name))
+            refuse([told] if kind.use is Use.REFUSED else [])
+            return Verdict(name, [], [str(told)], is_checked=False)
+        CHECKS[name](check)
     except UsageError as error:
         return Verdict(name, str(error).splitlines(), warnings)
     except OSError as error:  # a path in it that no file system takes
@@ -99,27 +94,20 @@ def validate(
 
 
 def _kind_of(check: Check) -> FileKind:
-    for kind in KINDS:
-        if kind.fits(check.document.content) or check.path.name == kind.name == "MLTable":
-            return kind
+    kind = kind_of(check.document.content)
+    if check.path.name == TABLE:
+        kind = next(one for one in KINDS if one.name == TABLE)
+    if kind is not None:
+        return kind
     place = SourceLocation(check.document.name, 1, 1)
     keys = ", ".join(map(repr, check.document.content))
     problem = (
         f"this file is of no known kind: its keys are {keys}. A pipeline has jobs, a "
         "parallel or command component a type, a batch deployment a model or a "
-        "code_configuration, an MLTable paths, a config of SDK v1 the key parallel_run_config."
+        "code_configuration, an MLTable paths, a config of SDK v1 the key parallel_run_config. "
+        "A $schema tells the kind, too."
     )
     raise YamlError(str(Mistake(place, "", problem)))
-
-
-def _has(*keys: str, **values: str) -> Callable[[dict[str, Any]], bool]:
-    """Return a rule: one of these keys is there, or one with that value."""
-
-    def fits(content: dict[str, Any]) -> bool:
-        has_value = any(content.get(key) == value for key, value in values.items())
-        return has_value or any(key in content for key in keys)
-
-    return fits
 
 
 # ---- each kind ----
@@ -233,19 +221,13 @@ def _warn_of(check: Check, keys: Iterable[str]) -> None:
         check.warnings.append(f"{check.document.name}: without effect here: {names}.")
 
 
-KINDS = (
-    FileKind("MLTable", _has("transformations", type="mltable"), _check_mltable),
-    FileKind("config of SDK v1", _has(ROOT), _check_config),
-    FileKind("pipeline", _has("jobs"), _check_pipeline),
-    FileKind("pipeline", is_job, _check_pipeline),
-    FileKind("batch deployment of a pipeline", is_of_pipeline, _check_pipeline_deployment),
-    FileKind("component", _has("task", "command", type="parallel"), _check_component),
-    FileKind(
-        "batch deployment of a model",
-        _has("model", "code_configuration", "settings", "mini_batch_size", type="model"),
-        _check_deployment,
-    ),
-    FileKind("MLTable", _has("paths"), _check_mltable),
-    FileKind("batch endpoint", _has("auth_mode", "endpoint_name", "defaults"), _check_endpoint),
-)
-"""Kinds of files, in the order in which they are tried."""
+CHECKS: dict[str, Callable[[Check], None]] = {
+    TABLE: _check_mltable,
+    "config of SDK v1": _check_config,
+    PIPELINE.name: _check_pipeline,
+    "batch deployment of a pipeline": _check_pipeline_deployment,
+    "component": _check_component,
+    "batch deployment of a model": _check_deployment,
+    "batch endpoint": _check_endpoint,
+}
+"""How a file of each kind that is run is checked: raises its mistakes, and adds warnings."""

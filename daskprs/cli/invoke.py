@@ -109,7 +109,7 @@ def invoke(ctx: click.Context, /, deployment: str, **values: Any) -> None:
     """Score DATA by the batch deployment that the YAML file FILE describes."""
     with every_end():
         from daskprs.azure.deployments.invocation_file import Invocation, read_invocation
-        from daskprs.azure.deployments.pipeline_deployment import is_of_pipeline
+        from daskprs.azure.file_kinds import is_of_pipeline
         from daskprs.yaml_files.document import Document
 
         assets, file = assets_of(values), values.pop("file")

@@ -60,6 +60,8 @@ def validate(
             for file, verdict in verdicts.items():
                 for line in (*verdict.wrong, *verdict.warnings):
                     click.echo(line)
+                if not verdict.is_checked:
+                    continue
                 if not verdict.wrong:
                     click.echo(f"{file}: nothing is wrong with this {verdict.kind}.")
         if any(verdict.wrong for verdict in verdicts.values()):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daskprs.agent.child.stand_ins import StandIns
 from daskprs.azure.missing_modules import missing_modules, refuse_missing_modules
 from daskprs.errors import ScriptError
 
@@ -21,6 +23,8 @@ from azureml_user.parallel_run import EntryScript
 from azureml.core import Model, AutoMLConfig
 from azureml.core.model import Model
 from azureml.data import TabularDataset, AutoML
+from azureml._restclient.models.create_run_dto import CreateRunDto
+from azureml._restclient.experiment_client import ExperimentClient
 import mltable
 
 raise SystemExit("nobody runs this")
@@ -47,6 +51,16 @@ except ValueError:
 
 if WITH_TORCH:
     import optional_d
+if TYPE_CHECKING:
+    import optional_e
+with contextlib.suppress(ModuleNotFoundError):
+    import optional_f
+
+try:
+    import no_such_h
+except ImportError as error:
+    print("pip install h")
+    raise RuntimeError("h") from error
 """
 
 
@@ -61,9 +75,10 @@ def test_what_is_missing_is_named_once_with_its_place(tmp_path: Path) -> None:
     found = {(one.name, one.file.name, one.line) for one in missing_modules(script, tmp_path)}
     assert found == {
         ("no_such_a", "entry.py", 1),
-        ("no_such_b", "entry.py", 15),
-        ("no_such_c", "entry.py", 18),
-        ("no_such_d", "entry.py", 29),
+        ("no_such_b", "entry.py", 17),
+        ("no_such_c", "entry.py", 20),
+        ("no_such_d", "entry.py", 31),
+        ("no_such_h", "entry.py", 43),
         ("no_such_e", "part.py", 1),
         ("no_such_f", "beside.py", 2),
         ("no_such_g", "near.py", 2),
@@ -93,3 +108,12 @@ def test_packages_on_the_way_of_an_import_are_searched(tmp_path: Path) -> None:
         (tmp_path / f"{name}.py").write_text(f"{text}\n")
         found = missing_modules(tmp_path / f"{name}.py", tmp_path)
         assert [one.name for one in found] == ["no_such_a", "no_such_b", "no_such_c"]
+
+
+def test_clients_of_azure_can_be_imported_and_not_called() -> None:
+    """Published scripts call them within `try`, and go on."""
+    models: Any = ModuleType("azureml._restclient.models.run_type_v2")
+    StandIns().exec_module(models)
+    with pytest.raises(RuntimeError, match=r"RunTypeV2\.of is a client of Azure"):
+        models.RunTypeV2.of(traits=["training"])
+    assert not hasattr(models, "__path__")

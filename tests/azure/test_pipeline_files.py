@@ -581,3 +581,19 @@ def test_stand_ins_of_commands_are_written_once(home: Path) -> None:
     before = file.stat()
     stand_in_folder(home)
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+@pytest.mark.usefixtures("home")
+def test_an_optional_part_without_a_reference_is_a_warning() -> None:
+    """It stays text in commands and in arguments, as published components have it."""
+    either = "$[[inputs.words]] $[[--w ${{inputs.words}}]]"
+    text = SCORE.replace("--words ${{inputs.words}}", either)
+    pipeline = read(f"{text}  say:\n    command: echo $[[ inputs.name ]]\n")
+    told = [line.partition(": ")[2] for line in pipeline.notices if "it stays as the text" in line]
+    begins = [
+        "warning: jobs.say.command: $[[ inputs.name ]] has no ${{…}} in it",
+        "warning: jobs.score.task.program_arguments: $[[inputs.words]] has no ${{…}} in it",
+    ]
+    for line, begin, name in zip(sorted(told), begins, ("name", "words"), strict=True):
+        assert line.startswith(begin)
+        assert line.endswith(f"write $[[--flag ${{{{inputs.{name}}}}}]]")

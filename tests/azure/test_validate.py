@@ -336,3 +336,56 @@ def test_several_files_are_checked_in_one_go() -> None:
     assert "endpont.yml: it cannot be read" in done.stdout
     assert "Did you mean 'endpoint.yml'" in done.stdout
     assert "src: this folder has no MLTable. Name files: src/*.yml\n" in done.stdout
+
+
+SCHEMA = "$schema: https://azuremlschemas.azureedge.net/latest/{}.schema.json\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "told"),
+    [
+        (SCHEMA.format("managedOnlineEndpoint") + "auth_mode: aad_token\n", "online endpoint", 1),
+        ("name: a\nauth_mode: key\ntraffic: {b: 1}\n", "online endpoint", 1),
+        (SCHEMA.format("managedOnlineDeployment") + "model: {path: m}\n", "online deployment", 1),
+        ("endpoint_name: a\nmodel: m\ninstance_type: x\n", "online deployment", 1),
+        (SCHEMA.format("commandJob") + "command: echo\n", "command job", 1),
+        ("command: echo\nexperiment_name: e\n", "command job", 1),
+        ("type: sweep\ntrial: {command: echo}\n", "sweep job", 1),
+        ("type: automl\ntask: classification\n", "AutoML job", 1),
+        ("type: spark\ncode: src\n", "Spark job or component", 1),
+        ("type: finetuning\n", "fine-tuning job", 1),
+        ("inputs: {}\noutputs: {}\nnodes: []\n", "prompt flow", 1),
+        (SCHEMA.format("Run") + "flow: .\ndata: d.jsonl\n", "run of a prompt flow", 1),
+        (SCHEMA.format("batchEndpoint") + "name: a\ndescription: b\n", "batch endpoint", 0),
+        (SCHEMA.format("data") + "name: a\ntype: mltable\npath: ./t\n", "data asset", 0),
+        ("name: a\ntype: uri_folder\npath: ./t\n", "data asset", 0),
+        ("name: a\ntype: mlflow_model\npath: ./t\n", "model asset", 0),
+        ("name: a\nimage: ubuntu\nconda_file: c.yml\n", "environment", 0),
+        ("channels: [c]\ndependencies: [python=3.8]\n", "environment", 0),
+        ("name: c\ntype: amlcompute\nsize: s\n", "compute", 0),
+        ("name: c\ntype: azure_blob\naccount_name: s\n", "datastore", 0),
+        ("name: c\ntrigger: {}\ncreate_job: a.yml\n", "schedule", 0),
+        ("name: c\ntype: git\ntarget: t\ncredentials: {}\n", "resource of a workspace", 0),
+        ("inputs: {a: 1}\n", "inputs of an invocation", 0),
+        ("on: {push: {}}\njobs: {}\n", "", 1),
+        ("paths: {train: a}\n", "", 1),
+    ],
+)
+def test_kinds_of_files_are_told_apart(text: str, kind: str, told: int) -> None:
+    """By the schema, or by keys; each says what it is, and what is done with it."""
+    Path("made.yml").write_text(text)
+    verdict = verdict_on("made.yml", Assets())
+    assert (verdict.kind, len(verdict.wrong)) == (kind, told)
+    (line,) = verdict.wrong or verdict.warnings
+    assert line.startswith("made.yml:1:1: ")
+    shown = validate("made.yml").stdout
+    assert line in shown
+    assert ("nothing is wrong" in shown) == (kind == "batch endpoint")
+
+
+def test_what_is_no_batch_deployment_is_told_by_its_name() -> None:
+    """Instead of each of its keys."""
+    Path("online.yml").write_text("endpoint_name: a\nmodel: m\ninstance_type: x\n")
+    done = CliRunner().invoke(main, ("invoke", "online.yml", "--input", "data"))
+    assert done.exit_code == 2
+    assert "online.yml:1:1: this is an online deployment: nothing here answers" in done.output

@@ -22,12 +22,37 @@ MODULES = ("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml
 """Below ``azureml`` each module has all of it: where a name lies there does not matter."""
 SDK = "daskprs.azure.v1"
 """The module that stands in for ``azureml``; loaded only when a script imports from it."""
+CLIENTS = "_restclient"
+"""The package of Azure's clients below ``azureml``: its names can be imported, but not used."""
 
 
 def _of_sdk(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
     return getattr(importlib.import_module(SDK), name)
+
+
+class _Client:
+    """Stands for a client of Azure's services, which cannot be reached from here."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *_: Any, **__: Any) -> Any:
+        """Refuse the call; published scripts go on without it."""
+        msg = f"azureml.{CLIENTS}: {self._name} is a client of Azure, which is not reached here."
+        raise RuntimeError(msg)
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return _Client(f"{self._name}.{attribute}")
+
+
+def _of_clients(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return _Client(name)
 
 
 def _of_mltable(name: str) -> Any:
@@ -64,6 +89,8 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType) -> None:
         """Give the module its names; ``azureml_user`` only contains another module."""
         match module.__name__.split("."):
+            case ["azureml", clients, *_] if clients == CLIENTS:
+                module.__getattr__ = _of_clients  # type: ignore[method-assign]
             case ["azureml", *_]:
                 module.__getattr__ = _of_sdk  # type: ignore[method-assign]
             case ["mltable"]:

@@ -15,7 +15,8 @@ from daskprs.azure.assets import Assets
 from daskprs.azure.deployments.deployment import changed, deployment_of
 from daskprs.azure.deployments.form import DeploymentSettings
 from daskprs.azure.deployments.model_folder import MODEL_DIR, contained, refuse_unservable
-from daskprs.azure.deployments.pipeline_deployment import is_of_pipeline, refuse_pipeline_itself
+from daskprs.azure.deployments.pipeline_deployment import refuse_other_kinds
+from daskprs.azure.file_kinds import is_of_pipeline
 from daskprs.azure.task import Task
 from daskprs.errors import InputError, Option, OptionError, YamlError
 from daskprs.folders.job_folder import JobFolder
@@ -162,8 +163,8 @@ class BatchDeployment:
         """
         self = cls.__new__(cls)
         document = Document.read(path)
+        refuse_other_kinds(document)
         if is_of_pipeline(document.content):
-            refuse_pipeline_itself(document)
             ways = "run it by daskprs invoke, or its pipeline by daskprs.azure.run_pipeline"
             place, problem = document.place(("type",)), f"it is a deployment of a pipeline: {ways}"
             refuse([Mistake(place, "type", problem)])

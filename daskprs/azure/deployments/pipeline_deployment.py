@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from daskprs.azure.deployments.form import PipelineDeployment
-from daskprs.azure.pipelines.file import is_of_component, way_to_run
+from daskprs.azure.file_kinds import OF_A_PIPELINE, PIPELINE, Use, kind_of
 from daskprs.azure.pipelines.forms import as_overrides
 from daskprs.errors import UsageError
 from daskprs.yaml_files.form import filled, ineffective
@@ -16,9 +16,6 @@ from daskprs.yaml_files.mistakes import Mistake, refuse
 if TYPE_CHECKING:
     from daskprs.azure.assets import Assets
     from daskprs.yaml_files.document import Document
-
-OF_A_PIPELINE = ("component", "job_definition")
-OF_A_JOB = ("inputs", "outputs", "experiment_name", "display_name")
 
 
 @dataclass(frozen=True)
@@ -33,31 +30,20 @@ class DeployedPipeline:
     """Keys of the deployment that have no effect here."""
 
 
-def is_of_pipeline(content: Any) -> bool:
-    """Say whether the content of a deployment's file deploys a pipeline.
-
-    A pipeline job of a component looks like one: see `is_job`.
-    """
-    if not isinstance(content, dict):
-        return False
-    return content.get("type") == "pipeline" or any(key in content for key in OF_A_PIPELINE)
-
-
-def is_job(content: Any) -> bool:
-    """Say whether a file is a pipeline job of a component: deployments give no inputs."""
-    return is_of_component(content) and any(key in content for key in OF_A_JOB)
-
-
-def refuse_pipeline_itself(document: Document) -> None:
-    """Refuse a pipeline that is given where its deployment is meant, and name the way to run it."""
-    if "jobs" in document.content:
-        problem = way_to_run(document.content, Path(document.name).name)
-        refuse([Mistake(document.place(("jobs",)), "jobs", str(problem))])
+def refuse_other_kinds(document: Document) -> None:
+    """Refuse a file that is given where a deployment is meant, and name the way to run it."""
+    content = document.content
+    is_pipeline = isinstance(content, dict) and "jobs" in content
+    kind = PIPELINE if is_pipeline else kind_of(content)
+    if kind is not None and (is_pipeline or kind.use is Use.REFUSED):
+        key = "jobs" if is_pipeline else ""
+        place = document.place(("jobs",) if is_pipeline else ())
+        refuse([Mistake(place, key, kind.told(Path(document.name).name))])
 
 
 def pipeline_deployment_of(document: Document, assets: Assets) -> DeployedPipeline:
     """Return the pipeline that a document deploys, or refuse the document with all mistakes."""
-    refuse_pipeline_itself(document)
+    refuse_other_kinds(document)
     form, mistakes = filled(PipelineDeployment, document.content, document)
     path = Path()
     given = {key: document.content.get(key) for key in OF_A_PIPELINE}

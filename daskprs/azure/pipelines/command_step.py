@@ -17,6 +17,7 @@ from daskprs.azure.expressions import (
     Reference,
     command_line,
     parsed,
+    plain_options,
     references,
 )
 from daskprs.azure.missing_modules import missing_modules
@@ -95,6 +96,9 @@ class CommandStep:
                 self._wrong("it is missing: the command that the step runs", "command")
             return
         self._refuse_missing_scripts(form.command)
+        for problem in plain_options(form.command):
+            warning = step.source.mistake(problem, "command")
+            self.mistakes.append(warning._replace(is_warning=True))
         try:
             line = command_line(form.command, self._resolved, self._is_path)
         except ExpressionError as error:

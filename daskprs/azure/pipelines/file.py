@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.expressions import NAME
+from daskprs.azure.file_kinds import PIPELINE, is_of_component, kind_of
 from daskprs.azure.pipelines.component import Declared, YamlSource, declared
 from daskprs.azure.pipelines.forms import (
     ComponentJobForm,
@@ -37,20 +38,6 @@ if TYPE_CHECKING:
 PORTS = ("inputs", "outputs", "jobs")
 SHOWN_CHARACTERS = 200
 """Characters of an override that a message shows."""
-STEP = "this is a step by itself: name it in the jobs of a pipeline, as component: ./{file}"
-PIPELINE = "this is a pipeline: daskprs run {file}"
-DEPLOYMENT = "this is a batch deployment: daskprs invoke {file} --input DATA"
-ENDPOINT = "this is an endpoint: its deployments are run, by daskprs invoke or daskprs serve"
-KINDS = {
-    "jobs": PIPELINE,
-    "code_configuration": DEPLOYMENT,
-    "model": DEPLOYMENT,
-    "endpoint_name": DEPLOYMENT,
-    "task": STEP,
-    "command": STEP,
-    "auth_mode": ENDPOINT,
-}
-"""Kinds of files by a key that marks them, in the order in which the keys are tried."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +52,6 @@ class Pipeline:
     """Whether the steps that do not need a failed step still run."""
     notices: list[str]
     """Notices of keys without effect, and warnings."""
-
-
-def way_to_run(content: Any, file: str) -> str | None:
-    """Return a file's kind and how to run it; None when its keys match no kind."""
-    keys = (key for key in KINDS if isinstance(content, dict) and key in content)
-    key = next(keys, None)
-    return None if key is None else KINDS[key].format(file=file)
 
 
 def read_pipeline(
@@ -133,8 +113,9 @@ class _PipelineReader:
             refuse([self._source.mistake("a pipeline is a mapping of keys")])
         document = self._source.document
         if "jobs" not in self._content:
-            problem = way_to_run(self._content, Path(document.name).name)
-            refuse([self._source.mistake(problem)] if problem else [])
+            kind = kind_of(self._content)
+            if kind is not None and kind is not PIPELINE:
+                refuse([self._source.mistake(kind.told(Path(document.name).name))])
         form, self._mistakes, _ = filled_as_far(PipelineForm, self._content, document, PORTS)
         if form is None:
             refuse(self._mistakes)
@@ -202,11 +183,6 @@ def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:
 
 
 # ---- a job that consists of a pipeline component ----
-
-
-def is_of_component(content: Any) -> bool:
-    """Say whether the content of a file is a job with ``component:`` in place of ``jobs:``."""
-    return isinstance(content, dict) and "component" in content and "jobs" not in content
 
 
 def _of_component(document: Document, given: CallerInputs) -> tuple[Path, CallerInputs]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.node.environment import ASSETS
 from daskprs.agent.script.checked_script import check_script
-from daskprs.azure.expressions import ExpressionError, only_reference, parsed, words
+from daskprs.azure.expressions import ExpressionError, only_reference, parsed, plain_options, words
 from daskprs.azure.pipelines.forms import ALL, ResourcesForm, RetryForm, TaskForm
 from daskprs.azure.pipelines.values import Binding, takes_path
 from daskprs.azure.system_flags import Flags, split_flags
@@ -141,7 +141,8 @@ class ParallelStep:
             wrong = [str(error)]
         for problem in wrong:
             self._wrong(problem, "task", key)
-        warnings = [source.mistake(problem, "task", key) for problem in flags.warnings]
+        told = [*flags.warnings, *plain_options(text)]
+        warnings = [source.mistake(problem, "task", key) for problem in told]
         if self._form.partition_keys and self._form.mini_batch_size is not None:
             problem = "it has no effect: partition_keys win"
             warnings.append(source.mistake(problem, "mini_batch_size"))

@@ -321,7 +321,7 @@ def test_a_canceled_job_ends_what_writes_its_parts(stage: Stage) -> None:
 
 
 def test_the_driver_writes_what_busy_workers_do_not_begin_with(
-    stage: Stage, client: Client, monkeypatch: pytest.MonkeyPatch
+    stage: Stage, client: Client, writing: Writing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Foreign tasks may have their threads for hours."""
     monkeypatch.setattr(part_writers, "BEGIN_S", 1.0)
@@ -333,12 +333,11 @@ def test_the_driver_writes_what_busy_workers_do_not_begin_with(
     free = stage.folder / "free"
     busy = [client.submit(keep, str(free), workers=[one], pure=False) for one in client.nthreads()]
     assert poll_for(lambda: sum(map(len, client.processing().values())) == 2)
-    writing = Writing(client, stage.folder)
     try:
         (made,) = writing.submit(part_plan(stage.folder, [FRAME])).result(60).files
     finally:
         free.touch()
-        said = writing.end()
+    said = writing.end()
     assert made.rows == len(FRAME)
     assert said.count("has had no thread for it for 1 s") == 2
     assert not WRITTEN.search(said)

@@ -179,6 +179,11 @@ _MARKED = re.compile("\x0e(\\w+(?:=[^\x0f]*)?)\x0f")
 """An option in a message: two control characters enclose the option as Python writes it."""
 
 
+def worded(message: str, form: Callable[[Option], str] = str) -> str:
+    """Return a message with the options that it marks as their reader writes them."""
+    return _MARKED.sub(lambda marked: form(Option.of(marked)), message)
+
+
 def class_name(kind: type) -> str:
     """Return the name of a class with its package: several packages have a DataFrame."""
     package = kind.__module__.partition(".")[0]
@@ -232,8 +237,7 @@ class DaskprsError(_ShownInNotebooks, Exception):
 
     def worded(self, form: Callable[[Option], str]) -> str:
         """Return the message, with options in another form."""
-        message = "".join(map(format, self.args))
-        return _MARKED.sub(lambda marked: form(Option.of(marked)), message)
+        return worded("".join(map(format, self.args)), form)
 
 
 class UsageError(DaskprsError, ValueError):

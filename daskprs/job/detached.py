@@ -20,6 +20,7 @@ from daskprs.errors import (
     OptionError,
     ParallelRunCanceled,
     ParallelRunFailed,
+    worded,
 )
 from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.folders.job_lock import has_begun, holder, latest_epoch
@@ -86,7 +87,7 @@ def submit(call: CheckedCall, *, survive: bool = True) -> ParallelRunResult:
     refuse_objects(call.folder, call.kept)
     with _cluster(call.client) as client:
         if closed := call.folder.create(shared=call.options.shared):
-            _log.warning(closed)
+            _log.warning(worded(closed))
         with held(call.folder.lock, f"the job folder {call.folder}"):
             keep_call(call.folder, call.kept)
             call.folder.cancel.unlink(missing_ok=True)

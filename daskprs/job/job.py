@@ -18,7 +18,7 @@ from daskprs.core.events import Counts, JobEnded, JobStarted, MessageLogged, Out
 from daskprs.core.ledger import Ledger
 from daskprs.core.outcomes import input_changed
 from daskprs.core.plan_entries import with_first_item_deadline
-from daskprs.errors import AgentError, DaskprsError, InputChanged, Option
+from daskprs.errors import AgentError, DaskprsError, InputChanged, Option, worded
 from daskprs.folders.job_lock import has_begun, locked
 from daskprs.folders.row_labels import drop_labels, prepared_labels
 from daskprs.inputs.files.file_versions import refuse_changed_files
@@ -140,7 +140,7 @@ class Job:
             listeners = Listeners(heard, call.folder)
             stack.callback(listeners.close)
             if closed:
-                listeners.tell(MessageLogged("warning", closed))
+                listeners.tell(MessageLogged("warning", worded(closed, self._surface.option)))
             for missing in exporters.missing:
                 listeners.tell(MessageLogged("info", missing))
             drop_labels(prepared_labels(call.folder.scratch))  # of a job that was refused
@@ -533,7 +533,7 @@ class Job:
         else:
             kept = Option("retain", "all")
             told = f"removed what was written for the agents, {amount(freed)}; {kept} keeps it"
-            listeners.tell(MessageLogged("info", told))
+            listeners.tell(MessageLogged("info", worded(told, self._surface.option)))
 
     def _write_failed(self, store: ResultStore, listeners: Listeners) -> None:
         """Write the table of failed mini-batches; an error here does not change the job's end."""

@@ -25,6 +25,7 @@ from daskprs.errors import (
     Option,
     OptionError,
     ParallelRunCanceled,
+    worded,
 )
 from daskprs.folders.job_folder import JobFolder, for_other_users
 from daskprs.folders.job_lock import has_begun, holder
@@ -163,7 +164,7 @@ def _claim(folder: JobFolder, call: JobCall) -> None:
     The note is written under the lock of drivers, so that two calls do not take one new folder.
     """
     if closed := folder.create(shared=call.options.shared):
-        _log.warning(closed)
+        _log.warning(worded(closed))
     while not (folder.collection.exists() or has_begun(folder)):
         try:
             with held(folder.lock, f"the job folder {folder}"):

@@ -40,7 +40,7 @@ def make_private(folder: Path, own: str = "") -> str:
     return (
         f"the folder {folder} held other files, such as {found}, and only its owner may enter it "
         f"from now on. Use a folder of its own for a job, or keep this one open by "
-        f"{Option('shared', value=True)}; it is opened again by: chmod go=u-w {folder}"
+        f"{Option('shared', value=True)}. It is opened again by: chmod go=u-w {folder}"
     )
 
 

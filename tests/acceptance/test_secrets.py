@@ -398,6 +398,8 @@ def test_another_user_reads_only_what_is_shared(seen_by_all: Path) -> None:
     assert not [path for path in found if path.startswith("./own/")]
     logged = JobFolder(seen_by_all / "own").master_log.read_text()
     assert "own held other files, such as notes.txt, and only its owner may enter it" in logged
+    assert "or keep this one open by shared=True. It" in logged
+    assert "retain='all' keeps it" in logged
     (seen_by_all / "script.py").write_text("def run(rows):\n    return rows\n")
     (seen_by_all / "n.csv").write_text("n\n1\n")
     others = as_other_user(seen_by_all, sys.executable, "-c", EVERY_WAY_INTO_A_FOLDER)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from daskprs.errors import JobFolderError, JobFolderLocked
+from daskprs.errors import JobFolderError, JobFolderLocked, worded
 from daskprs.folders.job_folder import JobFolder, default_path
 from daskprs.folders.job_lock import MOST_EPOCHS, begun_epochs, has_begun, latest_epoch, locked
 from daskprs.system.atomic_file import whole_file
@@ -65,9 +65,9 @@ def test_a_folder_that_is_closed_with_other_files_in_it_is_named(tmp_path: Path)
     mixed = JobFolder(tmp_path / "mixed")
     mixed.path.mkdir(mode=0o755)
     (mixed.path / "notes.txt").touch()
-    told = mixed.create()
+    told = worded(mixed.create(), lambda option: f"--{option.name}")
     assert f"{mixed} held other files, such as notes.txt, and only its owner may enter it" in told
-    assert "shared=True" in told
+    assert "keep this one open by --shared. It" in told
     assert mixed.create() == ""
 
 

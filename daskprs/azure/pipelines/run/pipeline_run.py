@@ -30,6 +30,7 @@ from daskprs.errors import (
     OptionError,
     ParallelRunCanceled,
     PipelineFailed,
+    worded,
 )
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
@@ -91,7 +92,7 @@ class PipelineRun:
         with held(self._folder.lock, f"the folder {self._folder}"):
             self._before = self._read_record()
             self._keep_record()
-            for notice in filter(None, (closed, *self._pipeline.notices)):
+            for notice in filter(None, (worded(closed), *self._pipeline.notices)):
                 self._show(notice)
             try:
                 self._work()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from daskprs.agent.child.entry_script import EntryScript, MiniBatchContext
+    from daskprs.agent.foreign.entry_script import EntryScript, MiniBatchContext
     from daskprs.api import parallel_run, start
     from daskprs.errors import (
         DaskprsError,
@@ -33,8 +33,8 @@ __version__ = "0.1.0"
 # Imported when they are asked for: `import daskprs` costs milliseconds, pandas most of a second.
 _HOMES = {
     "DaskprsError": "daskprs.errors",
-    "EntryScript": "daskprs.agent.child.entry_script",
-    "MiniBatchContext": "daskprs.agent.child.entry_script",
+    "EntryScript": "daskprs.agent.foreign.entry_script",
+    "MiniBatchContext": "daskprs.agent.foreign.entry_script",
     "OptionError": "daskprs.errors",
     "ParallelRun": "daskprs.job.parallel_run",
     "ParallelRunCanceled": "daskprs.errors",

@@ -53,6 +53,7 @@ def parallel_run(
     output_dir: str | PathLike[str] | None = None,
     source_directory: str | PathLike[str] | None = None,
     arguments: Sequence[str] = (),
+    python: str | PathLike[str] | None = None,
     environment_variables: Mapping[str, str] | None = None,
     secrets: Sequence[str] | None = None,
     side_inputs: Mapping[str, str | PathLike[str]] | None = None,
@@ -150,6 +151,10 @@ def parallel_run(
         script's folder.
     arguments
         What the script finds in ``sys.argv`` after the system's own flags.
+    python
+        Another interpreter for the script, or the folder of its environment, of venv or conda. It
+        has to be Python 3.8 or newer, and needs none of the packages of daskprs; rows of tables
+        need pandas there. The script has to be a file. Default: the interpreter of the workers.
     environment_variables
         Set in the agents before their first import. Thread counts (``OMP_NUM_THREADS`` and the
         like) follow the agent's share of the cores unless they are set here. The job folder keeps

@@ -32,7 +32,7 @@ LAYERS = {
         __main__
     """,
     "daskprs.agent": """
-        protocol
+        foreign protocol
         child
         script
         node

@@ -319,6 +319,7 @@ class Job:
             script=call.script.travel(call.folder.snapshot),
             arguments=system_arguments(options, output_dir),
             environment=HiddenValues(options.environment_variables or {}),
+            python=None if options.python is None else str(options.python),
             secrets=tuple(options.secrets or ()),
             reader=pickle.dumps(call.source.reader()),
             unit=call.source.unit,

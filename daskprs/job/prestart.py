@@ -61,7 +61,9 @@ def prestart(
 def _zygote(options: RunOptions) -> tuple[dict[str, str], str]:
     """Return the environment and the start method of a zygote in this process."""
     share = usable_cores() // agent_count(options, None)
-    environment = agent_environment(os.environ, options.environment_variables, threads=share)
+    environment = agent_environment(
+        os.environ, options.environment_variables, threads=share, python=options.python
+    )
     return environment, options.start_method
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.script.checked_interpreter import check_interpreter
 from daskprs.agent.script.checked_script import CheckedScript, check_script_of
 from daskprs.agent.script.side_inputs import check_side_inputs
 from daskprs.errors import JobFolderError, Option, OptionError
@@ -27,7 +28,7 @@ from daskprs.inputs.open_source import open_source
 from daskprs.inputs.source.included import PATH, Included, included_columns
 from daskprs.inputs.source.input_file import is_url
 from daskprs.inputs.source.sizes import parse_bytes
-from daskprs.options.rules import check_client, check_job_dir, working_directory
+from daskprs.options.rules import check_client, check_job_dir, current_client, working_directory
 from daskprs.options.run_options import OF_DASKPRS, TABLE, Digest, RunOptions
 from daskprs.options.site_defaults import default_job_dir, site_defaults
 from daskprs.output.publish.output_file import check_output_dir, check_output_file
@@ -129,7 +130,9 @@ def check_call(
     options = options.with_secrets(os.environ)
     client = check_client(client, blocks=blocks)
     check_job_dir(job_dir)
-    checked = check_script_of(data, script, options.source_directory)
+    checked = check_script_of(
+        data, script, options.source_directory, compiles_elsewhere=options.python is not None
+    )
     checked.data_folders = tuple(data_folders)
     check_side_inputs(options.side_inputs)
     rows = options.output_action == "append_row"
@@ -142,6 +145,8 @@ def check_call(
         batch_format=options.batch_format,
     )
     source = open_source(data, reading)
+    on_cluster = client is not None or current_client() is not None
+    check_interpreter(options, checked, source.unit, may_be_elsewhere=on_cluster)
     may_grow = options.resume == "extend" or "input" in options.accept_changes
     included = included_columns(source, options.include_columns, may_grow=may_grow)
     if checked.root is not None:

@@ -73,6 +73,7 @@ class LazyCall:
             script=self.script.at(snapshot),
             arguments=system_arguments(options, str(folder.output)),
             environment=HiddenValues(options.environment_variables or {}),
+            python=None if options.python is None else str(options.python),
             secrets=tuple(options.secrets or ()),
             reader=pickle.dumps(StagedReader()),
             unit=self.unit,

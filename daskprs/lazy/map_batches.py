@@ -12,6 +12,7 @@ from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
+from daskprs.agent.script.checked_interpreter import check_interpreter
 from daskprs.agent.script.checked_script import check_script_of
 from daskprs.errors import Option, OptionError
 from daskprs.folders.job_folder import JobFolder
@@ -146,7 +147,9 @@ def _of_a_job(
     """Return a collection of the rows that one job commits."""
     options = _options_of_job(given, on_error).with_secrets(os.environ)
     result = ResultForm.of(options["schema"], collection)
-    checked = check_script_of(data, script, options.source_directory)
+    checked = check_script_of(
+        data, script, options.source_directory, compiles_elsewhere=options.python is not None
+    )
     checked.look(exclude=())
     data = absolute_paths(data) or data
     check_job_dir(job_dir)
@@ -208,9 +211,12 @@ def _in_tasks(
     """Return a collection whose partitions run in tasks of their own."""
     options = _options_in_tasks(given).with_secrets(os.environ)
     result = ResultForm.of(options["schema"], collection)
-    checked = check_script_of(data, script, options.source_directory)
+    checked = check_script_of(
+        data, script, options.source_directory, compiles_elsewhere=options.python is not None
+    )
     checked.look(exclude=())
     parts = partitions_of(data, options)
+    check_interpreter(options, checked, parts.unit, may_be_elsewhere=True)
     source: Any = parts  # it knows of its columns what a source does
     included = included_columns(source, options.include_columns)
     form = [getattr(parts.form, name) for name in ("kind", "size", "meta", "batch_format")]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.errors import JobFolderError, Option, OptionError, UsageError
 from daskprs.inputs.source.sizes import parse_bytes
 from daskprs.system.hidden_values import HiddenValues
+from daskprs.system.interpreter import NoInterpreter, interpreter_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,6 +210,19 @@ def check_path(name: str, value: Any) -> Any:
     if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise refused(name, value, "a path")
     return value
+
+
+@working_directory()
+def check_python(name: str, value: Any) -> str:
+    """Return the absolute path of an interpreter; an environment may be named by its folder."""
+    rule = "the path of an interpreter of Python, or the folder of its environment"
+    text = str(value) if isinstance(value, (str, os.PathLike)) else ""
+    if not text or "\0" in text or "://" in text:
+        raise refused(name, value, rule)
+    try:
+        return interpreter_at(text)
+    except NoInterpreter as error:
+        raise refused(name, value, f"{rule}: {error}") from error
 
 
 def check_root(name: str, value: Any) -> Path:

@@ -26,6 +26,7 @@ from daskprs.options.rules import (
     check_parts,
     check_path,
     check_percent,
+    check_python,
     check_seconds,
     check_separator,
     check_size,
@@ -183,6 +184,9 @@ class RunOptions:
     )
     arguments: Sequence[str] = option(
         (), SCRIPT, strings, is_generated=False, is_site_default=False, is_of_task=True
+    )
+    python: str | PathLike[str] | None = option(
+        None, SCRIPT, check_python, is_site_default=False, is_of_task=True
     )
     environment_variables: Mapping[str, str] | None = option(
         None, SCRIPT, variables, flag="environment_variable", is_of_task=True

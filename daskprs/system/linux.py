@@ -8,6 +8,8 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
+DUMP_SIGNAL = signal.SIGRTMIN + 7
+"""Makes an agent write the stacks of all its threads to its stderr log."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -30,6 +30,12 @@ class Mask:
         self._forms = tuple({form for secret in secrets for form in _forms(secret) if form})
         self._firsts = {form[0] for form in self._forms}
 
+    @property
+    def forms(self) -> list[str]:
+        """What is replaced, the longest first."""
+        forms = sorted(self._forms, key=len, reverse=True)
+        return [form.decode("utf-8", "surrogateescape") for form in forms]
+
     def __bool__(self) -> bool:
         """Say whether there are any secrets."""
         return bool(self._forms)

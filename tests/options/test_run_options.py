@@ -42,6 +42,10 @@ OTHERWISE_ON_THE_COMMAND_LINE = {
 REFUSED: list[tuple[str, Any]] = [
     ("source_directory", 3),
     ("source_directory", ""),
+    ("python", 3),
+    ("python", ""),
+    ("python", "no-such-python"),
+    ("python", "/etc"),
     ("arguments", "--one --two"),
     ("arguments", [None]),
     ("arguments", [True]),

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.entry_script import load_entry_script
 from daskprs.agent.child.failure import failure_of, may_pass
+from daskprs.agent.child.foreign_script import ForeignScript
 from daskprs.agent.child.inbox import Inbox, Loader
 from daskprs.agent.child.included_columns import taken_columns
 from daskprs.agent.child.outbox import MemoryReserve, Outbox
@@ -48,13 +48,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
 
+    from daskprs.agent.child.entry_script import ScriptFunctions
     from daskprs.agent.protocol.messages import JobSpec
     from daskprs.core.mini_batch import MiniBatch
 
 EXIT_ORDERLY = 0
 EXIT_INIT_FAILED = 41
-THREADS_GRACE_S = 1.0
-"""Seconds for threads of the script to end by themselves after `shutdown`."""
 
 
 def main(connection: Connection, page_fd: int) -> int:
@@ -109,7 +108,8 @@ class Agent:
         self._loader.start()
         self._inbox = Inbox(connection, page, self._loader, self._outbox)
         self._print_marks = PrintMarks(page, start.process)
-        self.entry = load_entry_script(start.job, start.process)
+        load = load_entry_script if start.job.python is None else ForeignScript
+        self.entry: ScriptFunctions | ForeignScript = load(start.job, start.process)
         _compare_times_here(start.job)
         self._loader.reader = reader = pickle.loads(start.job.reader)
         if start.job.batch_form is not None:
@@ -139,7 +139,8 @@ class Agent:
             failure = failure_of(error, self._job)
         if self._profile is not None:
             self._profile.write()
-        self._connection.send(Stopped(failure or threads_left()))
+        self._connection.send(Stopped(failure or delayed_by(self.entry.threads_left())))
+        self.entry.wait()
         return EXIT_ORDERLY
 
     def _work_on(self) -> None:
@@ -150,7 +151,7 @@ class Agent:
             self._reserve.renew()
             self._page.enter(Phase.LOADING, position)
             self._peak.reset()
-            attempt = AttemptRun(*assigned, self._peak)
+            attempt = AttemptRun(*assigned, self._peak, self.entry.cpu_s)
             attempt.data, attempt.load_error = self._loader.take(position, attempt.mini_batch)
             inbox.look_ahead()
             outcome, payload = self._run(attempt, position)
@@ -233,14 +234,8 @@ class Agent:
         return outcome, rows.payload
 
 
-def threads_left() -> Failure | None:
+def delayed_by(names: list[str]) -> Failure | None:
     """Return a failure naming the script's threads that delay the exit by a second or more."""
-    until = time.monotonic() + THREADS_GRACE_S
-    main = threading.main_thread()
-    threads = [one for one in threading.enumerate() if one is not main and not one.daemon]
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    names = [thread.name for thread in threads if thread.is_alive()]
     if not names:
         return None
     message = (
@@ -271,17 +266,20 @@ def _compare_times_here(job: JobSpec) -> None:
 class AttemptRun:
     """One attempt while it is being made: its clocks, its data, its outcome."""
 
-    def __init__(self, mini_batch: MiniBatch, number: int, peak: PeakMemory) -> None:
+    def __init__(
+        self, mini_batch: MiniBatch, number: int, peak: PeakMemory, cpu_s: Callable[[], float]
+    ) -> None:
         self.mini_batch = mini_batch
         self.number = number
         self._peak = peak
+        self._cpu_s = cpu_s
         self.data: Any = None
         self.load_error: BaseException | None = None
         self.total = mini_batch.items or 0
         self.run_begun: float | None = None
         self._wall = time.time()
         self._begun = time.perf_counter()
-        self._cpu = time.process_time()
+        self._cpu_before_s = cpu_s()
 
     def finished(self, status: Status, **fields: Any) -> Outcome:
         """Return the outcome of an attempt that ends now."""
@@ -294,7 +292,7 @@ class AttemptRun:
             started=self._wall,
             elapsed_s=now - self._begun,
             run_s=0.0 if self.run_begun is None else now - self.run_begun,
-            cpu_s=time.process_time() - self._cpu,
+            cpu_s=self._cpu_s() - self._cpu_before_s,
             peak_bytes=self._peak.taken(),
             **({"succeeded": 0} | fields),
         )

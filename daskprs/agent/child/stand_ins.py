@@ -96,7 +96,7 @@ class StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             case ["mltable"]:
                 module.__getattr__ = _of_mltable  # type: ignore[method-assign]
             case ["entry_script"] | ["azureml_user", "parallel_run"]:
-                from daskprs.agent.child.entry_script import EntryScript  # it imports this module
+                from daskprs.agent.foreign.entry_script import EntryScript
 
                 module.EntryScript = EntryScript  # type: ignore[attr-defined]
 

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daskprs.core.agent_allocation import COUNT_VARIABLE, DEVICES_VARIABLE, HIDDEN
+from daskprs.system.interpreter import OF_AN_INTERPRETER
 from daskprs.system.nvml import gpu_count
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from os import PathLike
 
     from daskprs.options.run_options import RunOptions
 
@@ -74,15 +76,22 @@ def visible_devices(environment: Mapping[str, str] = os.environ) -> tuple[str, .
 
 
 def agent_environment(
-    base: Mapping[str, str], user: Mapping[str, str] | None, *, threads: int
+    base: Mapping[str, str],
+    user: Mapping[str, str] | None,
+    *,
+    threads: int,
+    python: str | PathLike[str] | None = None,
 ) -> dict[str, str]:
     """Return the complete environment of the agents of a node.
 
     The option `environment_variables` wins. The share of the cores overrides `base`: Dask workers
-    set ``OMP_NUM_THREADS=1`` for themselves, which looks like a choice of the user.
+    set ``OMP_NUM_THREADS=1`` for themselves, which looks like a choice of the user. What tells
+    another interpreter of the script, `python`, where its modules are is for that one only.
     """
     counts = dict.fromkeys(THREAD_COUNTS, str(max(1, threads)))
-    return {**base, **counts, **(user or {})}
+    hidden = OF_AN_INTERPRETER if python is not None else ()
+    given = {name: value for name, value in (user or {}).items() if name not in hidden}
+    return {**base, **counts, **given}
 
 
 def system_arguments(options: RunOptions, output_dir: str) -> tuple[str, ...]:

@@ -124,6 +124,8 @@ class JobSpec(NamedTuple):
     """Seconds between two looks at what is used of the machine; 0: there is none."""
     profiling_module: str | None = None
     """``cProfile`` or ``profile``: the module that profiles `run`."""
+    python: str | None = None
+    """The interpreter that the script runs under; None: that of the agent."""
     secrets: tuple[str, ...] = ()
     """Names of the environment variables whose values are masked in all that is written."""
 

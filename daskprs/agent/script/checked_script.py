@@ -141,8 +141,16 @@ def _is_importable(path: Path) -> bool:
     return path.suffix == ".py" or (path / "__init__.py").exists()
 
 
-def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -> CheckedScript:
-    """Return the script; a `ScriptError` says why it cannot be run."""
+def check_script(
+    script: Any,
+    source_directory: str | os.PathLike[str] | None,
+    *,
+    compiles_elsewhere: bool = False,
+) -> CheckedScript:
+    """Return the script; a `ScriptError` says why it cannot be run.
+
+    A script that `compiles_elsewhere` may have the syntax of another version of Python.
+    """
     if isinstance(script, CheckedScript):
         return script
     root = None if source_directory is None else _folder(Path(source_directory))
@@ -152,20 +160,24 @@ def check_script(script: Any, source_directory: str | os.PathLike[str] | None) -
         text = os.fspath(script)
         is_folder = Path(text).is_dir() and not Path(text, "__init__.py").exists()
         if not text.endswith(".py") and DOTTED.fullmatch(text) and not is_folder:
-            return _from_module(text, root)
-        return _from_file(Path(text), root)
+            return _from_module(text, root, compiles_elsewhere)
+        return _from_file(Path(text), root, compiles_elsewhere)
     return _from_object(script, root)
 
 
 def check_script_of(
-    data: Any, script: Any, source_directory: str | os.PathLike[str] | None
+    data: Any,
+    script: Any,
+    source_directory: str | os.PathLike[str] | None,
+    *,
+    compiles_elsewhere: bool = False,
 ) -> CheckedScript:
     """Return the script; ask about swapped arguments if the input looks like a script.
 
     In Python the input comes first, on the command line the script.
     """
     try:
-        return check_script(script, source_directory)
+        return check_script(script, source_directory, compiles_elsewhere=compiles_elsewhere)
     except ScriptError as error:
         like_a_script = _like_a_script(data)
         if like_a_script is None or _like_a_script(script) is not None:
@@ -216,7 +228,7 @@ def _folder(path: Path) -> Path:
     return path.resolve()
 
 
-def _from_file(path: Path, root: Path | None) -> CheckedScript:
+def _from_file(path: Path, root: Path | None, elsewhere: bool) -> CheckedScript:  # noqa: FBT001
     if not path.exists() and root is not None and (root / path).exists():
         path = root / path
     if not path.is_file():
@@ -227,7 +239,7 @@ def _from_file(path: Path, root: Path | None) -> CheckedScript:
             msg = f"the entry script {str(path)!r} does not exist.{nearest(path, '.py')}"
         raise ScriptError(msg)
     path = path.resolve()
-    _check_source(path)
+    _check_source(path, elsewhere)
     root = root or path.parent
     if not path.is_relative_to(root):
         outside = f"the entry script {path} does not lie in "
@@ -235,13 +247,13 @@ def _from_file(path: Path, root: Path | None) -> CheckedScript:
     return CheckedScript(path.name, root, file=str(path.relative_to(root)))
 
 
-def _from_module(name: str, root: Path | None) -> CheckedScript:
+def _from_module(name: str, root: Path | None, elsewhere: bool) -> CheckedScript:  # noqa: FBT001
     """Find a dotted module in the source directory, the working directory, or what is installed."""
     relative = Path(*name.split("."))
     for folder in (root,) if root else (Path.cwd(),):
         for candidate in (relative.with_suffix(".py"), relative / "__init__.py"):
             if (folder / candidate).is_file():
-                _check_source(folder / candidate)
+                _check_source(folder / candidate, elsewhere)
                 return CheckedScript(name, folder, file=str(candidate), module=name)
     try:
         installed = importlib.util.find_spec(name)
@@ -252,7 +264,7 @@ def _from_module(name: str, root: Path | None) -> CheckedScript:
         hint = nearest((root or Path()) / relative, ".py")
         more = " Give the path of the script, or where its module is by "
         raise ScriptError(missing, *((hint,) if hint else (more, Option("source_directory"), ".")))
-    _check_source(Path(installed.origin))
+    _check_source(Path(installed.origin), elsewhere)
     return CheckedScript(name, module=name)
 
 
@@ -273,12 +285,14 @@ def _from_object(script: Any, root: Path | None) -> CheckedScript:
     return CheckedScript(name, root, pickled=pickled, sources=sources)
 
 
-def _check_source(path: Path) -> None:
+def _check_source(path: Path, elsewhere: bool) -> None:  # noqa: FBT001
     """Compile a script without running it, and look for its `run`."""
     try:
         tree = ast.parse(path.read_bytes(), str(path))
         compile(tree, str(path), "exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        if elsewhere and isinstance(error, SyntaxError):
+            return
         shown = "".join(traceback.format_exception_only(error)).rstrip()
         msg = f"the entry script cannot be compiled.\n{shown}"
         raise ScriptError(msg) from None

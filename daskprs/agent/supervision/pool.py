@@ -146,7 +146,9 @@ class AgentPool:
                         "times: look at the memory of the machine, and at what the script kills."
                     )
                     raise AgentError(msg)
-                environment = agent_environment(os.environ, self.job.environment, threads=threads)
+                environment = agent_environment(
+                    os.environ, self.job.environment, threads=threads, python=self.job.python
+                )
                 self._zygote = take_zygote(environment, self.job.start_method)
             return self._zygote
 

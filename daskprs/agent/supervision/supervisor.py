@@ -24,7 +24,6 @@ from daskprs.agent.protocol.messages import (
 from daskprs.agent.protocol.shared_page import Activity, Phase, SharedPage
 from daskprs.agent.supervision.stacks import FATAL, stacks_in
 from daskprs.agent.supervision.usage_ring import UsageRing
-from daskprs.agent.supervision.zygote_main import DUMP_SIGNAL
 from daskprs.core.lease import AgentExited
 from daskprs.core.outcomes import (
     PRINTED_SOMEWHERE,
@@ -35,6 +34,7 @@ from daskprs.core.outcomes import (
     signal_of,
 )
 from daskprs.errors import AgentError
+from daskprs.system.linux import DUMP_SIGNAL
 from daskprs.system.log_cap import punch
 from daskprs.system.memory import megabytes
 from daskprs.system.process_tree import tree_usage

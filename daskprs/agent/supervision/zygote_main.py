@@ -56,8 +56,6 @@ PURGE_LIMIT_S = 5.0
 PACKET_BYTES = 1 << 17
 DESCRIPTORS, MASKED = 2, 4
 """Descriptors that come with an order to fork, and as many with masked logs."""
-DUMP_SIGNAL = signal.SIGRTMIN + 7
-"""Makes an agent write the stacks of all its threads to its stderr log."""
 IMPORTED_ONCE = ("numpy", "pandas", "pyarrow", "daskprs.agent.child.main")
 
 
@@ -267,7 +265,7 @@ def _run_agent(connection_fd: int, page_fd: int, program: str) -> int:
     main: Callable[[Connection, int], int] = importlib.import_module(program).main
     sys.stdout, sys.stderr = _text(1), _text(2)
     faulthandler.enable(2)
-    faulthandler.register(DUMP_SIGNAL, 2, all_threads=True, chain=False)
+    faulthandler.register(linux.DUMP_SIGNAL, 2, all_threads=True, chain=False)
     if "numpy" in sys.modules:  # Python's own generator reseeds itself after a fork
         sys.modules["numpy"].random.seed()
     return main(Connection(connection_fd), page_fd)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from daskprs.agent.child.entry_script import EntryScript
+from daskprs.agent.foreign.entry_script import EntryScript
 from daskprs.agent.node.environment import ASSETS
 from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError

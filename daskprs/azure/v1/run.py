@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
-from daskprs.agent.child.entry_script import EntryScript
+from daskprs.agent.foreign.entry_script import EntryScript
 from daskprs.azure.v1.dataset import dataset_of_record
 from daskprs.azure.v1.model import Model
 from daskprs.azure.v1.run_place import RunPlace

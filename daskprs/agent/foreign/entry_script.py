@@ -1,0 +1,205 @@
+"""The entry script in its process, and what it may ask about its process and its mini-batches."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import logging
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Self  # the hints alone need it
+
+LOG_FORMAT = "%(asctime)s|%(name)s|%(levelname)s|%(process)d|%(message)s"
+
+
+class EntryScript:
+    """The process of an entry script, seen from inside; there is one in each process.
+
+    Outside of an agent it works as well, for debugging: logs go to stderr, and the folders are
+    the working directory.
+
+    Attributes
+    ----------
+    logger : logging.Logger
+        Writes to a log file of this process.
+    log_dir : str
+        The folder of that file.
+    output_dir : str
+        The output folder of the job.
+    agent_name : str
+        ``process000``, …
+    working_dir : str
+        The private working directory of this process.
+    side_inputs : dict
+        Where the side inputs of the job are, by name.
+
+    """
+
+    _only: Any = None
+
+    logger: logging.Logger
+    log_dir: str
+    output_dir: str
+    agent_name: str
+    working_dir: str
+    side_inputs: dict[str, str]
+
+    def __new__(cls) -> Self:
+        """Return the one that there is."""
+        if cls._only is None:
+            here = os.getcwd()  # noqa: PTH109 - as text
+            one = super().__new__(cls)
+            one._describe(here, here, here, "process000", {})
+            one._log_to(logging.StreamHandler(sys.stderr), "INFO", str)
+            cls._only = one
+        only: Self = cls._only
+        return only
+
+    @classmethod
+    def install(
+        cls,
+        log_file: str,
+        output_dir: str,
+        working_dir: str,
+        name: str,
+        side_inputs: dict[str, str],
+        level: str,
+        masked: Callable[[str], str],
+    ) -> None:
+        """Describe the agent that this process is; `masked` hides secrets in its log."""
+        one = super().__new__(cls)
+        log = Path(log_file)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        one._describe(str(log.parent), output_dir, working_dir, name, side_inputs)
+        one._log_to(logging.FileHandler(log, delay=True, encoding="utf-8"), level, masked)
+        cls._only = one
+
+    def _describe(
+        self,
+        log_dir: str,
+        output_dir: str,
+        working_dir: str,
+        name: str,
+        side_inputs: dict[str, str],
+    ) -> None:
+        self.log_dir = log_dir
+        self.output_dir = output_dir
+        self.working_dir = working_dir
+        self.agent_name = name
+        self.side_inputs = side_inputs
+
+    def _log_to(self, handler: logging.Handler, level: str, masked: Callable[[str], str]) -> None:
+        formatter = _Masking("%(asctime)s|%(levelname)s|%(process)d|%(message)s")
+        formatter.masked = masked
+        handler.setFormatter(formatter)
+        self.logger = logging.getLogger("entry_script")
+        self.logger.handlers[:] = [handler]
+        self.logger.setLevel(level)
+        self.logger.propagate = False
+
+
+class _Masking(logging.Formatter):
+    """Formats a record without the secrets of this process."""
+
+    masked: Callable[[str], str]
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        return self.masked(super().format(record))
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A small description of where a mini-batch comes from; ``str`` of it suits a log."""
+
+    label: str
+    identity: str
+    size_bytes: int | None = None
+
+    def __str__(self) -> str:
+        """Return the line that people read: ``trips.csv, bytes 0-1048576``."""
+        return self.label or self.identity
+
+
+@dataclass(frozen=True)
+class MiniBatchContext:
+    """The second argument of `run`, for those that take one; it cannot be changed.
+
+    Attributes
+    ----------
+    minibatch_index : int
+        The number of the mini-batch, the same in every run over the same input.
+    partition_key_value : dict
+        Names and values of the partition keys, in the order of `partition_keys`.
+    global_row_index_lower_bound : int or None
+        Offset of its first row or file in the whole input, where the plan knows it.
+    dataset : Slice
+        What it is a slice of.
+
+    """
+
+    minibatch_index: int
+    partition_key_value: Mapping[str, Any] = field(default_factory=dict)
+    global_row_index_lower_bound: int | None = None
+    dataset: Slice = Slice("", "")
+
+
+def context_of(
+    index: int,
+    partition_key: Mapping[str, Any],
+    lower_bound: int | None,
+    label: str,
+    identity: str,
+    size_bytes: int | None,
+) -> MiniBatchContext:
+    """Return the context of a mini-batch."""
+    return MiniBatchContext(index, partition_key, lower_bound, Slice(label, identity, size_bytes))
+
+
+def takes_two(run: Callable[..., Any]) -> bool:
+    """Say whether a function can take two positional arguments, whatever their names."""
+    try:
+        inspect.signature(run).bind(None, None)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def begin_script(
+    name: str, arguments: Sequence[str], level: str, source_directory: str | None
+) -> None:
+    """Give this process the arguments, the log and the path of a script."""
+    sys.argv[:] = [name, *arguments]
+    logging.basicConfig(stream=sys.stdout, level=level, format=LOG_FORMAT, force=True)
+    if source_directory is not None:
+        sys.path.insert(0, source_directory)
+
+
+def module_of_file(file: str) -> Any:
+    """Import a script by its path, and return its module.
+
+    Raises
+    ------
+    ImportError
+        When it is not a file of Python.
+
+    """
+    name = Path(file).stem
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        msg = f"{file} is not a Python file."
+        raise ImportError(msg)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def do_nothing() -> None:
+    """Take the place of a function that the script does not have."""

@@ -1,0 +1,105 @@
+"""An exception of a script as data: class name, message, traceback, and what may explain it."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import traceback
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    Link = tuple[str, "int | None", str]
+    """Of an exception or a cause: the names of its classes, the number of a system error, text."""
+
+_Group: Any = getattr(builtins, "BaseExceptionGroup", ())
+
+
+class RaisedElsewhere(Exception):  # noqa: N818 - it stands for an exception of any class
+    """An exception that a script has raised under another interpreter."""
+
+    def __init__(self, kind: str, message: str, text: str, links: list[Link]) -> None:
+        super().__init__(kind, message, text, links)
+        self.kind = kind
+        """The name of its class."""
+        self.message = message
+        self.text = text
+        """The traceback, without frames of daskprs."""
+        self.links = links
+
+    def __str__(self) -> str:
+        """Return the message of the script's exception."""
+        return self.message
+
+    def system_error(self) -> Exception:
+        """Return an exception of this interpreter that has the same number or message."""
+        number = self.links[0][1] if self.links else None
+        return RuntimeError(self.message) if number is None else OSError(number, self.message)
+
+
+def record_of(error: BaseException, ours: str) -> tuple[str, str, str, list[Link]]:
+    """Return what `RaisedElsewhere` is made of."""
+    kind = type(error).__qualname__
+    return kind, message_of(error), printed(error, ours), [*links_of(error)]
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an exception; for one without words, the line that raised it."""
+    if isinstance(error, SystemExit):
+        code = "" if error.code is None else repr(error.code)
+        return f"sys.exit({code}) was called, which is an error in an entry script"
+    try:
+        text = str(error) or _raised_at(error)
+    except BaseException as second:  # noqa: BLE001 - a person's __str__ may raise anything
+        text = f"<str() of the error raised {type(second).__name__}>"
+    return text
+
+
+def _raised_at(error: BaseException) -> str:
+    """Return the line that raised an error without words, such as a bare `assert`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    last = frames[-1]
+    return f"{os.path.basename(last.filename)}, line {last.lineno}: {last.line}"  # noqa: PTH119
+
+
+def printed(error: BaseException, ours: str) -> str:
+    """Return an exception as Python prints it, without our frames above the script's own."""
+    own = _without_our_frames(error.__traceback__, ours)
+    try:
+        return "".join(traceback.format_exception(type(error), error, own))
+    except BaseException as second:  # noqa: BLE001 - formatting runs a person's code too
+        return f"{type(error).__qualname__}: <printing it raised {type(second).__name__}>\n"
+
+
+def _without_our_frames(tb: TracebackType | None, ours: str) -> TracebackType | None:
+    """Return the traceback from the first frame that is not ours; all of it if all are."""
+    first = tb
+    while first is not None and first.tb_frame.f_code.co_filename.startswith(ours):
+        first = first.tb_next
+    return first or tb
+
+
+def links_of(error: BaseException) -> Iterator[Link]:
+    """Yield what is known of an exception, its causes and contexts, and the members of groups."""
+    if isinstance(error, RaisedElsewhere):
+        yield from error.links
+        return
+    for one in _with_causes(error):
+        names = " ".join(cls.__qualname__ for cls in type(one).__mro__)
+        yield names, one.errno if isinstance(one, OSError) else None, message_of(one)
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        one = waiting.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            yield one
+            members = one.exceptions if isinstance(one, _Group) else ()
+            waiting += [one.__cause__, one.__context__, *members]

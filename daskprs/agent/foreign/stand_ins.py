@@ -1,0 +1,148 @@
+"""Modules that published scripts import, where neither daskprs nor Azure's packages are installed.
+
+They have what needs the standard library only. The finder stands last in ``sys.meta_path``, so
+that a module that is installed comes first.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .entry_script import EntryScript
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Sequence
+
+MODULES = ("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "daskprs")
+"""Below ``azureml`` each module has all of it: where a name lies there does not matter."""
+METRICS = "logs/user/metrics.jsonl"
+"""The file of logged metrics in the folder of a step; `ScriptFolder` of daskprs reads it."""
+LOGGER = logging.getLogger("daskprs.run")
+
+
+class StepRun:
+    """The run of the step that a script is part of: what the script logs is kept there."""
+
+    def __init__(self) -> None:
+        place = json.loads(os.environ.get("DASKPRS_RUN", "{}"))
+        self._folder = place.get("folder")
+        self.id = os.path.basename(self._folder or "OfflineRun")  # noqa: PTH119 - as text
+        self.input_datasets = EntryScript().side_inputs
+
+    @classmethod
+    def get_context(cls, *_: Any, **__: Any) -> Any:
+        """Return the run that this process is part of."""
+        return cls()
+
+    def log(self, name: str, value: Any, *_: Any, **__: Any) -> None:
+        """Keep a value of a metric."""
+        LOGGER.info("%s: %s", name, value)
+        if self._folder is not None:
+            file = Path(self._folder, METRICS)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            with file.open("a") as metrics:
+                metrics.write(f"{json.dumps({'name': name, 'value': value}, default=_plain)}\n")
+
+    log_list = log_table = log
+
+    def log_row(self, name: str, *_: Any, **columns: Any) -> None:
+        """Keep a row of a metric that is a table."""
+        self.log(name, columns)
+
+    def tag(self, *_: Any, **__: Any) -> None:
+        """Accept tags, without effect."""
+
+    set_tags = add_properties = flush = complete = tag
+
+    def __getattr__(self, name: str) -> Any:
+        raise _lacking("Run." + name)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+class ModelPlaces:
+    """Where the models of a job are, by name."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        raise _lacking("Model()")
+
+    @staticmethod
+    def get_model_path(model_name: str, *_: Any, **__: Any) -> str:
+        """Return the path of a model that the job was given.
+
+        Raises
+        ------
+        FileNotFoundError
+            When the job has no model of that name.
+
+        """
+        assets = json.loads(os.environ.get("DASKPRS_ASSETS", "{}"))
+        assets.update(EntryScript().side_inputs)
+        path = assets.get(model_name)
+        if path is None:
+            known = ", ".join(sorted(assets)) or "none"
+            msg = (
+                f"the job has no asset called {model_name!r} (known: {known}). Give its place by "
+                f"side_inputs={{{model_name!r}: '/path'}}."
+            )
+            raise FileNotFoundError(msg)
+        if path == os.environ.get("AZUREML_MODEL_DIR"):  # the folder contains only the model
+            path = next(os.scandir(path)).path
+        return str(path)
+
+
+NAMES = {"Run": StepRun, "Model": ModelPlaces}
+
+
+def _lacking(name: str) -> AttributeError:
+    msg = (
+        f"{name}: the script runs under {sys.executable}, where neither daskprs nor the package "
+        "that has this is installed, and only a part of it works there: EntryScript, "
+        "Run.get_context() and Model.get_model_path(). Install the package there."
+    )
+    return AttributeError(msg)
+
+
+class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and makes the modules of `MODULES`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find our modules; a real parent package gets no stand-ins for its parts."""
+        del path, target
+        parent = getattr(sys.modules.get(fullname.rpartition(".")[0]), "__spec__", None)
+        ours = "." not in fullname or getattr(parent, "loader", None) is self
+        if not ours or not (fullname in MODULES or fullname.startswith("azureml.")):
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Give the module its names."""
+        whole = module.__name__
+        if whole in ("entry_script", "azureml_user.parallel_run", "daskprs"):
+            module.EntryScript = EntryScript  # type: ignore[attr-defined]
+        if whole.partition(".")[0] in ("azureml", "daskprs"):
+            module.__getattr__ = _found_in(whole)  # type: ignore[method-assign]
+
+
+def _found_in(module: str) -> Any:
+    def found(name: str) -> Any:
+        if name in NAMES and module.startswith("azureml"):
+            return NAMES[name]
+        if name.startswith("__"):
+            raise AttributeError(name)
+        whole = f"{module}.{name}"
+        raise _lacking(whole)
+
+    return found

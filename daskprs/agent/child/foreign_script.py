@@ -109,9 +109,11 @@ class ForeignScript:
             self._start(job)
             word, protocol, version, packages = self._receive()
         except OSError as error:
+            self._pipes.close()
             msg = f"{here}: the interpreter cannot be started there: {error.strerror}."
             raise AgentError(msg) from error
         except EOFError:
+            self._pipes.close()
             code = self._child.wait()
             msg = f"{here}: the interpreter ends with returncode {code} when it starts. "
             raise AgentError(f"{msg}{self._written()}".rstrip()) from None
@@ -134,6 +136,7 @@ class ForeignScript:
 
     def _start(self, job: JobSpec) -> None:
         theirs, ours = os.pipe(), os.pipe()
+        self._pipes = MessagePipes(ours[0], theirs[1])
         fds = [theirs[0], ours[1]]
         words = [*fds, os.getpid(), int(DUMP_SIGNAL)]
         misleading = {
@@ -149,7 +152,6 @@ class ForeignScript:
         finally:
             for fd in fds:
                 os.close(fd)
-        self._pipes = MessagePipes(ours[0], theirs[1])
         signal.signal(DUMP_SIGNAL, self._dump)
 
     def _dump(self, *_: object) -> None:

@@ -104,6 +104,12 @@ class MessagePipes:
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
         return self._read(length)
 
+    def close(self) -> None:
+        """Close both pipes."""
+        self._reader.close()
+        with suppress(BrokenPipeError):
+            self._writer.close()
+
     def _read(self, length: int) -> bytes:
         data = self._reader.read(length)
         if len(data) < length:

@@ -336,7 +336,7 @@ _OF_DTYPES: dict[str, Callable[[Any, Any], tuple[Any, ...]]] = {
         _zone_name(one.dtype.tz),
     ),
     "IntervalDtype": lambda _, array: ("intervals", array.left, array.right, array.closed),
-    "PeriodDtype": lambda _, array: ("periods", array.asi8, array.dtype.freq.freqstr),
+    "PeriodDtype": lambda _, array: ("periods", array.asi8, array.freqstr),
     "SparseDtype": lambda _, array: ("sparse", array.to_dense(), array.fill_value),
     "StringDtype": _of_strings,
     **dict.fromkeys(("NumpyEADtype", "PandasDtype"), _of_numpy_array),
@@ -514,7 +514,7 @@ def _arrow_column(stream: bytes) -> Any:
     try:
         import pyarrow  # noqa: F401, ICN001 - the array needs it
     except ImportError:
-        msg = "its type is one of Arrow, and pyarrow is not installed there"
+        msg = "a column has a type of Arrow, and pyarrow is not installed there"
         raise TypeError(msg) from None
     import pandas as pd
 

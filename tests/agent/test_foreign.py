@@ -1,0 +1,125 @@
+"""What runs under other interpreters: its syntax, each version at hand, and its start."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskprs.agent.child.foreign_script import ForeignScript
+from daskprs.agent.foreign.main import BOOT, FOLDER, OLDEST, MessagePipes
+from daskprs.agent.foreign.values import dumped, loaded
+from daskprs.agent.protocol.messages import JobSpec, ProcessSpec, ScriptSpec
+from daskprs.agent.script.checked_interpreter import check_interpreter
+from daskprs.agent.script.checked_script import check_script
+from daskprs.errors import AgentError, OptionError
+from daskprs.options.run_options import RunOptions
+from daskprs.system.interpreter import environment_of
+from daskprs.system.linux import DUMP_SIGNAL
+
+MODULES = sorted(Path(FOLDER).glob("*.py"))
+VERSIONS = [*((3, minor) for minor in range(8, 16)), "pypy"]
+PYENV = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+
+
+def interpreter_of(version: Any) -> str | None:
+    """Return an interpreter of a version: of Debian, or of pyenv, whose shims are none."""
+    name = "pypy3" if version == "pypy" else "python" + ".".join(map(str, version))
+    places = [Path("/usr/bin", name), Path("/usr/local/bin", name), *PYENV.glob(f"*/bin/{name}")]
+    return next((str(place) for place in places if place.exists()), None)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_the_source_is_that_of_the_oldest_python(module: Path) -> None:
+    """And it imports nothing of daskprs."""
+    tree = ast.parse(module.read_text(), feature_version=OLDEST)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level or not str(node.module).startswith("daskprs")
+    ast.parse(BOOT, feature_version=(3, 4))
+
+
+@pytest.mark.parametrize("version", VERSIONS, ids=str)
+def test_it_runs_under_every_interpreter_at_hand(version: Any, tmp_path: Path) -> None:
+    """From its greeting to the end, with an exception and a generator in between."""
+    python = interpreter_of(version)
+    if python is None:
+        pytest.skip(f"no interpreter of {version} is here")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\ndef run(given):\n    print('printed')\n"
+        "    if given == 'bad':\n        raise KeyError(given)\n"
+        "    return iter([given, sys.version_info[:2]])\n"
+    )
+    to_child, from_child = os.pipe(), os.pipe()
+    fds = to_child[0], from_child[1]
+    words = [*fds, os.getpid(), int(DUMP_SIGNAL)]
+    with subprocess.Popen(
+        [python, "-c", BOOT, FOLDER, *map(str, words)],
+        pass_fds=fds,
+        env=environment_of(python, os.environ),
+        stdout=subprocess.PIPE,
+    ) as process:
+        for fd in fds:
+            os.close(fd)
+        pipes = MessagePipes(from_child[0], to_child[1])
+
+        def ask(*request: Any) -> Any:
+            pipes.send(dumped(request))
+            return loaded(pipes.receive())[:2]
+
+        says = loaded(pipes.receive())[2]
+        given = {"name": "script.py", "arguments": [], "level": "INFO", "secrets": []}
+        given |= {"folder": str(tmp_path), "module": None, "file": str(script)}
+        places = {"log_file": str(tmp_path / "log"), "output_dir": "out", "working_dir": "."}
+        given["process"] = {**places, "name": "process000", "side_inputs": {}, "level": "INFO"}
+        assert ask("load", given) == ("value", None)
+        context = 0, {}, None, "label", "identity", None
+        word, (kind, message, text, _) = ask("run", "bad", context)
+        assert (word, kind, message) == ("raised", "KeyError", "'bad'")
+        assert text.startswith(f'Traceback (most recent call last):\n  File "{script}", line 5')
+        assert ask("run", ["good"], context) == ("pieces", None)
+        assert ask("next") == ("pieces", [["good"]])
+        assert ask("next") == ("pieces", [says[:2]])
+        assert ask("next") == ("end", None)
+        assert ask("shutdown") == ("value", [])
+        assert process.wait(30) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == b"printed\nprinted\n"
+        pipes.close()
+
+
+def test_a_node_without_the_interpreter_is_named(tmp_path: Path) -> None:
+    """With the path that it does not have, or what the interpreter wrote."""
+    log = tmp_path / "stderr.txt"
+    process: dict[str, Any] = dict.fromkeys(ProcessSpec._fields)
+    job: dict[str, Any] = {**dict.fromkeys(JobSpec._fields), **JobSpec._field_defaults}
+    job |= {"script": ScriptSpec("script.py"), "environment": {}, "unit": "file"}
+    for python, said in (
+        (tmp_path / "gone", r"node \S+, python='.*/gone': .*: No such file or directory\."),
+        (Path("/bin/false"), r"/bin/false': .* ends with returncode 1 when it starts\. why"),
+    ):
+        log.write_text("why")
+        spec = JobSpec(**{**job, "python": str(python)})
+        with pytest.raises(AgentError, match=said):
+            ForeignScript(spec, ProcessSpec(**{**process, "stderr": str(log)}))
+
+
+@pytest.mark.parametrize("version", [(2, 7), (3, 6), (3, 7)], ids=str)
+def test_a_python_that_is_too_old_says_so(version: tuple[int, int], tmp_path: Path) -> None:
+    """To who calls, and to a node that has it in another place."""
+    python = interpreter_of(version)
+    if python is None:
+        pytest.skip(f"no interpreter of {version} is here")
+    script = tmp_path / "script.py"
+    script.write_text("def run(paths):\n    return paths\n")
+    options = RunOptions(python=python)
+    with pytest.raises(OptionError, match=r"it is Python \d\.\d\.\d+, and scripts need 3\.8"):
+        check_interpreter(options, check_script(script, None), "file", may_be_elsewhere=False)
+    done = subprocess.run([python, "-c", BOOT], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "and scripts need 3.8 or newer" in done.stderr

@@ -1,0 +1,143 @@
+"""Values between interpreters: what arrives is what was sent, with its types."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+import uuid
+from collections import OrderedDict
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from daskprs.agent.foreign.values import CannotTravel, dumped, loaded
+from daskprs.arrow.exact_frames import labelled_table
+from daskprs.output.rows.format_result import format_result
+from daskprs.output.spec import OutputSpec
+from tests.support.frames_of_all_kinds import frames
+
+TYPED = OutputSpec(text=False, typed=True)
+VIENNA = ZoneInfo("Europe/Vienna")
+VALUES: list[Any] = [
+    *(
+        None,
+        True,
+        2**70,
+        -0.5,
+        1 + 2j,
+        "é\ud800",
+        b"\0",
+        bytearray(b"a"),
+        range(3),
+        Decimal("1.50"),
+    ),
+    *([1, [2]], (1, ("a",)), {"a": {1: 2}}, {1, 2}, frozenset("a"), OrderedDict(b=1, a=2)),
+    *(dt.date(2020, 1, 2), dt.time(1, 2, 3), dt.timedelta(days=-1), Path("/a/b"), uuid.UUID(int=5)),
+    dt.datetime(2020, 1, 2, 3, 4, 5, 6),  # noqa: DTZ001 - without a zone
+    *(dt.datetime(2020, 7, 1, tzinfo=dt.UTC), dt.datetime(2020, 7, 1, tzinfo=VIENNA)),
+    *(np.int8(-1), np.float16(0.5), np.bool_(1), np.str_("a"), np.bytes_(b"b")),
+    *(np.datetime64("2020-01-01", "D"), np.datetime64("NaT", "us"), np.timedelta64(1, "h")),
+    *(pd.NaT, pd.NA, pd.Timedelta("1s"), pd.Period("2020-01", "M"), pd.Interval(0.5, 1, "left")),
+    *(pd.Timestamp("2020-01-01 00:00:00.000000001"), pd.Timestamp("1066-10-14", tz="UTC")),
+    pd.Timestamp("2020-10-25 01:30", tz="UTC").tz_convert(VIENNA),
+]
+ARRAYS: list[Any] = [
+    np.arange(6, dtype=">i4").reshape(2, 3),
+    np.array([["a", "bc"]]),
+    np.array([1.5, None, [1, 2], "a"], dtype=object),
+    np.zeros((0, 3)),
+    np.array(7.0),
+    np.array([(1, "a")], dtype=[("x", "i4"), ("y", "U1")]),
+    np.ma.MaskedArray([1, 2], [True, False]),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_a_value_arrives_as_it_was(value: Any) -> None:
+    """Alone and within others, with the type that it had."""
+    for sent in (value, [value], {"a": (value, 1)}):
+        arrived = loaded(dumped(sent))
+        assert repr(arrived) == repr(sent)
+        assert type(arrived) is type(sent)
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=repr)
+def test_an_array_arrives_as_it_was(array: Any) -> None:
+    """A script may write into the one that it gets."""
+    arrived = loaded(dumped(array))
+    assert repr(arrived) == repr(array)
+    assert (arrived.dtype, type(arrived)) == (array.dtype, type(array))
+    assert arrived.flags.writeable
+
+
+@given(frames())
+def test_a_frame_makes_the_same_rows_on_the_other_side(frame: pd.DataFrame) -> None:
+    """What is kept of it is the same, byte for byte."""
+    arrived = loaded(dumped(frame))
+    pd.testing.assert_frame_equal(arrived, frame, check_exact=True, check_index_type="equiv")
+    assert [*map(repr, arrived.dtypes)] == [*map(repr, frame.dtypes)]
+    if labelled_table(frame) is not None:
+        sent, got = (format_result(one, TYPED).payload for one in (frame, arrived))
+        assert got == sent
+
+
+def test_labels_and_notes_of_frames_arrive() -> None:
+    """Indexes of all kinds, columns of one name, a series, and tables of other libraries."""
+    frame = pd.DataFrame([[1, 2.5], [3, 4.5]], columns=["a", "a"])
+    frame.index = pd.MultiIndex.from_tuples([("x", 1), ("y", 2)], names=["one", None])
+    frame.columns.name = "columns"
+    frame.attrs["source"] = {"a": 1}
+    arrived = loaded(dumped(frame))
+    pd.testing.assert_frame_equal(arrived, frame)
+    assert arrived.attrs == frame.attrs
+    times = pd.date_range("2020", periods=2, tz="Europe/Vienna", name="t")
+    series = pd.Series(["a", None], times, name=("n", 1))
+    pd.testing.assert_series_equal(loaded(dumped(series)), series, check_freq=False)
+    table = pa.table({"a": pa.array([Decimal("1.5"), None]), "b": [[1], None]})
+    assert loaded(dumped([table]))[0].equals(table, check_metadata=True)
+    polars = pl.DataFrame({"a": [1, None], "b": ["x", "y"]}, schema_overrides={"b": pl.Categorical})
+    assert loaded(dumped(polars)).equals(polars)
+    assert loaded(dumped(polars["a"])).schema == {"a": pl.Int64}
+
+
+class _Odd:
+    def __str__(self) -> str:
+        return "odd!"
+
+
+def test_an_object_of_another_class_arrives_as_its_text() -> None:
+    """Its class has the name that it had, for messages, and no pickle can hold it."""
+    arrived = loaded(dumped([_Odd()]))[0]
+    assert (str(arrived), type(arrived).__qualname__) == ("odd!", "_Odd")
+    assert type(arrived) is not _Odd
+    with pytest.raises(Exception, match="pickle"):
+        pickle.dumps(arrived)
+
+
+def test_what_cannot_travel_is_named() -> None:
+    """An array of records that hold objects, a time zone without a name."""
+
+    class Nowhere(dt.tzinfo):
+        def utcoffset(self, _: Any) -> None:
+            return None
+
+    for value, said in (
+        (np.zeros(1, [("a", object)]), "structured array"),
+        (dt.datetime(2020, 1, 1, tzinfo=Nowhere()), "has no name"),
+    ):
+        with pytest.raises(CannotTravel, match=said):
+            dumped(value)
+
+
+def test_nothing_but_known_classes_is_loaded() -> None:
+    """A message cannot call a function of the other side."""
+    with pytest.raises(pickle.UnpicklingError, match="system is not known here"):
+        loaded(b"cposix\nsystem\n(S'true'\ntR.")

@@ -48,7 +48,7 @@ LAYERS = {
         validation
     """,
     "daskprs.azure.pipelines": """
-        forms
+        forms included_code
         component
         values
         ports

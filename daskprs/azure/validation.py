@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.script.checked_script import check_script
@@ -58,6 +59,8 @@ class Check(NamedTuple):
     assets: Assets
     inputs: Mapping[str, str]
     warnings: list[str]
+    folder: PipelineFolder
+    """The folder in which a pipeline would run, if it ran."""
 
 
 def validate(
@@ -67,14 +70,22 @@ def validate(
 
     `inputs` has values for the inputs of a pipeline.
     """
-    place, name, warnings = Path(path), "", list[str]()
+    place = Path(path)
     if place.is_dir():
         place /= TABLE
         if not place.exists():
             problem = f"{path}: this folder has no MLTable. Name files: {Path(path) / '*.yml'}"
             return Verdict("", [problem], [])
+    with TemporaryDirectory(prefix="daskprs-validated-") as folder:
+        return _verdict(place, assets, inputs or {}, PipelineFolder(folder))
+
+
+def _verdict(
+    place: Path, assets: Assets, inputs: Mapping[str, str], folder: PipelineFolder
+) -> Verdict:
+    name, warnings = "", list[str]()
     try:
-        check = Check(Document.read(place), place, assets, inputs or {}, warnings)
+        check = Check(Document.read(place), place, assets, inputs, warnings, folder)
         if not isinstance(check.document.content, dict):
             refuse([Mistake(check.document.place(()), "", "it is not a mapping of keys")])
         kind = _kind_of(check)
@@ -156,12 +167,7 @@ def _check_pipeline_at(
 ) -> None:
     """Check a pipeline; a component's and a deployment's inputs are given when it runs."""
     given = CallerInputs(check.assets, overrides, inputs=check.inputs, with_inputs=with_inputs)
-    check.warnings.extend(read_pipeline(path, _nowhere(path), given).notices)
-
-
-def _nowhere(path: Path) -> PipelineFolder:
-    """Return where a pipeline would run, if it ran."""
-    return PipelineFolder(path.absolute().with_name(f".{path.name}.validated"))
+    check.warnings.extend(read_pipeline(path, check.folder, given).notices)
 
 
 def _check_component(check: Check) -> None:
@@ -171,7 +177,7 @@ def _check_component(check: Check) -> None:
     step, mistakes = declared(Path(document.name).stem, document.content, source, assets)
     if step is not None:
         step = step.alone()
-        values = Values(_nowhere(check.path), CallerInputs(assets))
+        values = Values(check.folder, CallerInputs(assets))
         ports = PipelinePorts(PipelineJobForm(), source, values)
         made_step(step, Wiring(ports, {step.name: step}), mistakes)
         mistakes += values.mistakes

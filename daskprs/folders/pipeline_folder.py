@@ -44,6 +44,8 @@ class PipelineFolder:
     """Where ``python`` is this Python, if it has another name."""
     stand_ins = Below("pipeline.stand-ins")
     """Modules that commands import and that are not installed."""
+    included_code = Below("pipeline.code")
+    """Code together with what ``additional_includes`` names, each in a folder of its own."""
     metrics = Below("pipeline.logs/metrics.csv")
     """The counts of the steps that are set to write them."""
 

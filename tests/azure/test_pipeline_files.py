@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprs.agent.child.stand_ins import stand_in_folder
+from daskprs.azure import run_pipeline
 from daskprs.azure.assets import Assets
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.pipelines.command_step import Command
@@ -597,3 +599,75 @@ def test_an_optional_part_without_a_reference_is_a_warning() -> None:
     for line, begin, name in zip(sorted(told), begins, ("name", "words"), strict=True):
         assert line.startswith(begin)
         assert line.endswith(f"write $[[--flag ${{{{inputs.{name}}}}}]]")
+
+
+INCLUDING = """\
+type: command
+code: ./src
+command: python tell.py
+additional_includes: [shared/words, shared/more.txt, shared/pack.zip]
+"""
+
+
+@pytest.fixture
+def including(home: Path) -> Path:
+    """Return the folder of a component whose code is put together of several places."""
+    files = {
+        "step/component.yml": INCLUDING,
+        "step/src/tell.py": "import words.all\n",
+        "step/shared/words/all.py": "import json\n",
+        "step/shared/more.txt": "more",
+        "step/shared/pack/inner/one.txt": "1",
+    }
+    for name, text in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+    return home / "step"
+
+
+def test_a_component_s_code_is_put_together(including: Path) -> None:
+    """Files, folders and archives of folders; the folder has the name of its content."""
+    with pytest.raises(YamlError, match=r"the script other\.py does not exist"):
+        read("jobs: {a: {component: step/component.yml, command: python other.py}}\n")
+    text = "jobs: {a: {component: step/component.yml}}\n"
+    code = command(read(text), "a").code
+    assert code is not None
+    found = sorted(str(one.relative_to(code)) for one in code.rglob("*") if one.is_file())
+    assert found == ["more.txt", "pack.zip", "tell.py", "words/all.py"]
+    with zipfile.ZipFile(code / "pack.zip") as archive:
+        assert archive.namelist() == ["pack/inner/one.txt"]
+    assert command(read(text), "a").code == code
+    (including / "shared/pack/inner/one.txt").write_text("2")
+    assert command(read(text), "a").code != code
+
+
+@pytest.mark.usefixtures("including")
+def test_includes_may_be_listed_in_a_file_beside_the_component() -> None:
+    """As lines or as YAML; the code is the component's folder then, unless it is given."""
+    text = "jobs: {a: {component: step/component.yml}}\n"
+    Path("step/component.yml").write_text("type: command\ncommand: cat score.py\n")
+    for listed in ("../src/score.py\n\n", "additional_includes:\n  - ../src/score.py\n"):
+        Path("step/component.additional_includes").write_text(listed)
+        code = command(read(text), "a").code
+        assert code is not None
+        assert (code / "score.py").read_bytes() == Path("src/score.py").read_bytes()
+        assert (code / "src/tell.py").is_file()
+
+
+@pytest.mark.usefixtures("including")
+def test_includes_that_cannot_be_put_there_are_mistakes() -> None:
+    """What does not exist, what has the name of something else, and what is in a feed."""
+    Path("step/src/more.txt").write_text("mine")
+    more = "shared/pack.zip, ./sharde, {type: artifact, feed: f}]"
+    Path("step/component.yml").write_text(INCLUDING.replace("shared/pack.zip]", more))
+    told = refused("jobs: {a: {component: step/component.yml}}\n").splitlines()
+    shown = [line.partition("additional_includes: ")[2] for line in told]
+    assert [line.partition(",")[0][:40] for line in shown] == [
+        "'shared/more.txt' would be 'more.txt' be",
+        f"the file or folder {Path.cwd()}/step"[:40],
+        "{'type': 'artifact'",
+    ]
+    assert told[1].endswith("step/shared'?")
+    with pytest.raises(YamlError, match="additional_includes"):
+        run_pipeline("p.yml", job_dir="jobs/run")
+    assert not Path("jobs").exists()

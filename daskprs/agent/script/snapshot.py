@@ -98,16 +98,16 @@ def copy_snapshot(root: Path, files: Iterable[str], folder: Path, digest: str) -
             (part / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / path, part / path)
 
-    return _made(folder / digest, copy)
+    return made_folder(folder / digest, copy)
 
 
 def unpack(archive: bytes, folder: Path) -> Path:
     """Unpack an archive into a folder named by its hash, and return that folder."""
     digest = hashlib.sha256(archive).hexdigest()[:DIGEST_CHARS]
-    return _made(folder / digest, partial(extract, io.BytesIO(archive)))
+    return made_folder(folder / digest, partial(extract, io.BytesIO(archive)))
 
 
-def _made(target: Path, fill: Callable[[Path], None]) -> Path:
+def made_folder(target: Path, fill: Callable[[Path], None]) -> Path:
     """Return a folder, which is filled under another name if it does not exist."""
     if target.exists():
         return target

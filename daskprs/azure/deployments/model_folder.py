@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.errors import JobFolderError, ScriptError, UsageError
+from daskprs.errors import JobFolderError, ScriptError
+from daskprs.folders.until_refused import until_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,22 +86,15 @@ def contained(model: Path, job: JobFolder) -> Iterator[Path]:
     does not work: MLflow rejects its files as outside of the model's folder. When the job is
     refused before it begins, the folder is removed.
     """
-    made = [path for path in (job.path.parent, job.path) if not path.exists()]
-    is_ours = not job.model.exists()
-    try:
-        if is_ours:
-            job.model.mkdir(parents=True)
-            _link(model, job.model / model.name)
-    except OSError as error:
-        _forget(job.model, made)
-        msg = f"job_dir: {job.model} cannot be made: {error}. Use another job_dir."
-        raise JobFolderError(msg) from error
-    try:
+    with until_refused(job.model):
+        try:
+            if not job.model.exists():
+                job.model.mkdir(parents=True)
+                _link(model, job.model / model.name)
+        except OSError as error:
+            msg = f"job_dir: {job.model} cannot be made: {error}. Use another job_dir."
+            raise JobFolderError(msg) from error
         yield job.model
-    except (UsageError, JobFolderError):
-        if is_ours:
-            _forget(job.model, made)
-        raise
 
 
 def _link(path: str | Path, place: str | Path) -> None:
@@ -112,11 +106,3 @@ def _link(path: str | Path, place: str | Path) -> None:
         os.link(os.path.realpath(path), place)
     except OSError:  # another file system, or another user's file
         shutil.copy2(path, place)
-
-
-def _forget(folder: Path, made: list[Path]) -> None:
-    """Remove a folder, and those above it that were made for it and are empty."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for path in reversed(made):
-        if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.pipelines.forms import CommandForm, LocalPath, ParallelForm, StepForm
+from daskprs.azure.pipelines.included_code import (
+    KEY,
+    SUFFIX,
+    Include,
+    included,
+    listed_beside,
+)
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.document import Document, Loc, dotted
@@ -13,8 +21,6 @@ from daskprs.yaml_files.form import Form, Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.forms import InputForm, OutputForm
     from daskprs.yaml_files.mistakes import SourceLocation
@@ -66,6 +72,8 @@ class Declared:
     component: StepForm | None
     component_source: YamlSource | None
     code: Path | None
+    includes: tuple[Include, ...] = ()
+    """The files and folders that are put beside the code before the step is made."""
     wrong: frozenset[str] = frozenset()
     """Keys that are left out because of mistakes."""
     without_effect: list[Key] = field(default_factory=list)
@@ -136,10 +144,14 @@ def declared(
     code = _code(form, source, assets, mistakes)
     if code is None and below is not None and origin is not None:
         code = _code(below, origin, assets, mistakes)
+    if form.additional_includes is not None or below is None or origin is None:
+        code, includes = _with_includes(form, source, code, assets, mistakes)
+    else:
+        code, includes = _with_includes(below, origin, code, assets, mistakes)
     keys = [*ineffective(form), *(ineffective(below) if below is not None else ())]
     whole = form if below is None else on_top(below, form)
     whole = whole.model_copy(update={"inputs": form.inputs, "outputs": form.outputs})
-    return Declared(name, source, whole, below, origin, code, wrong, keys), mistakes
+    return Declared(name, source, whole, below, origin, code, includes, wrong, keys), mistakes
 
 
 def _filled(
@@ -206,6 +218,23 @@ def _code(
     if not path.is_dir():
         mistakes.append(source.mistake(f"the folder {path} does not exist.{nearest(path)}", *way))
     return path
+
+
+def _with_includes(
+    form: StepForm, source: YamlSource, code: Path | None, assets: Assets, mistakes: list[Mistake]
+) -> tuple[Path | None, tuple[Include, ...]]:
+    """Return the code of a step, and what its declaration, or a file beside it, puts there."""
+    words, file = form.additional_includes or [], ""
+    if not source.loc and (listed := listed_beside(source.document)):
+        file = f"{Path(source.document.name).with_suffix(SUFFIX)}: "
+        if words:
+            mistakes.append(source.mistake(f"{file}this file lists them, too: leave out one", KEY))
+        words, code = listed, code or source.base
+
+    def wrong(problem: str) -> None:
+        mistakes.append(source.mistake(f"{file}{problem}", KEY))
+
+    return code, included(words, code, lambda word: assets.place(word, source.base), wrong)
 
 
 def _forms(ports: dict[str, Any]) -> dict[str, Any]:

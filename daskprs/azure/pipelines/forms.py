@@ -172,6 +172,9 @@ class StepForm(JobForm):
     environment_variables: Variables | None = works(None)
     queue_settings: Any = without_effect(HERE)
     is_deterministic: bool | None = works(None, note="default true: results are reused")
+    additional_includes: list[Any] | None = works(
+        None, note="files and folders beside the code; `x.zip` is an archive of the folder `x`"
+    )
 
 
 class ResourcesForm(Form):

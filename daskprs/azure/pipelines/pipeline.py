@@ -16,6 +16,7 @@ from daskprs.azure.pipelines.run.pipeline_run import PipelineRun, check_secrets
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.errors import Option, OptionError
 from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.folders.until_refused import until_refused
 from daskprs.job.frontend import Surface
 from daskprs.options.rules import check_client
 from daskprs.options.site_defaults import default_job_dir, site_defaults
@@ -146,19 +147,20 @@ def run_with(
         resume=resume,
         surface=surface or Surface(),
     )
-    pipeline = read_pipeline(source, folder, given)
-    check_secrets(names, pipeline.steps.values())
-    if any(isinstance(step.work, Command) for step in pipeline.steps.values()):
-        refuse_no_shell()
-    if given.client is not None:
-        from daskprs.cluster.connect import check_scheduler
+    with until_refused(folder.included_code):
+        pipeline = read_pipeline(source, folder, given)
+        check_secrets(names, pipeline.steps.values())
+        if any(isinstance(step.work, Command) for step in pipeline.steps.values()):
+            refuse_no_shell()
+        if given.client is not None:
+            from daskprs.cluster.connect import check_scheduler
 
-        check_scheduler(given.client)
-    again = {"accept_changes": list(accept_changes)} if accept_changes else {}
-    run = PipelineRun(
-        pipeline, folder, show, resume=resume, again=again, secrets=names, surface=surface
-    )
-    return run.run()
+            check_scheduler(given.client)
+        again = {"accept_changes": list(accept_changes)} if accept_changes else {}
+        run = PipelineRun(
+            pipeline, folder, show, resume=resume, again=again, secrets=names, surface=surface
+        )
+        return run.run()
 
 
 def run_name(source: Document | str | PathLike[str]) -> str:

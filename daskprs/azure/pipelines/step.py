@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.pipelines.command_step import CommandStep
 from daskprs.azure.pipelines.forms import CommandForm
+from daskprs.azure.pipelines.included_code import KEY, IncludedCode
 from daskprs.azure.pipelines.parallel_step import ParallelStep
+from daskprs.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,6 +53,13 @@ def made_step(
     A step with mistakes is None. A fresh step reuses no earlier result.
     """
     name, form = step.name, step.form
+    if step.includes:
+        try:
+            code = IncludedCode(step.code, step.includes).made_in(wiring.folder.included_code)
+        except (UsageError, OSError) as error:
+            mistakes.append(step.source.mistake(str(error), KEY))
+            return None
+        step = replace(step, code=code)
     made = (
         CommandStep(step, form, wiring)
         if isinstance(form, CommandForm)

@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from daskprs.azure import PipelineResult, run_pipeline
+from daskprs.azure.v1.run import metrics_in
 from daskprs.cli import main
 from daskprs.errors import JobFolderError, PipelineFailed
 from tests.support.polling import poll_for
@@ -45,7 +46,7 @@ import argparse
 import os
 
 import mltable
-from azureml.core import Model
+from azureml.core import Model, Run
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--source")
@@ -54,6 +55,7 @@ parser.add_argument("--label", default="none")
 parser.add_argument("--files")
 arguments = parser.parse_args()
 print("preparing, label", arguments.label)
+Run.get_context().log_row("prepared", label=arguments.label)
 with open(arguments.source) as lines:
     for number, line in enumerate(lines):
         if number < arguments.most:
@@ -67,6 +69,8 @@ import argparse
 import logging
 import os
 
+from azureml.core import Run
+
 
 def init():
     global arguments, weight
@@ -78,6 +82,7 @@ def init():
     assert "--allowed_failed_percent" not in others
     with open(os.path.join(arguments.model, "weight.txt")) as file:
         weight = int(file.read())
+    Run.get_context().log("weight", weight)
 
 
 def run(mini_batch):
@@ -200,6 +205,8 @@ def test_a_preparing_component_and_a_parallel_step_run_by_one_command(home: Path
     assert "<daskprs pipeline Completed>" in done.stdout
     assert f"    rows: {home}/store/job.score/aggregated_returns.csv\n" in done.stdout
     assert not (home / "prepare/outputs").exists()
+    assert metrics_in(home / "job/prepare") == {"prepared": {"label": "none"}}
+    assert {*metrics_in(home / "job/score")["weight"]} == {10}
 
 
 MODELS = """\

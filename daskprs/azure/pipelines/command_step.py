@@ -21,6 +21,7 @@ from daskprs.azure.expressions import (
     references,
 )
 from daskprs.azure.missing_modules import missing_modules
+from daskprs.azure.run_place import RunPlace
 from daskprs.errors import YamlError
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class Command(NamedTuple):
             if not (place / name).exists():
                 (place / name).symlink_to(there)
         path = os.pathsep.join([str(_python(folder.bin)), os.environ.get("PATH", os.defpath)])
-        environment = {**os.environ, "PATH": path, **self.variables}
+        place_of_run = RunPlace(folder.step(step), may_be_unseen=True).variables()
+        environment = {**os.environ, "PATH": path, **place_of_run, **self.variables}
         more = [environment.get("PYTHONPATH", ""), str(stand_in_folder(folder.stand_ins))]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, more))
         return [SHELL, "-c", self.line], place, environment

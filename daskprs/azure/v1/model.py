@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote
 
 from daskprs.agent.foreign.entry_script import EntryScript
 from daskprs.agent.node.environment import ASSETS
-from daskprs.azure.v1.run_place import RunPlace
+from daskprs.azure.run_place import RunPlace
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest, nearest_of
 

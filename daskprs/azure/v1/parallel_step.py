@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.reuse import ReusableResults, StepOutcome, run_or_reuse
+from daskprs.azure.run_place import RunPlace
 from daskprs.azure.step_logs import tell_parent
 from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
@@ -28,7 +29,6 @@ from daskprs.azure.v1.inputs import (
 from daskprs.azure.v1.model import paths_of_models
 from daskprs.azure.v1.outputs import Output, as_output
 from daskprs.azure.v1.parameter import refuse_unknown
-from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import OptionError
 from daskprs.folders.job_folder import JobFolder

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self
 
 from daskprs.agent.foreign.entry_script import EntryScript
+from daskprs.azure.run_place import RunPlace
 from daskprs.azure.v1.dataset import dataset_of_record
 from daskprs.azure.v1.model import Model
-from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.workspace import Workspace
 from daskprs.errors import UsageError
 from daskprs.folders.pipeline_folder import PipelineFolder, ScriptFolder, is_pipeline_folder

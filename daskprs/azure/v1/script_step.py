@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.child.stand_ins import stand_in_folder
+from daskprs.azure.run_place import RunPlace
 from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
 from daskprs.azure.v1.inputs import (
     INPUTS,
@@ -22,7 +23,6 @@ from daskprs.azure.v1.inputs import (
 )
 from daskprs.azure.v1.outputs import Output, as_output
 from daskprs.azure.v1.parameter import refuse_unknown
-from daskprs.azure.v1.run_place import RunPlace
 from daskprs.azure.v1.step import PipelineStep
 from daskprs.errors import DaskprsError, OptionError
 from daskprs.folders.job_folder import JobFolder

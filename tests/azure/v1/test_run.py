@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from daskprs.azure.run_place import RunPlace
 from daskprs.azure.v1 import Experiment, Run, Workspace
-from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
 
 
@@ -49,6 +49,9 @@ def test_a_process_without_a_run_has_an_offline_run_that_keeps_nothing(
     assert (type(run).__name__, run.id[:11]) == ("_OfflineRun", "OfflineRun_")
     with pytest.raises(UsageError, match="part of no run"):
         Run.get_context(allow_offline=False)
+    for name, value in RunPlace(Path("elsewhere"), may_be_unseen=True).variables().items():
+        monkeypatch.setenv(name, value)
+    assert type(Run.get_context()).__name__ == "_OfflineRun"
     for name, value in RunPlace.of(Path("elsewhere"), None).variables().items():
         monkeypatch.setenv(name, value)
     for ask in (Run.get_context, Workspace.from_config):

@@ -10,6 +10,7 @@ import pytest
 
 from daskprs import ParallelRunFailed
 from daskprs.azure.reuse import digest_of
+from daskprs.azure.run_place import RunPlace
 from daskprs.azure.v1 import (
     AmlCompute,
     Dataset,
@@ -23,7 +24,6 @@ from daskprs.azure.v1 import (
     PipelineParameter,
     Workspace,
 )
-from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import OptionError
 from daskprs.job.request import check_kept_call, keep_call
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from daskprs.azure.run_place import RunPlace
 from daskprs.azure.v1 import Dataset, Workspace
-from daskprs.azure.v1.run_place import RunPlace
 from daskprs.errors import UsageError
 
 

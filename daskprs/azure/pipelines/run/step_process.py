@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING
 from daskprs.agent.supervision.masked_log import MaskedLog
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.parallel_step import written
+from daskprs.azure.run_place import RunPlace
 from daskprs.azure.step_logs import link_driver_log
 from daskprs.folders.job_folder import JobFolder
 from daskprs.system.atomic_file import whole_file
@@ -90,7 +91,8 @@ def _started(step: Step, folder: PipelineFolder, log: IO[bytes]) -> ChildProcess
         program, place, environment = step.work.process(step.name, folder)
         return ChildProcess(program, log, is_supervised=True, cwd=place, env=environment)
     path = folder.task(step.name)
-    variables = step.work.options.get("environment_variables") or {}
+    run = RunPlace(folder.step(step.name), may_be_unseen=True)
+    variables = {**run.variables(), **(step.work.options.get("environment_variables") or {})}
     with whole_file(path) as file:
         file.write(written(step.work, {}).encode())
     told = json.dumps({"variables": variables}).encode()

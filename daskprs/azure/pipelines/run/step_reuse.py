@@ -16,6 +16,7 @@ from daskprs.azure.reuse import FORM, ReusableResults, digest_of, files_named, k
 from daskprs.errors import DaskprsError
 from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.job_lock import has_begun
+from daskprs.folders.pipeline_folder import ScriptFolder
 from daskprs.options.run_options import variable_digests
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def clear(step: Step, folder: PipelineFolder) -> None:
 
 
 def _places(step: Step, folder: PipelineFolder) -> Iterator[Path]:
-    yield folder.step(step.name) / "outputs"
+    kept = ScriptFolder(folder.step(step.name))
+    yield from (folder.step(step.name) / "outputs", kept.metrics, kept.artifacts)
     for path in () if step.shares else step.places.values():
         if folder.path in path.parents:
             yield path

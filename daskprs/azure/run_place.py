@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from daskprs.errors import UsageError
@@ -14,9 +16,8 @@ from daskprs.system.atomic_file import whole_file
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from daskprs.azure.v1.workspace import Workspace
-
 VARIABLE = "DASKPRS_RUN"
+LOGGER = logging.getLogger("daskprs.run")
 
 
 class RunPlace(NamedTuple):
@@ -24,16 +25,18 @@ class RunPlace(NamedTuple):
 
     folder: Path
     """The folder of the step."""
-    root: Path | None
+    root: Path | None = None
     """The folder of the workspace; None when the step has no workspace."""
-    datastores: dict[str, str]
+    datastores: Mapping[str, str] = MappingProxyType({})
     """Folders of the workspace's datastores, by name."""
+    may_be_unseen: bool = False
+    """Whether a script goes on, offline, on a node that does not see the folder."""
 
     @classmethod
-    def of(cls, folder: Path, workspace: Workspace | None) -> Self:
-        """Return the place for a step that will run in a folder."""
+    def of(cls, folder: Path, workspace: Any) -> Self:
+        """Return the place for a step that will run in a folder, with its workspace or None."""
         if workspace is None:
-            return cls(folder, None, {})
+            return cls(folder)
         datastores = {name: str(one.root) for name, one in workspace.datastores.items()}
         return cls(folder, workspace.root, datastores)
 
@@ -45,20 +48,27 @@ class RunPlace(NamedTuple):
             return None
         given = json.loads(text)
         root = None if given["root"] is None else Path(given["root"])
-        return cls(Path(given["folder"]), root, given["datastores"])
+        may_be_unseen = given.get("may_be_unseen", False)
+        return cls(Path(given["folder"]), root, given["datastores"], may_be_unseen)
 
     @classmethod
     def seen(cls) -> Self | None:
-        """Return the place of this process's run, and refuse a folder that is not seen here."""
+        """Return the place of this process's run, and refuse a folder that is not seen here.
+
+        The place is None where a script may go on without the folder.
+        """
         place = cls.current()
-        if place is not None and not place.folder.is_dir():
-            msg = (
-                f"this node does not see the folder of the run, {place.folder}, which keeps what "
-                "scripts log and register. Run the step in a folder that all nodes see, by "
-                "job_dir, or on nodes that see this one."
-            )
+        if place is None or place.folder.is_dir():
+            return place
+        msg = (
+            f"this node does not see the folder of the run, {place.folder}, which keeps what "
+            "scripts log and register. Run the step in a folder that all nodes see, by "
+            "job_dir, or on nodes that see this one."
+        )
+        if not place.may_be_unseen:
             raise UsageError(msg)
-        return place
+        LOGGER.warning("What this process logs to its run is lost: %s", msg)
+        return None
 
     def keep_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Save the named inputs of a script step to a file, as a variable would be too small."""
@@ -73,5 +83,6 @@ class RunPlace(NamedTuple):
 
     def variables(self) -> dict[str, str]:
         """Return the environment variables that pass this place to a process."""
-        text = json.dumps(self._asdict(), default=str, ensure_ascii=False)  # paths as they are
+        values = {**self._asdict(), "datastores": dict(self.datastores)}
+        text = json.dumps(values, default=str, ensure_ascii=False)  # paths as they are
         return {VARIABLE: text}

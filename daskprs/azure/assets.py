@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from os import PathLike
 
+RELATIVE = re.compile(r"azureml:\.\.?(/|$)")
+"""A path as `dump` of the azure-ai-ml package writes it."""
 SHORT = re.compile(r"azureml:(?P<name>[^/:@][^:@]*)([:@](?P<version>.+))?")
 IN_DATASTORE = re.compile(r"azureml://(.*/)?datastores/(?P<store>[^/]+)(/paths/(?P<path>.*))?")
 LONG = re.compile(
@@ -79,6 +81,8 @@ class Assets:
             raise UsageError(msg)
         if reference in self.paths:
             return Path(self.paths[reference])
+        if RELATIVE.match(reference):
+            reference = reference.removeprefix("azureml:")
         if found := IN_DATASTORE.fullmatch(reference):
             return self._in_datastore(reference, found, store_root)
         for form in (SHORT, LONG, IN_REGISTRY):

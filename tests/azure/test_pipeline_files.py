@@ -671,3 +671,38 @@ def test_includes_that_cannot_be_put_there_are_mistakes() -> None:
     with pytest.raises(YamlError, match="additional_includes"):
         run_pipeline("p.yml", job_dir="jobs/run")
     assert not Path("jobs").exists()
+
+
+DUMPED = """\
+inputs:
+  data: {type: mltable, path: "azureml:./data", mode: eval_mount}
+jobs:
+  score:
+    type: parallel
+    component:
+      type: parallel
+      input_data: ${{inputs.rows}}
+      inputs: {rows: {type: mltable}, folder: {type: uri_folder}}
+      mini_batch_size: '0'
+      partition_keys: [n]
+      task: {type: run_function, code: src, entry_script: score.py}
+    inputs:
+      rows: {path: "${{parent.inputs.data}}"}
+      folder: {type: mltable, path: "azureml:./model/"}
+    mini_batch_size: '0'
+    partition_keys: [n]
+"""
+
+
+def test_what_azure_s_client_has_dumped_is_read(home: Path) -> None:
+    """Its paths are relative to the file, its size of 0 is none, and a folder is a folder."""
+    (home / "data/MLTable").write_text("paths: [{file: t.csv}]\ntransformations: [read_delimited]")
+    (home / "data/t.csv").write_text("n\n1\n")
+    pipeline = read(DUMPED)
+    made = task(pipeline)
+    assert made.data == str(home / "data")
+    assert made.options["partition_keys"] == ["n"]
+    assert "mini_batch_size" not in made.options
+    assert made.options["side_inputs"] == {"folder": str(home / "model")}
+    assert not any("mini_batch_size" in line for line in pipeline.notices)
+    assert "mini_batch_size: " in refused(DUMPED.replace("partition_keys: [n]", ""))

@@ -12,6 +12,7 @@ from pydantic import (
     Discriminator,
     Tag,
     field_validator,
+    model_validator,
 )
 
 from daskprs.errors import OptionError
@@ -259,6 +260,14 @@ class ParallelForm(StepForm):
     retry_settings: RetryForm | None = works(None)
     resources: ResourcesForm | None = works(None)
     append_row_to: str | None = works(None, note="another place for that of `task`")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_size(cls, given: Any) -> Any:
+        """Leave out a size of 0 beside keys: `dump` of the azure-ai-ml package writes it."""
+        if isinstance(given, dict) and given.get("partition_keys"):
+            given = {k: v for k, v in given.items() if k != "mini_batch_size" or str(v) != "0"}
+        return given
 
 
 # ---- pipelines ----

@@ -171,7 +171,9 @@ class Wiring:
     def _input(self, step: Declared, name: str, below: InputForm | None) -> Binding:
         port = step.given_inputs.get(name)
         form = port if isinstance(port, InputForm) else None
-        kind = as_type(form.type if form and form.type else below.type if below else None)
+        declared, given = (one.type if one else None for one in (below, form))
+        is_taken_as_folder = (declared, given) == ("uri_folder", "mltable")
+        kind = as_type(declared if is_taken_as_folder else given or declared)
         text = form.place if form else port
         if text is None and form is not None and form.default is not None:
             return Binding(form.default, kind)

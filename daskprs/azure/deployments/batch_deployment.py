@@ -139,7 +139,7 @@ class BatchDeployment:
     @classmethod
     def load(
         cls,
-        path: str | PathLike[str],
+        path: Document | str | PathLike[str],
         *,
         assets: Assets | Mapping[str, str] | None = None,
         changes: Mapping[str, Any] | None = None,
@@ -149,7 +149,7 @@ class BatchDeployment:
         Parameters
         ----------
         path
-            The path of the file. Paths in the file are relative to its folder.
+            The path of the file, or its content. Paths in it are relative to its folder.
         assets
             Where assets are, by name.
         changes
@@ -162,7 +162,7 @@ class BatchDeployment:
 
         """
         self = cls.__new__(cls)
-        document = Document.read(path)
+        document = path if isinstance(path, Document) else Document.read(path)
         refuse_other_kinds(document)
         if is_of_pipeline(document.content):
             ways = "run it by daskprs invoke, or its pipeline by daskprs.azure.run_pipeline"

@@ -113,14 +113,15 @@ class Model:
         tags: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
         description: str | None = None,
+        version: int | None = None,
         **_: Any,
     ) -> Model:
-        """Copy a file or folder into a workspace, as the next version of a model.
+        """Copy a file or folder into a workspace, as the next or the given version of a model.
 
         Raises
         ------
         UsageError
-            When the file or folder does not exist.
+            When the file or folder does not exist, or the version does.
 
         """
         path = Path(model_path)
@@ -134,7 +135,11 @@ class Model:
             "description": description,
             "run": None if place is None else str(place.folder),
         }
-        folder = _add_version(_versions_folder(workspace.root, model_name), path, record)
+        versions = _versions_folder(workspace.root, model_name)
+        if version is not None and (versions / str(version)).exists():
+            msg = f"the model {model_name!r} has a version {version} already."
+            raise UsageError(msg)
+        folder = _add_version(versions, path, record, version)
         return _model_in(folder, workspace)
 
     @classmethod
@@ -248,14 +253,16 @@ def _versions(folder: Path) -> list[int]:
     return sorted(int(one.name) for one in folder.glob("[0-9]*"))
 
 
-def _add_version(versions: Path, source: Path, record: Mapping[str, Any]) -> Path:
-    """Copy a file or folder as the next version of a model, and return that version's folder."""
+def _add_version(
+    versions: Path, source: Path, record: Mapping[str, Any], number: int | None
+) -> Path:
+    """Copy a file or folder as a version of a model, and return that version's folder."""
     versions.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".", dir=versions) as folder:
         made = Path(folder, "made")
         _copy(source, made / FILES / source.resolve().name)
         (made / RECORD).write_text(json.dumps(record, default=str))
-        return _rename_to_next(made, versions)
+        return made.rename(versions / str(number)) if number else _rename_to_next(made, versions)
 
 
 def _copy(source: Path, target: Path) -> None:

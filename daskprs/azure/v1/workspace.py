@@ -95,16 +95,27 @@ class Workspace:
         own = cls.of_run(RunPlace.seen()) if path is None else None
         if own is not None:
             return own
-        file = _config(None if path is None else Path(path))
-        try:
-            found = {} if file is None else json.loads(file.read_text("utf-8-sig"))
-        except (OSError, ValueError) as error:
-            msg = f"Workspace.from_config: {file} cannot be read: {error}"
-            raise UsageError(msg) from error
-        if file is None or not isinstance(found, dict) or "root" not in found:
+        found = cls.described(path)
+        if found is None:
+            file = _config(None if path is None else Path(path))
             where = "no config.json was found" if file is None else f"{file} has no root"
             msg = f"Workspace.from_config: there is no Azure here, and {where}. {INSTEAD}"
             raise UsageError(msg)
+        return found
+
+    @classmethod
+    def described(cls, path: str | PathLike[str] | None = None) -> Workspace | None:
+        """Return the workspace whose folder a ``config.json`` names; None if there is none."""
+        file = _config(None if path is None else Path(path))
+        if file is None:
+            return None
+        try:
+            found = json.loads(file.read_text("utf-8-sig"))
+        except (OSError, ValueError) as error:
+            msg = f"{file} cannot be read: {error}"
+            raise UsageError(msg) from error
+        if not isinstance(found, dict) or "root" not in found:
+            return None
         folder = file.absolute().parent
         named = found.pop("datastores", {})
         datastores = {name: folder / place for name, place in named.items()}

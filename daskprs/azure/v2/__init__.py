@@ -1,0 +1,144 @@
+"""SDK v2 of Azure Machine Learning, as far as pipelines and batch endpoints need it.
+
+Notebooks run with their imports changed: ``azure.ai.ml`` becomes ``daskprs.azure.v2``. What they
+import from ``azure.identity`` and ``azure.core.exceptions`` is here, too. Each object ends as the
+values of a YAML file, and runs as that file does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from daskprs.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from daskprs.azure.v2.asset import Data, Model, load_data, load_model
+    from daskprs.azure.v2.batch import (
+        BatchDeployment,
+        BatchEndpoint,
+        ModelBatchDeployment,
+        ModelBatchDeploymentSettings,
+        PipelineComponentBatchDeployment,
+        load_batch_endpoint,
+    )
+    from daskprs.azure.v2.client import MLClient
+    from daskprs.azure.v2.component import Component, load_component, load_job
+    from daskprs.azure.v2.constants import (
+        AssetTypes,
+        BatchDeploymentOutputAction,
+        InputOutputModes,
+    )
+    from daskprs.azure.v2.credential import (
+        AzureCliCredential,
+        DefaultAzureCredential,
+        InteractiveBrowserCredential,
+        ManagedIdentityCredential,
+    )
+    from daskprs.azure.v2.dsl import pipeline
+    from daskprs.azure.v2.entities import (
+        AmlCompute,
+        BatchRetrySettings,
+        BuildContext,
+        CodeConfiguration,
+        CommandJobLimits,
+        Environment,
+        JobResourceConfiguration,
+        JobService,
+        PipelineJobSettings,
+        ResourceConfiguration,
+        RetrySettings,
+        load_environment,
+    )
+    from daskprs.azure.v2.parallel import RunFunction, parallel_run_function
+    from daskprs.azure.v2.pipeline_job import PipelineJob
+    from daskprs.azure.v2.ports import Input, Output
+    from daskprs.azure.v2.registry import ResourceExistsError, ResourceNotFoundError
+    from daskprs.azure.v2.shell_command import command
+
+# Imported when they are asked for, as those of SDK v1.
+_NAMES = {
+    "asset": "Data Model load_data load_model",
+    "batch": """BatchDeployment BatchEndpoint ModelBatchDeployment ModelBatchDeploymentSettings
+        PipelineComponentBatchDeployment load_batch_endpoint""",
+    "client": "MLClient",
+    "shell_command": "command",
+    "component": "Component load_component load_job",
+    "constants": "AssetTypes BatchDeploymentOutputAction InputOutputModes",
+    "credential": """AzureCliCredential DefaultAzureCredential InteractiveBrowserCredential
+        ManagedIdentityCredential""",
+    "dsl": "pipeline",
+    "entities": """AmlCompute BatchRetrySettings BuildContext CodeConfiguration CommandJobLimits
+        Environment JobResourceConfiguration JobService PipelineJobSettings ResourceConfiguration
+        RetrySettings load_environment""",
+    "parallel": "RunFunction parallel_run_function",
+    "pipeline_job": "PipelineJob",
+    "ports": "Input Output",
+    "registry": "ResourceExistsError ResourceNotFoundError",
+}
+_HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
+_TRIALS = "write a step for each trial, or a table of trials with parallel_run_function"
+_REFUSED = {
+    **dict.fromkeys(("spark", "Spark", "SparkComponent"), "write a command() that does the same"),
+    **dict.fromkeys(("automl", "sweep", "Sweep", "Choice", "Uniform", "LogUniform"), _TRIALS),
+    **dict.fromkeys(("OnlineEndpoint", "ManagedOnlineEndpoint"), "daskprs serve offers batch ones"),
+    **dict.fromkeys(
+        ("Schedule", "JobSchedule", "RecurrenceTrigger", "CronTrigger"),
+        "let a scheduler call a script",
+    ),
+}
+"""Names of the SDK that are not here, with what to do instead."""
+
+__all__ = [
+    "AmlCompute",
+    "AssetTypes",
+    "AzureCliCredential",
+    "BatchDeployment",
+    "BatchDeploymentOutputAction",
+    "BatchEndpoint",
+    "BatchRetrySettings",
+    "BuildContext",
+    "CodeConfiguration",
+    "CommandJobLimits",
+    "Component",
+    "Data",
+    "DefaultAzureCredential",
+    "Environment",
+    "Input",
+    "InputOutputModes",
+    "InteractiveBrowserCredential",
+    "JobResourceConfiguration",
+    "JobService",
+    "MLClient",
+    "ManagedIdentityCredential",
+    "Model",
+    "ModelBatchDeployment",
+    "ModelBatchDeploymentSettings",
+    "Output",
+    "PipelineComponentBatchDeployment",
+    "PipelineJob",
+    "PipelineJobSettings",
+    "ResourceConfiguration",
+    "ResourceExistsError",
+    "ResourceNotFoundError",
+    "RetrySettings",
+    "RunFunction",
+    "command",
+    "load_batch_endpoint",
+    "load_component",
+    "load_data",
+    "load_environment",
+    "load_job",
+    "load_model",
+    "parallel_run_function",
+    "pipeline",
+]
+
+_find, __dir__ = lazy_exports(__name__, _HOMES, globals())
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of the SDK; one that is not here is refused with what to do instead."""
+    if name in _REFUSED:
+        msg = f"{__name__} has no {name}: {_REFUSED[name]}."
+        raise ImportError(msg)
+    return _find(name)

@@ -1,0 +1,299 @@
+"""Batch endpoints and deployments of a workspace: files in its folder, invoked here."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.deployments.batch_deployment import BatchDeployment as FileDeployment
+from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
+from daskprs.azure.file_kinds import is_of_pipeline
+from daskprs.azure.pipelines.run.result import COMPLETED
+from daskprs.azure.v2.batch import BatchEndpoint, PipelineComponentBatchDeployment
+from daskprs.azure.v2.entity import Entity, as_yaml
+from daskprs.azure.v2.job import SCORE, Job, kept, read_jobs
+from daskprs.azure.v2.operations import Operations, Poller
+from daskprs.azure.v2.ports import Input, Output
+from daskprs.azure.v2.registry import ResourceNotFoundError, write_text
+from daskprs.errors import OptionError, UsageError
+from daskprs.options.site_defaults import default_job_dir
+from daskprs.suggest import nearest_of
+from daskprs.yaml_files.document import Document
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Iterable, Mapping
+
+    from distributed import Client
+
+    from daskprs.azure.assets import Assets
+
+
+class BatchEndpointOperations(Operations):
+    """Batch endpoints, which score data by their deployments."""
+
+    def begin_create_or_update(self, endpoint: BatchEndpoint) -> Poller[BatchEndpoint]:
+        """Register an endpoint, or its default deployment."""
+        if not endpoint.name:
+            msg = "batch_endpoints: to register an endpoint, give it a name."
+            raise UsageError(msg)
+        default = _default_of(endpoint)
+        if default is not None:
+            self.file_of(endpoint.name, default)
+        write_text(self._registry.endpoint_file(endpoint.name), as_yaml(endpoint.values()))
+        return Poller(endpoint)
+
+    def get(self, name: str) -> BatchEndpoint:
+        """Return an endpoint."""
+        file = self._registry.endpoint_file(name)
+        if not file.exists():
+            known = [one.name or "" for one in self.list()]
+            msg = f"this workspace has no batch endpoint {name!r}; {nearest_of(name, known)}"
+            raise ResourceNotFoundError(msg)
+        return BatchEndpoint.load(file)
+
+    def list(self) -> builtins.list[BatchEndpoint]:
+        """Return all endpoints."""
+        return [BatchEndpoint.load(file) for file in self._registry.endpoint_files()]
+
+    def begin_delete(self, name: str) -> Poller[None]:
+        """Remove an endpoint and its deployments; the results of its jobs stay."""
+        self.get(name)
+        self._registry.remove_endpoint(name)
+        return Poller(None)
+
+    def file_of(self, endpoint: str, name: str) -> Path:
+        """Return the file of a deployment, or refuse an unknown one."""
+        file = self._registry.deployment_file(endpoint, name)
+        if not file.exists():
+            known = self._registry.deployments(endpoint)
+            msg = f"the endpoint {endpoint!r} has no deployment {name!r}; {nearest_of(name, known)}"
+            raise ResourceNotFoundError(msg)
+        return file
+
+    def list_jobs(self, endpoint_name: str) -> builtins.list[Job]:
+        """Return the jobs of an endpoint, the last first."""
+        jobs = read_jobs(self._registry)
+        return [one for one in jobs if one.properties.get("endpoint") == endpoint_name]
+
+    def invoke(
+        self,
+        endpoint_name: str,
+        *,
+        deployment_name: str | None = None,
+        input: Input | None = None,  # noqa: A002 - the original's signature
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Output] | None = None,
+        params_override: Iterable[Mapping[str, Any]] = (),
+        experiment_name: str | None = None,
+        client: Client | str | None = None,
+        overwrite: bool = False,
+        **_: Any,
+    ) -> Job:
+        """Run a deployment to its end, and return the job.
+
+        Parameters
+        ----------
+        endpoint_name
+            The endpoint.
+        deployment_name
+            Its deployment. Default: the default one of the endpoint.
+        input, inputs
+            The data to score; of a pipeline, an `Input` or a value for each of its inputs.
+        outputs
+            By name: an `Output` with the path. A deployment of a model has one, with any name.
+        params_override
+            Other values of keys: ``[{"mini_batch_size": 20}]``.
+        experiment_name
+            A label.
+        client, overwrite
+            As those of `daskprs.azure.BatchDeployment.invoke`.
+
+        Raises
+        ------
+        UsageError, ParallelRunFailed, PipelineFailed, ParallelRunCanceled
+            As by `daskprs.azure.BatchDeployment.invoke` and `daskprs.azure.run_pipeline`.
+
+        """
+        default = _default_of(self.get(endpoint_name))
+        name = deployment_name or default
+        if name is None:
+            known = ", ".join(self._registry.deployments(endpoint_name)) or "none"
+            msg = (
+                f"the endpoint {endpoint_name!r} has no default deployment (known: {known}). Name "
+                "one by deployment_name, or set endpoint.defaults.deployment_name."
+            )
+            raise OptionError(msg)
+        file = self.file_of(endpoint_name, name)
+        given = {**({"input": input} if input is not None else {}), **(inputs or {})}
+        folder = default_job_dir(name, secrets.token_hex(4)).absolute()
+        labels = {"endpoint": endpoint_name, "deployment": name}
+        job = Job(folder.name, folder, name, experiment_name, properties=labels)
+        changes = {key: value for one in params_override for key, value in one.items()}
+        cluster = client or self._client.client
+        if is_of_pipeline(Document.read(file).content):
+            return self._run_pipeline(file, job, given, outputs or {}, changes, cluster, overwrite)
+        return self._score(file, job, given, outputs or {}, changes, cluster, overwrite)
+
+    def _run_pipeline(
+        self,
+        file: Path,
+        job: Job,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Output],
+        changes: Mapping[str, Any],
+        client: Any,
+        overwrite: bool,
+    ) -> Job:
+        assets = self._client.assets()
+        deployed = pipeline_deployment_of(Document.read(file), assets)
+        texts = {name: _text_of(one, assets) for name, one in inputs.items()}
+        places = {name: _text_of(one, assets) for name, one in outputs.items()}
+        modules: dict[str, str] = {}
+        return self._client.jobs.run(
+            deployed.path,
+            job,
+            modules,
+            client=client,
+            overrides=(*deployed.overrides, *(f"{key}={value}" for key, value in changes.items())),
+            inputs={name: text for name, text in texts.items() if text is not None},
+            outputs={name: text for name, text in places.items() if text is not None},
+            overwrite=overwrite,
+            resume=False,
+            accept_changes=(),
+            secrets=(),
+        )
+
+    def _score(
+        self,
+        file: Path,
+        job: Job,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Output],
+        changes: dict[str, Any],
+        client: Any,
+        overwrite: bool,
+    ) -> Job:
+        if len(inputs) != 1 or len(outputs) > 1:
+            msg = (
+                f"invoke: a deployment of a model has one input and at most one output, not "
+                f"{len(inputs)} and {len(outputs)}."
+            )
+            raise OptionError(msg)
+        assets = self._client.assets()
+        (given,) = inputs.values()
+        data = _text_of(given, assets)
+        place = _place_of_output(next(iter(outputs.values()), None), changes, assets)
+        deployment = FileDeployment.load(file, assets=assets)
+        with kept(self._registry, job):
+            result = deployment.invoke(
+                str(data),
+                input_type=_kind(given) if isinstance(given, Input) else None,
+                output_path=place,
+                changes=changes,
+                client=client,
+                job_dir=job.folder,
+                overwrite=overwrite,
+            )
+            job.outputs, job.logs = {SCORE: Path(result.output_dir)}, [result.logs_dir]
+            of_step = {"name": f"{job.name}.batchscoring", "status": COMPLETED, "children": []}
+            job.children = [Job(**{**vars(job), **of_step})]
+        return job
+
+
+def _default_of(endpoint: BatchEndpoint) -> str | None:
+    return getattr(endpoint.defaults, "deployment_name", None)
+
+
+def _kind(given: Input) -> str | None:
+    return given.type if given.type in ("uri_file", "uri_folder") else None
+
+
+def _text_of(given: Any, assets: Assets) -> str | None:
+    """Return an input or output as the command line gives it; references as their places."""
+    value = given
+    if isinstance(given, Input | Output):
+        value = given.values().get("path")
+        if value is None and isinstance(given, Input):
+            value = given.default
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    is_reference = text.startswith("azureml:") or text in assets.paths
+    return str(assets.place(text, Path.cwd())) if is_reference else text
+
+
+def _place_of_output(given: Output | None, changes: dict[str, Any], assets: Assets) -> str | None:
+    """Return the folder of a deployment's output; a file's name becomes one of the changes."""
+    store, path = (
+        changes.pop("output_dataset.datastore_id", None),
+        changes.pop("output_dataset.path", None),
+    )
+    if store is not None or path is not None:
+        name = str(store or "workspaceblobstore").rstrip("/").rpartition("/")[2]
+        below = str(path or "").strip("/")
+        return str(assets.place(f"azureml://datastores/{name}/paths/{below}", Path.cwd()))
+    text = None if given is None else _text_of(given, assets)
+    if text is None or given is None or given.type != "uri_file":
+        return text
+    folder, _, name = text.rpartition("/")
+    changes["output_file_name"] = name
+    return folder or "."
+
+
+class BatchDeploymentOperations(Operations):
+    """Deployments of batch endpoints: files in the folder of the workspace."""
+
+    def begin_create_or_update(self, deployment: Any, **_: Any) -> Poller[Any]:
+        """Check a deployment and all that it names, and register it.
+
+        Raises
+        ------
+        UsageError
+            With every mistake, and for an unknown endpoint.
+
+        """
+        endpoint, name = (
+            getattr(deployment, "endpoint_name", None),
+            getattr(deployment, "name", None),
+        )
+        if not isinstance(deployment, Entity) or not endpoint or not name:
+            msg = f"{deployment!r} is not a deployment with a name and an endpoint_name."
+            raise OptionError(msg)
+        self._client.batch_endpoints.get(endpoint)
+        assets, values = self._client.assets(), deployment.values()
+        file = self._registry.deployment_file(endpoint, name)
+        if isinstance(values.get("component"), dict):
+            part = file.with_suffix(".component")
+            write_text(part, as_yaml(values["component"]))
+            values["component"] = str(part)
+        document = Document.of_values(values, name, Path.cwd())
+        if isinstance(deployment, PipelineComponentBatchDeployment):
+            pipeline_deployment_of(document, assets)
+        else:
+            FileDeployment.load(document, assets=assets)
+        write_text(file, as_yaml(values))
+        return Poller(deployment)
+
+    def get(self, name: str, endpoint_name: str) -> Any:
+        """Return a deployment: its keys."""
+        endpoints = self._client.batch_endpoints
+        return SimpleNamespace(**Document.read(endpoints.file_of(endpoint_name, name)).content)
+
+    def list(self, endpoint_name: str) -> builtins.list[Any]:
+        """Return the deployments of an endpoint."""
+        return [self.get(one, endpoint_name) for one in self._registry.deployments(endpoint_name)]
+
+    def begin_delete(self, name: str, endpoint_name: str) -> Poller[None]:
+        """Remove a deployment."""
+        self._client.batch_endpoints.file_of(endpoint_name, name).unlink()
+        return Poller(None)
+
+    def list_jobs(self, name: str, endpoint_name: str) -> builtins.list[Job]:
+        """Return the jobs of a deployment, the last first."""
+        jobs = self._client.batch_endpoints.list_jobs(endpoint_name)
+        return [one for one in jobs if one.properties.get("deployment") == name]

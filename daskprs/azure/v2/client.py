@@ -1,0 +1,145 @@
+"""`MLClient`: runs jobs, and keeps what is registered in the folder of a workspace."""
+
+from __future__ import annotations
+
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.assets import Assets
+from daskprs.azure.v1.workspace import Workspace
+from daskprs.azure.v2.asset import Data, Model
+from daskprs.azure.v2.asset_operations import (
+    ComponentOperations,
+    ComputeOperations,
+    DataOperations,
+    DatastoreOperations,
+    EnvironmentOperations,
+    ModelOperations,
+)
+from daskprs.azure.v2.batch import BatchEndpoint
+from daskprs.azure.v2.batch_operations import BatchDeploymentOperations, BatchEndpointOperations
+from daskprs.azure.v2.component import Component
+from daskprs.azure.v2.dsl import PipelineFunction
+from daskprs.azure.v2.entities import AmlCompute, Environment
+from daskprs.azure.v2.job_operations import JobOperations
+from daskprs.azure.v2.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from distributed import Client
+
+    from daskprs.azure.v2.operations import Poller
+
+DEFAULT_ROOT = "daskprs-workspace"
+"""The folder of a workspace that nothing names."""
+
+
+class MLClient:
+    """A workspace in a folder: jobs run here, and what is registered is found again.
+
+    Parameters
+    ----------
+    credential, subscription_id, resource_group_name, workspace_name, registry_name
+        Without effect: nothing here needs authorization.
+    root : path, optional
+        The folder of the workspace, which is its default datastore, too. Default: the ``root``
+        that a ``config.json`` names, or ``./daskprs-workspace``.
+    datastores : dict, optional
+        Folders of other datastores, by name.
+    assets : dict or path, optional
+        Local paths of assets, by ``"name"``, ``"name:version"`` or whole reference, or a mapping
+        file.
+    client : str or distributed.Client, optional
+        The Dask cluster on which parallel steps and deployments run. Default: this machine.
+
+    """
+
+    def __init__(
+        self,
+        credential: Any = None,
+        subscription_id: str | None = None,
+        resource_group_name: str | None = None,
+        workspace_name: str | None = None,
+        registry_name: str | None = None,
+        *,
+        root: str | PathLike[str] | None = None,
+        datastores: Mapping[str, str | PathLike[str]] | None = None,
+        assets: Mapping[str, str | PathLike[str]] | str | PathLike[str] | None = None,
+        client: Client | str | None = None,
+        **_: Any,
+    ) -> None:
+        described = Workspace.described() if root is None else None
+        if described is None or datastores:
+            place = described.root if described else root or DEFAULT_ROOT
+            known = (
+                {name: one.root for name, one in described.datastores.items()} if described else {}
+            )
+            described = Workspace(root=place, datastores={**known, **(datastores or {})})
+        self.workspace = described
+        self.workspace_name = workspace_name or described.name
+        self.subscription_id = subscription_id
+        self.resource_group_name = resource_group_name
+        self.client = client
+        self._given = assets
+        self.registry = Registry(described)
+        self.jobs = JobOperations(self)
+        self.data = DataOperations(self)
+        self.models = ModelOperations(self)
+        self.components = ComponentOperations(self)
+        self.environments = EnvironmentOperations(self)
+        self.compute = ComputeOperations(self)
+        self.datastores = DatastoreOperations(self)
+        self.batch_endpoints = BatchEndpointOperations(self)
+        self.batch_deployments = BatchDeploymentOperations(self)
+
+    def __repr__(self) -> str:
+        return f"MLClient(root={str(self.workspace.root)!r})"
+
+    @classmethod
+    def from_config(
+        cls, credential: Any = None, *, path: str | PathLike[str] | None = None, **given: Any
+    ) -> MLClient:
+        """Return a client of the workspace that a ``config.json`` names.
+
+        Raises
+        ------
+        UsageError
+            When the file cannot be read.
+
+        """
+        described = None if path is None else Workspace.described(path)
+        if described is None:
+            return cls(credential, **given)
+        roots = {name: one.root for name, one in described.datastores.items()}
+        return cls(credential, root=described.root, datastores=roots, **given)
+
+    def assets(self) -> Assets:
+        """Return the places of all that is registered and of all that was given."""
+        known = self.registry.assets()
+        if isinstance(self._given, str | PathLike):
+            given = Assets.read(self._given)
+            return known.and_also(given.paths, given.datastores)
+        return known.and_also({name: str(path) for name, path in (self._given or {}).items()}, {})
+
+    def create_or_update(self, entity: Any, **given: Any) -> Any:
+        """Run a job, or register an asset."""
+        match entity:
+            case Model():
+                return self.models.create_or_update(entity)
+            case Data():
+                return self.data.create_or_update(entity)
+            case Environment():
+                return self.environments.create_or_update(entity)
+            case Component() | PipelineFunction():
+                return self.components.create_or_update(entity)
+        return self.jobs.create_or_update(entity, **given)
+
+    def begin_create_or_update(self, entity: Any, **_: Any) -> Poller[Any]:
+        """Register a compute, an endpoint or a deployment."""
+        match entity:
+            case AmlCompute():
+                return self.compute.begin_create_or_update(entity)
+            case BatchEndpoint():
+                return self.batch_endpoints.begin_create_or_update(entity)
+        return self.batch_deployments.begin_create_or_update(entity)

@@ -1,0 +1,255 @@
+"""`Component`: what a step does, with the inputs that it takes and the outputs that it makes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.file_kinds import kind_of
+from daskprs.azure.v2.entities import PipelineJobSettings
+from daskprs.azure.v2.entity import Place, as_yaml, plain, write_yaml
+from daskprs.azure.v2.node import PIPELINE, STEPS, Node
+from daskprs.azure.v2.pipeline_job import PipelineJob
+from daskprs.azure.v2.ports import Input
+from daskprs.errors import OptionError, UsageError
+from daskprs.suggest import nearest_of
+from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.mistakes import Mistake, refuse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import IO
+
+LABELS = ("name", "version", "display_name", "description", "tags")
+
+
+class Component:
+    """What a step does. Call it with its inputs, by name, to make a step.
+
+    Attributes
+    ----------
+    kind : str
+        ``"command"``, ``"parallel"`` or ``"pipeline"``.
+    name, version, display_name, description : str or None
+        Labels. Name and version are those under which it is registered.
+    inputs, outputs : dict
+        The declared inputs and outputs, by name.
+    content : dict
+        The keys of the component.
+
+    """
+
+    kind: str
+    name: str | None
+    version: str | None
+    display_name: str | None
+    description: str | None
+    steps: dict[str, Node]
+    """The steps of a pipeline, by name."""
+    folder: Path
+    """The folder that relative paths in `content` start from."""
+
+    def __init__(self, kind: str, content: Mapping[str, Any]) -> None:
+        labels = {name: content.get(name) for name in LABELS}
+        ports = {
+            key: {name: _declared(port, word) for name, port in (content.get(key) or {}).items()}
+            for key, word in (("inputs", "default"), ("outputs", "path"))
+        }
+        vars(self).update(
+            kind=kind, content=dict(content), steps={}, folder=Path.cwd(), **labels, **ports
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a label; anything else is a key of steps, or of the component's file."""
+        if name not in LABELS:
+            msg = (
+                f"a component has no attribute {name!r} to be set ({nearest_of(name, LABELS)}): "
+                "set it on the step, or where the component is written."
+            )
+            raise AttributeError(msg)
+        vars(self).update({name: value})
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    @property
+    def type(self) -> str:
+        """The kind of the component."""
+        return self.kind
+
+    @property
+    def title(self) -> str:
+        """The component in messages."""
+        return self.name or self.kind
+
+    @property
+    def has_defaults(self) -> bool:
+        """Whether inputs without a value are left to the component."""
+        return False
+
+    def __call__(self, *args: Any, **inputs: Any) -> Any:
+        """Return a step, or, of a pipeline outside of another one, a job.
+
+        Raises
+        ------
+        OptionError
+            For an input that the component does not have.
+
+        """
+        if args:
+            known = ", ".join(f"{name}=…" for name in self.inputs) or "it has none"
+            msg = f"the component {self.name!r} takes its inputs by name: {known}."
+            raise OptionError(msg)
+        if self.kind == PIPELINE and STEPS.get() is None:
+            return PipelineJob(self, inputs)
+        return Node(self, inputs).entered()
+
+    @property
+    def _func(self) -> Any:
+        """The component as a function, for notebooks that show its help."""
+        return self.__call__
+
+    def labels(self) -> dict[str, Any]:
+        """Return the labels that are set."""
+        found = {name: vars(self)[name] for name in LABELS}
+        return {name: value for name, value in found.items() if value not in (None, {})}
+
+    def values(self) -> dict[str, Any]:
+        """Return the component as plain values."""
+        found = {"type": self.kind, **plain(self.content), **self.labels()}
+        found |= {"inputs": self.inputs, "outputs": self.outputs}
+        return {key: value for key, value in found.items() if value not in (None, {})}
+
+    def reference(self) -> Any:
+        """Return what stands behind ``component:`` in a step."""
+        return self.values()
+
+    def as_job(self) -> dict[str, Any]:
+        """Return the keys by which a pipeline job has this pipeline."""
+        return {"component": self.reference()}
+
+    def __str__(self) -> str:
+        """Return the component as YAML."""
+        return as_yaml(self.values())
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} component {self.name!r}>"
+
+    def refuse_to_move(self, dest: Any) -> None:
+        """Refuse to write the component into another folder, if its paths are relative to one."""
+
+    def dump(self, dest: str | os.PathLike[str] | IO[str], **_: Any) -> None:
+        """Write the component as YAML; paths below the file's folder are relative to it."""
+        self.refuse_to_move(dest)
+        write_yaml(self.values(), dest)
+
+
+def _declared(port: Any, word: str) -> dict[str, Any]:
+    """Return the declaration of an input or output; `word` is the key of a short one."""
+    value = plain(port)
+    return value if isinstance(value, dict) else {} if value is None else {word: value}
+
+
+class FileComponent(Component):
+    """A component in a file, or one that is registered."""
+
+    path: Path
+    id: str
+
+    def __init__(self, path: Path, reference: str | None = None) -> None:
+        document = Document.read(path)
+        content = document.content
+        if not isinstance(content, dict):
+            refuse([Mistake(document.place(()), "", "a component is a mapping of keys")])
+        default = "parallel" if "task" in content else "command"
+        kind = str(content.get("type") or (PIPELINE if "jobs" in content else default))
+        super().__init__(kind, content)
+        place = Place(path.absolute())
+        vars(self).update(path=Path(place), id=reference or place, folder=document.folder)
+
+    @property
+    def has_defaults(self) -> bool:
+        """Whether inputs without a value are left to the component."""
+        return True
+
+    def reference(self) -> Any:
+        """Return the path of the file."""
+        return Place(self.path)
+
+    def refuse_to_move(self, dest: Any) -> None:
+        """Refuse another folder."""
+        refuse_elsewhere(self.folder, dest)
+
+
+class JobFile(FileComponent):
+    """The pipeline, or the single step, in the file of a job."""
+
+    @property
+    def title(self) -> str:
+        """The file in messages."""
+        return str(self.path)
+
+    def as_job(self) -> dict[str, Any]:
+        """Return the keys of the file that the job does not hold itself."""
+        if self.kind == PIPELINE:
+            held = {"settings", "inputs", "outputs", "$schema", *LABELS}
+            return {key: value for key, value in self.content.items() if key not in held}
+        return {"jobs": {self.path.stem.replace(".", "_"): self.content}}
+
+
+def refuse_elsewhere(folder: Path, dest: Any) -> None:
+    """Refuse to write what has paths relative to a folder into another one."""
+    if not isinstance(dest, str | os.PathLike) or Path(dest).absolute().parent == folder:
+        return
+    msg = f"dump: its paths are relative to {folder}. Dump it into that folder, or copy its file."
+    raise UsageError(msg)
+
+
+def load_component(source: str | os.PathLike[str]) -> FileComponent:
+    """Return the component in a file.
+
+    Raises
+    ------
+    YamlError
+        When the file cannot be read.
+
+    """
+    return FileComponent(Path(source))
+
+
+def load_job(source: str | os.PathLike[str]) -> PipelineJob:
+    """Return the pipeline job, or the job of a single step, in a file.
+
+    Raises
+    ------
+    YamlError
+        When the file cannot be read, or is none of a job.
+
+    """
+    file = JobFile(Path(source))
+    content = file.content
+    if "jobs" not in content and "component" not in content and "command" not in content:
+        kind = kind_of(content)
+        told = "it is not a job: it has no jobs" if kind is None else kind.told(Path(source).name)
+        refuse([Mistake(Document.read(source).place(()), "", told)])
+    given = (content.get("inputs") or {}) if file.kind == PIPELINE else {}
+    if file.kind != PIPELINE:
+        vars(file).update(inputs={}, outputs={})
+    job = PipelineJob(file, {})
+    for name, value in given.items():
+        job.inputs[name] = _loaded_input(value, file.folder)
+    for one in job.outputs.values():
+        one.start_from(file.folder)
+    job.settings = PipelineJobSettings(**(content.get("settings") or {}))
+    job.display_name = job.display_name or content.get("name")
+    return job
+
+
+def _loaded_input(value: Any, folder: Path) -> Any:
+    if not isinstance(value, dict):
+        return value
+    made = Input(**{"type": None, **value})
+    made.start_from(folder)
+    return made

@@ -1,0 +1,176 @@
+"""Settings and environments: objects of `azure.ai.ml.entities` that only hold values.
+
+The other names of that module are here, too, by their own names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from daskprs.azure.v2.entity import Entity
+from daskprs.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+
+@dataclass
+class RetrySettings(Entity):
+    """Tries of a mini-batch of a parallel step, and seconds for each."""
+
+    timeout: int | str | None = None
+    max_retries: int | str | None = None
+
+
+@dataclass(kw_only=True)
+class BatchRetrySettings(Entity):
+    """Attempts at a mini-batch of a batch deployment, and seconds for each."""
+
+    max_retries: int | None = None
+    timeout: int | None = None
+
+
+@dataclass(kw_only=True)
+class JobResourceConfiguration(Entity):
+    """Nodes of a step; of its keys only `instance_count` has an effect."""
+
+    locations: list[str] | None = None
+    instance_count: int | None = None
+    instance_type: Any = None
+    properties: Mapping[str, Any] | None = None
+    docker_args: Any = None
+    shm_size: str | None = None
+    max_instance_count: int | None = None
+
+
+@dataclass(kw_only=True)
+class ResourceConfiguration(Entity):
+    """Nodes of a deployment; of its keys only `instance_count` has an effect."""
+
+    instance_count: int | None = None
+    instance_type: str | None = None
+    properties: Mapping[str, Any] | None = None
+
+
+@dataclass(kw_only=True)
+class CommandJobLimits(Entity):
+    """Limits of a command: seconds, then it is killed."""
+
+    timeout: int | str | None = None
+
+
+@dataclass
+class CodeConfiguration(Entity):
+    """The script that scores the files of a batch deployment, and its folder."""
+
+    PLACES: ClassVar[frozenset[str]] = frozenset({"code"})
+
+    code: str | os.PathLike[str] | None = None
+    scoring_script: str | os.PathLike[str] | None = None
+
+
+@dataclass(kw_only=True)
+class BuildContext(Entity):
+    """The folder of a Dockerfile, without effect: no image is built."""
+
+    PLACES: ClassVar[frozenset[str]] = frozenset({"path"})
+
+    path: str | os.PathLike[str] | None = None
+    dockerfile_path: str | None = None
+
+
+@dataclass(kw_only=True)
+class Environment(Entity):
+    """An environment: a name, and what an image for it would have.
+
+    No package is installed and no image is built: scripts use the Python that runs daskprs, and
+    imports that it lacks are reported before the start.
+    """
+
+    PLACES: ClassVar[frozenset[str]] = frozenset({"conda_file"})
+    PARTS: ClassVar[Mapping[str, type[Entity]]] = {"build": BuildContext}
+
+    name: str | None = None
+    version: str | None = None
+    description: str | None = None
+    image: str | None = None
+    build: BuildContext | None = None
+    conda_file: str | os.PathLike[str] | Mapping[str, Any] | None = None
+    tags: Mapping[str, Any] | None = None
+    properties: Mapping[str, Any] | None = None
+    inference_config: Any = None
+    os_type: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The reference to the environment."""
+        return f"azureml:{self.name}:{self.version or 1}"
+
+
+@dataclass(kw_only=True)
+class AmlCompute(Entity):
+    """A compute cluster by name, without effect: jobs run here, or on the given Dask cluster."""
+
+    name: str
+    type: str = "amlcompute"
+    description: str | None = None
+    size: str | None = None
+    tags: Mapping[str, Any] | None = None
+    location: str | None = None
+    tier: str | None = None
+    min_instances: int | None = None
+    max_instances: int | None = None
+    idle_time_before_scale_down: int | None = None
+    identity: Any = None
+    ssh_settings: Any = None
+    network_settings: Any = None
+    provisioning_state: str = "Succeeded"
+
+
+@dataclass(kw_only=True)
+class JobService(Entity):
+    """A service of a command, without effect: nothing listens for it."""
+
+    type: str | None = None
+    port: int | None = None
+    nodes: str | None = None
+    endpoint: str | None = None
+    status: str | None = None
+    properties: Mapping[str, str] | None = None
+
+
+@dataclass(kw_only=True)
+class PipelineJobSettings(Entity):
+    """Settings of a pipeline; computes have no effect."""
+
+    default_datastore: str | None = None
+    default_compute: str | None = None
+    continue_on_step_failure: bool | None = None
+    force_rerun: bool | None = None
+
+
+def load_environment(source: str | os.PathLike[str]) -> Environment:
+    """Read an environment from its YAML file."""
+    return Environment.load(Path(source))
+
+
+_HOMES = {
+    "Data": "daskprs.azure.v2.asset",
+    "Model": "daskprs.azure.v2.asset",
+    "Component": "daskprs.azure.v2.component",
+    "PipelineJob": "daskprs.azure.v2.pipeline_job",
+    **dict.fromkeys(
+        (
+            "BatchDeployment",
+            "BatchEndpoint",
+            "ModelBatchDeployment",
+            "ModelBatchDeploymentSettings",
+            "PipelineComponentBatchDeployment",
+        ),
+        "daskprs.azure.v2.batch",
+    ),
+}
+__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals())

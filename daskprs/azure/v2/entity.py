@@ -1,0 +1,163 @@
+"""`Entity`: an object of SDK v2 that stands for a mapping of a YAML file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import IO, Any, ClassVar, Self
+
+import yaml
+
+from daskprs.suggest import nearest_of
+from daskprs.system.atomic_file import whole_file
+from daskprs.yaml_files.document import Document
+from daskprs.yaml_files.mistakes import Mistake, refuse
+
+
+class Place(str):
+    """The absolute path of a local file or folder in the values of an object."""
+
+    __slots__ = ()
+
+
+class Expression:
+    """A name for a value that there is not yet; its text is the expression of files."""
+
+
+class Entity:
+    """A mapping of a YAML file as an object; subclasses are dataclasses with its keys.
+
+    Relative paths start from the working directory of the moment when the object was made, or from
+    the file that it was loaded from.
+    """
+
+    PLACES: ClassVar[frozenset[str]] = frozenset()
+    """The keys whose values are paths."""
+    PARTS: ClassVar[Mapping[str, type[Entity]]] = {}
+    """The keys whose mappings are objects, too."""
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """Return the keys of the mapping."""
+        return [one.name for one in fields(cls)]  # type: ignore[arg-type] # of a subclass
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a key; refuse an unknown one, and make objects of mappings."""
+        known = self.keys()
+        if name not in known and not name.startswith("_"):
+            msg = f"{type(self).__name__} has no attribute {name!r}; {nearest_of(name, known)}"
+            raise AttributeError(msg)
+        part = self.PARTS.get(name)
+        made = part(**value) if part is not None and isinstance(value, Mapping) else value
+        super().__setattr__(name, made)
+
+    def __post_init__(self) -> None:
+        self._base = Path.cwd()
+
+    def __str__(self) -> str:
+        """Return the object as YAML."""
+        return as_yaml(self.values())
+
+    @classmethod
+    def load(cls, source: str | os.PathLike[str]) -> Self:
+        """Read an object from its YAML file; refuse unknown keys with file, line and column."""
+        document = Document.read(source)
+        content = document.content if isinstance(document.content, dict) else {}
+        known = cls.keys()
+        given = {key: value for key, value in content.items() if key != "$schema"}
+        wrong = [
+            document.mistake((key,), f"an unknown key; {nearest_of(key, known)}", of_key=True)
+            for key in given
+            if key not in known
+        ]
+        if not given:
+            wrong.append(Mistake(document.place(()), "", "it is not a mapping of keys"))
+        refuse(wrong)
+        self = cls(**given)
+        self.start_from(document.folder)
+        return self
+
+    @property
+    def base(self) -> Path:
+        """The folder that relative paths of this object start from."""
+        return self._base
+
+    def start_from(self, folder: Path) -> None:
+        """Set the folder that relative paths of this object start from."""
+        self._base = folder
+        for name in self.PARTS:
+            if isinstance(part := getattr(self, name), Entity):
+                part.start_from(folder)
+
+    def values(self) -> dict[str, Any]:
+        """Return the keys that are set as plain values; local paths are absolute."""
+        found = {}
+        for name in self.keys():
+            value = getattr(self, name)
+            if name in self.PLACES and isinstance(value, str | os.PathLike):
+                value = local_place(value, self._base)
+            value = plain(value)
+            if value is not None and value != {}:
+                found[name] = value
+        return found
+
+    def dump(self, dest: str | os.PathLike[str] | IO[str], **_: Any) -> None:
+        """Write the object as YAML; paths below the folder of the file are relative to it."""
+        write_yaml(self.values(), dest)
+
+
+def local_place(given: str | os.PathLike[str], base: Path) -> str:
+    """Return a local path as a `Place`; references, URLs and expressions as they are."""
+    text = os.fspath(given)
+    if text.startswith("azureml:") or "://" in text or "${{" in text:
+        return text
+    return Place(os.path.abspath(base / Path(text).expanduser()))  # noqa: PTH100 - without ..
+
+
+def plain(value: Any) -> Any:
+    """Return a value without objects of the SDK in it."""
+    match value:
+        case Entity():
+            return value.values()
+        case Expression():
+            return str(value)
+        case Mapping():
+            return {str(key): plain(one) for key, one in value.items()}
+        case list() | tuple():
+            return [plain(one) for one in value]
+        case os.PathLike():
+            return os.fspath(value)
+    return value
+
+
+def as_yaml(values: Any, folder: Path | None = None) -> str:
+    """Return values as YAML; paths below a folder are relative to it, if one is given."""
+    text: str = yaml.safe_dump(
+        _placed(values, folder), sort_keys=False, allow_unicode=True, width=100
+    )
+    return text
+
+
+def _placed(value: Any, folder: Path | None) -> Any:
+    match value:
+        case Place() if folder is not None and Path(value).is_relative_to(folder):
+            return f"./{Path(value).relative_to(folder)}"
+        case str():
+            return str(value)
+        case dict():
+            return {key: _placed(one, folder) for key, one in value.items()}
+        case list():
+            return [_placed(one, folder) for one in value]
+    return value
+
+
+def write_yaml(values: Any, dest: str | os.PathLike[str] | IO[str]) -> None:
+    """Write values as YAML into a file, or into an open one; see `as_yaml`."""
+    if not isinstance(dest, str | os.PathLike):
+        dest.write(as_yaml(values))
+        return
+    path = Path(dest).absolute()
+    with whole_file(path) as file:
+        file.write(as_yaml(values, path.parent).encode())

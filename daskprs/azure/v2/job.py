@@ -1,0 +1,200 @@
+"""`Job`: a run of a pipeline or of a deployment, as the workspace keeps it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
+
+from daskprs.azure.pipelines.run.result import CANCELED, COMPLETED, FAILED
+from daskprs.azure.v2.registry import ResourceNotFoundError, write_text
+from daskprs.errors import JobFolderError, JournalError, UsageError
+from daskprs.suggest import nearest_of
+from daskprs.system.file_lock import claimed, holder_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from daskprs.azure.v2.registry import Registry
+
+RUNNING = "Running"
+OUTPUTS, ARTIFACTS = "named-outputs", "artifacts"
+"""The folders that a download makes."""
+REFUSALS = (UsageError, JobFolderError)
+"""The errors of a job that cannot start; a journal's are those of a job that has begun."""
+SCORE = "score"
+"""The output of a deployment of a model."""
+
+
+@dataclass
+class Job:
+    """A run, or a step of it.
+
+    Attributes
+    ----------
+    name : str
+        The name of the run and of its folder; of a step ``"<run>.<step>"``.
+    display_name, experiment_name : str or None
+        Labels.
+    status : str
+        ``"Running"``, ``"Completed"``, ``"Failed"``, ``"Canceled"`` or ``"NotStarted"``.
+    folder : Path
+        The folder of the run, with its logs.
+    outputs : dict of str to Path
+        The places of its outputs, by name.
+    properties : dict
+        ``azureml.moduleName`` is the name of a step's component.
+    creation_context
+        `created_at` and `last_modified_at`: when it began, and when its status last changed.
+
+    """
+
+    name: str
+    folder: Path
+    display_name: str | None = None
+    experiment_name: str | None = None
+    status: str = RUNNING
+    outputs: dict[str, Path] = field(default_factory=dict)
+    logs: list[Path] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)
+    created: str = ""
+    changed: str = ""
+    children: list[Self] = field(default_factory=list)
+
+    @property
+    def creation_context(self) -> SimpleNamespace:
+        """The times of its begin and of its last change."""
+        times = [datetime.fromisoformat(one) for one in (self.created, self.changed)]
+        return SimpleNamespace(created_at=times[0], last_modified_at=times[1])
+
+    @property
+    def studio_url(self) -> str:
+        """The URI of its folder."""
+        return self.folder.as_uri()
+
+    @property
+    def services(self) -> dict[str, Any]:
+        """The URI of its folder, where notebooks look for that of a studio."""
+        return {"Studio": SimpleNamespace(endpoint=self.studio_url)}
+
+    def __str__(self) -> str:
+        """Return a line with the status, and one for each step and output."""
+        lines = [f"{self.name}: {self.status}"]
+        before = f"{self.name}."
+        lines += [f"  {one.name.removeprefix(before)}: {one.status}" for one in self.children]
+        lines += [f"  {name}: {path}" for name, path in self.outputs.items()]
+        return "\n".join([*lines, f"  folder: {self.folder}"])
+
+    def keep(self, registry: Registry, status: str) -> None:
+        """Write the record with a new status."""
+        self.status = status
+        self.changed = datetime.now(UTC).isoformat()
+        self.created = self.created or self.changed
+        text = json.dumps(_record(self), indent=1, default=str)
+        write_text(registry.job_file(self.name), text)
+
+    def download(self, target: Path, output: str | None, *, everything: bool) -> None:
+        """Copy an output, or the logs, into a folder."""
+        if output is not None and output not in self.outputs:
+            msg = f"the job {self.name} has no output {output!r}; "
+            raise UsageError(msg + nearest_of(output, [*self.outputs]))
+        wanted = self.outputs if everything else {output: self.outputs[output]} if output else {}
+        for name, place in wanted.items():
+            if not place.exists():
+                msg = f"the job {self.name} has not written its output {name!r}: {place}."
+                raise UsageError(msg)
+            _copied(place, target / OUTPUTS / str(name))
+        if everything or output is None:
+            for log in self.logs:
+                if log.exists():
+                    _copied(log, target / ARTIFACTS / log.relative_to(self.folder))
+
+
+def _copied(place: Path, target: Path) -> None:
+    """Copy a folder to a place, or a file into it."""
+    if place.is_dir():
+        shutil.copytree(place, target, dirs_exist_ok=True)
+    else:
+        target.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(place, target / place.name)
+
+
+def _record(job: Job) -> dict[str, Any]:
+    return {**vars(job), "children": [_record(one) for one in job.children]}
+
+
+def _read(file: Path) -> Job:
+    """Return the job in a file; one whose process has died has failed."""
+    job = _of_record(json.loads(file.read_text()))
+    if job.status == RUNNING:
+        try:
+            runs = holder_of(_lock(file)) is not None
+        except FileNotFoundError:
+            runs = False
+        job.status = RUNNING if runs else FAILED
+    return job
+
+
+def _of_record(record: Mapping[str, Any]) -> Job:
+    return Job(
+        **{
+            **record,
+            "folder": Path(record["folder"]),
+            "outputs": {name: Path(path) for name, path in record["outputs"].items()},
+            "logs": [Path(path) for path in record["logs"]],
+            "children": [_of_record(one) for one in record["children"]],
+        }
+    )
+
+
+def read_job(registry: Registry, name: str) -> Job:
+    """Return a job or the step of one by name; refuse an unknown name."""
+    file = registry.job_file(name)
+    if file.exists():
+        return _read(file)
+    parent = registry.job_file(name.rpartition(".")[0])
+    children = _read(parent).children if parent.exists() else []
+    for one in children:
+        if one.name == name:
+            return one
+    known = [job.name for job in read_jobs(registry)]
+    msg = f"this workspace has no job {name!r}; {nearest_of(name, known)}"
+    raise ResourceNotFoundError(msg)
+
+
+def read_jobs(registry: Registry) -> list[Job]:
+    """Return all jobs of a workspace, the last first."""
+    jobs = [_read(file) for file in registry.job_files()]
+    return sorted(jobs, key=lambda one: one.created, reverse=True)
+
+
+@contextmanager
+def kept(registry: Registry, job: Job) -> Iterator[None]:
+    """Keep the record of a job that runs in a block, and how it ends.
+
+    A job that cannot start leaves what was there before.
+    """
+    file = registry.job_file(job.name)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with claimed(_lock(file), f"the job {job.name}"):
+        before = file.read_bytes() if file.exists() else None
+        job.keep(registry, RUNNING)
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, REFUSALS) and not isinstance(error, JournalError):
+                file.unlink() if before is None else file.write_bytes(before)
+            else:
+                is_canceled = isinstance(error, KeyboardInterrupt)
+                job.keep(registry, CANCELED if is_canceled else FAILED)
+            raise
+        job.keep(registry, COMPLETED)
+
+
+def _lock(file: Path) -> Path:
+    return file.with_suffix(".lock")

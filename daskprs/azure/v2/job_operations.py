@@ -1,0 +1,203 @@
+"""Jobs of a workspace: pipelines and single steps are run, and found again."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.pipelines.pipeline import run_with, to_stderr
+from daskprs.azure.v2.dsl import PipelineFunction
+from daskprs.azure.v2.job import RUNNING, Job, kept, read_job, read_jobs
+from daskprs.azure.v2.node import PIPELINE, Node
+from daskprs.azure.v2.operations import Operations, Poller
+from daskprs.azure.v2.pipeline_job import PipelineJob
+from daskprs.errors import OptionError, PipelineFailed, UsageError
+from daskprs.options.site_defaults import default_job_dir, job_root
+from daskprs.yaml_files.document import Document
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Mapping, Sequence
+    from os import PathLike
+
+    from distributed import Client
+
+    from daskprs.errors import PipelineOutcome
+
+
+class JobOperations(Operations):
+    """Jobs: pipelines, and steps by themselves."""
+
+    def create_or_update(
+        self,
+        job: PipelineJob | Node,
+        *,
+        experiment_name: str | None = None,
+        client: Client | str | None = None,
+        job_dir: str | PathLike[str] | None = None,
+        overwrite: bool = False,
+        resume: bool = False,
+        accept_changes: Sequence[str] = (),
+        secrets: Sequence[str] = (),
+        **_: Any,
+    ) -> Job:
+        """Run a job to its end, and return it.
+
+        Parameters
+        ----------
+        job
+            A pipeline, or a step, which runs as a pipeline of one step.
+        experiment_name
+            A label.
+        client, job_dir, overwrite, resume, accept_changes, secrets
+            As those of `daskprs.azure.run_pipeline`.
+
+        Raises
+        ------
+        UsageError, JobFolderError, PipelineFailed, ParallelRunCanceled
+            As by `daskprs.azure.run_pipeline`.
+
+        """
+        document, modules = _document_of(job)
+        folder = Path(job_dir) if job_dir is not None else _new_folder(document)
+        record = Job(
+            folder.absolute().name,
+            folder.absolute(),
+            document.content.get("display_name") or document.name,
+            experiment_name or document.content.get("experiment_name"),
+        )
+        options = {
+            "overrides": (),
+            "inputs": None,
+            "outputs": None,
+            "overwrite": overwrite,
+            "resume": resume,
+            "accept_changes": accept_changes,
+            "secrets": secrets,
+        }
+        return self.run(document, record, modules, client=client, **options)
+
+    def run(
+        self,
+        source: Document | Path,
+        record: Job,
+        modules: Mapping[str, str],
+        *,
+        client: Client | str | None = None,
+        **options: Any,
+    ) -> Job:
+        """Run a pipeline, and keep its record."""
+        with kept(self._registry, record):
+            try:
+                result = run_with(
+                    source,
+                    self._client.assets(),
+                    client=client or self._client.client,
+                    job_dir=record.folder,
+                    show=to_stderr,
+                    **options,
+                )
+            except PipelineFailed as error:
+                _take_result(record, error.result, modules)
+                raise
+            _take_result(record, result, modules)
+        return record
+
+    def get(self, name: str) -> Job:
+        """Return a job, or the step of one, by name."""
+        return read_job(self._registry, name)
+
+    def list(self, *, parent_job_name: str | None = None, **_: Any) -> builtins.list[Job]:
+        """Return the jobs, the last first, or the steps of a job."""
+        if parent_job_name is not None:
+            return [*self.get(parent_job_name).children]
+        return read_jobs(self._registry)
+
+    def stream(self, name: str) -> None:
+        """Show the end of a job: what it printed was shown when it ran."""
+        to_stderr(str(self.get(name)))
+
+    def download(
+        self,
+        name: str,
+        *,
+        download_path: str | PathLike[str] = ".",
+        output_name: str | None = None,
+        all: bool = False,  # noqa: A002 - the original's signature
+    ) -> None:
+        """Copy an output into ``named-outputs/<output_name>``, or the logs into ``artifacts``.
+
+        Parameters
+        ----------
+        name
+            The name of a job or of a step.
+        download_path
+            The folder for both.
+        output_name
+            The output. Default: the logs.
+        all
+            Copy the logs and all outputs.
+
+        Raises
+        ------
+        UsageError
+            When the job has no such output, or has not written it.
+
+        """
+        self.get(name).download(Path(download_path), output_name, everything=all)
+
+    def begin_cancel(self, name: str) -> Poller[None]:
+        """Return at once: a job that can be named here has ended, or runs in another process."""
+        job = self.get(name)
+        if job.status == RUNNING:
+            msg = f"{name} runs in another process: end it there by Ctrl-C, or by SIGINT."
+            raise UsageError(msg)
+        return Poller(None)
+
+
+def _new_folder(document: Document) -> Path:
+    """Return the folder of a run: by its name, or a new one."""
+    name = document.content.get("name")
+    title = Path(document.name).stem
+    return job_root() / name if name else default_job_dir(title, secrets.token_hex(4))
+
+
+def _document_of(job: Any) -> tuple[Document, dict[str, str]]:
+    """Return a job as a document, and the names of the components of its steps."""
+    if isinstance(job, PipelineFunction):
+        job = job()
+    if isinstance(job, PipelineJob):
+        modules = {name: step.component.name or name for name, step in job.jobs.items()}
+        return job.document(), modules
+    if isinstance(job, Node):
+        name = job.name or (job.component.name or job.component.kind).replace(" ", "_")
+        values = {"type": PIPELINE, "display_name": job.display_name, "jobs": {name: job.values()}}
+        title = job.component.title
+        return Document.of_values(values, title, Path.cwd()), {name: job.component.name or name}
+    msg = (
+        f"{job!r} is not a job: give a pipeline, or a step of command() or parallel_run_function()."
+    )
+    raise OptionError(msg)
+
+
+def _take_result(record: Job, result: PipelineOutcome, modules: Mapping[str, str]) -> None:
+    """Put the steps and outputs of a result into the record of a job."""
+    record.children = [
+        Job(
+            f"{record.name}.{name}",
+            step.folder,
+            name,
+            record.experiment_name,
+            step.status,
+            dict(step.outputs),
+            [step.log],
+            {"azureml.moduleName": modules.get(name, name)},
+            record.created,
+            record.changed,
+        )
+        for name, step in result.steps.items()
+    ]
+    only = record.children[0].outputs if len(record.children) == 1 else {}
+    record.outputs = {**only, **result.outputs}
+    record.logs = [step.log for step in result.steps.values()]

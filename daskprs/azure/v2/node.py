@@ -1,0 +1,198 @@
+"""`Node`: a step of a pipeline, with its inputs, its outputs and keys of its own."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.pipelines.component import FORMS
+from daskprs.azure.v2.entities import (
+    CommandJobLimits,
+    JobResourceConfiguration,
+    PipelineJobSettings,
+    RetrySettings,
+)
+from daskprs.azure.v2.entity import Entity, as_yaml, plain, write_yaml
+from daskprs.azure.v2.ports import GivenInput, Output, Ports, StepOutput
+from daskprs.errors import OptionError
+from daskprs.suggest import nearest_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from typing import IO
+
+    from daskprs.azure.v2.component import Component
+
+STEPS: ContextVar[list[Node] | None] = ContextVar("STEPS", default=None)
+"""The steps of the pipeline whose function runs; None outside of such a function."""
+PARTS: dict[str, type[Entity]] = {
+    "resources": JobResourceConfiguration,
+    "retry_settings": RetrySettings,
+    "limits": CommandJobLimits,
+    "settings": PipelineJobSettings,
+}
+"""The keys whose values are objects with keys of their own."""
+OF_A_PIPELINE = ("settings", "compute", "display_name", "description", "tags", "properties")
+PIPELINE = "pipeline"
+
+
+def keys_of_kind(kind: str) -> list[str]:
+    """Return the keys that a step of a kind may set."""
+    if kind == PIPELINE:
+        return [*OF_A_PIPELINE]
+    left_out = {"type", "inputs", "outputs", "component", "schema_url", "name"}
+    return [name for name in FORMS[kind].model_fields if name not in left_out]
+
+
+class Node:
+    """A step: a component with inputs and outputs.
+
+    Keys of the component, such as `max_concurrency_per_instance`, are attributes: a step may set
+    them for itself. A step that is called is another step with other inputs.
+
+    Attributes
+    ----------
+    name : str or None
+        The name of the step; by default that of its variable in the pipeline's function.
+    component : Component
+        What the step does.
+    inputs, outputs
+        By name, as attributes and as items.
+
+    """
+
+    name: str | None
+    component: Component
+    inputs: Ports[GivenInput]
+    outputs: Ports[StepOutput]
+
+    def __init__(self, component: Component, inputs: Mapping[str, Any]) -> None:
+        where = f"the component {component.name or component.kind!r}"
+        given = {
+            name: bound(None, declared, f"{where}: {name}")
+            for name, declared in component.inputs.items()
+        }
+        made = {
+            name: StepOutput.of(self, name, declared)
+            for name, declared in component.outputs.items()
+        }
+
+        def new_input(name: str, value: Any) -> GivenInput:
+            return bound(value, component.inputs[name], f"{where}: {name}")
+
+        def new_output(name: str, value: Output) -> StepOutput:
+            self.outputs[name].take(value)
+            return self.outputs[name]
+
+        vars(self).update(
+            name=None,
+            component=component,
+            inputs=Ports(f"{where}, inputs:", given, new_input),
+            outputs=Ports(f"{where}, outputs:", made, new_output),
+            _keys={},
+        )
+        for name, value in inputs.items():
+            if name not in component.inputs:
+                hint = nearest_of(name, [*component.inputs])
+                msg = f"{where} has no input {name!r}; {hint}"
+                raise OptionError(msg)
+            self.inputs[name] = value
+
+    def entered(self) -> Node:
+        """Return this step, which is now one of the pipeline whose function runs, if one does."""
+        steps = STEPS.get()
+        if steps is not None:
+            steps.append(self)
+        return self
+
+    def __call__(self, **inputs: Any) -> Node:
+        """Return another step with the same keys, and with other inputs."""
+        held = {name: one for name, one in self.inputs.items() if one.is_given}
+        step = Node(self.component, {**held, **inputs})
+        vars(step)["_keys"] = dict(vars(self)["_keys"])
+        for name, output in self.outputs.items():
+            step.outputs[name].take(output)
+        return step.entered()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a key of the step, or of its component."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        self._refuse_unknown(name)
+        keys = vars(self)["_keys"]
+        if name not in keys and name in PARTS:
+            known = PARTS[name].keys()
+            below = plain(self.component.content.get(name)) or {}
+            keys[name] = PARTS[name](**{key: below[key] for key in below if key in known})
+        return keys.get(name, self.component.content.get(name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set a key of the step."""
+        if name == "name":
+            vars(self)["name"] = value
+            return
+        self._refuse_unknown(name)
+        is_part = name in PARTS and isinstance(value, dict)
+        vars(self)["_keys"][name] = PARTS[name](**value) if is_part else value
+
+    def _refuse_unknown(self, name: str) -> None:
+        kind = self.component.kind
+        known = keys_of_kind(kind)
+        if name not in known:
+            hint = nearest_of(name, ["name", "inputs", "outputs", *known])
+            msg = f"a step of type {kind!r} has no attribute {name!r}; {hint}"
+            raise AttributeError(msg)
+
+    def set_resources(self, **given: Any) -> None:
+        """Set keys of `resources`."""
+        for name, value in given.items():
+            setattr(self.resources, name, value)
+
+    def set_limits(self, *, timeout: int) -> None:
+        """Set the seconds after which the command is killed."""
+        self.limits.timeout = timeout
+
+    def only_output(self) -> StepOutput:
+        """Return the output of a step that has only one."""
+        if len(self.outputs) != 1:
+            msg = (
+                f"the step of {self.component.name!r} has {len(self.outputs)} outputs: name the "
+                "one that is meant, as step.outputs.NAME."
+            )
+            raise OptionError(msg)
+        return next(iter(self.outputs.values()))
+
+    def values(self, promoted: Mapping[int, str] | None = None) -> dict[str, Any]:
+        """Return the step as plain values.
+
+        `promoted` has the names of the pipeline's outputs, by the identity of a step's output.
+        """
+        keys = {name: plain(value) for name, value in vars(self)["_keys"].items()}
+        found: dict[str, Any] = {
+            "type": self.component.kind,
+            "component": self.component.reference(),
+            **{name: value for name, value in keys.items() if value not in (None, {})},
+        }
+        given = {name: one.written() for name, one in self.inputs.items()}
+        found["inputs"] = {name: value for name, value in given.items() if value is not None}
+        outputs: dict[str, Any] = {name: one.values() for name, one in self.outputs.items()}
+        for name, one in self.outputs.items():
+            if id(one) in (promoted or {}):
+                outputs[name] = f"${{{{parent.outputs.{(promoted or {})[id(one)]}}}}}"
+        found["outputs"] = {name: value for name, value in outputs.items() if value}
+        return {key: value for key, value in found.items() if value != {}}
+
+    def __str__(self) -> str:
+        """Return the step as YAML."""
+        return as_yaml(self.values())
+
+    def dump(self, dest: str | os.PathLike[str] | IO[str], **_: Any) -> None:
+        """Write the step as YAML; paths below the file's folder are relative to it."""
+        write_yaml(self.values(), dest)
+
+
+def bound(given: Any, declared: Mapping[str, Any], owner: str) -> GivenInput:
+    """Return a value as an input; a step stands for its only output."""
+    value = given.only_output() if isinstance(given, Node) else given
+    return GivenInput.of(value, declared, owner)

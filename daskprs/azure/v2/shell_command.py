@@ -1,0 +1,144 @@
+"""`command`: a step that runs a shell command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from daskprs.azure.v2.component import Component
+from daskprs.azure.v2.entity import local_place
+from daskprs.azure.v2.node import Node
+from daskprs.azure.v2.ports import TYPES, Input, Output
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from daskprs.azure.v2.entities import Environment, JobService
+
+
+def command(
+    *,
+    command: str,
+    name: str | None = None,
+    version: str | None = None,
+    display_name: str | None = None,
+    description: str | None = None,
+    tags: Mapping[str, Any] | None = None,
+    properties: Mapping[str, Any] | None = None,
+    experiment_name: str | None = None,
+    environment: str | Environment | None = None,
+    environment_variables: Mapping[str, str] | None = None,
+    distribution: Any = None,
+    compute: str | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    outputs: Mapping[str, Any] | None = None,
+    instance_count: int | None = None,
+    instance_type: str | None = None,
+    locations: list[str] | None = None,
+    docker_args: Any = None,
+    shm_size: str | None = None,
+    timeout: int | None = None,
+    code: str | os.PathLike[str] | None = None,
+    identity: Any = None,
+    is_deterministic: bool = True,
+    services: Mapping[str, JobService] | None = None,
+    job_tier: str | None = None,
+    priority: str | None = None,
+) -> Node:
+    """Return a step that runs a shell command; call it in a pipeline with other inputs.
+
+    Parameters
+    ----------
+    command
+        The command, with expressions such as ``${{inputs.data}}``.
+    inputs
+        By name: what the step takes (an `Input` without a path), or its values.
+    outputs
+        By name: an `Output`, or None for a folder.
+    code
+        The folder of the script.
+    environment_variables
+        Set for the command.
+    timeout
+        Seconds, then the command is killed.
+    is_deterministic
+        Whether an earlier result of the same step is reused.
+    name, version, display_name, description, tags, properties, experiment_name
+        Labels.
+    environment, distribution, compute, identity, services, job_tier, priority, instance_count,
+    instance_type, locations, docker_args, shm_size
+        Without effect: the command runs once, on this machine.
+
+    """
+    resources = {
+        "instance_count": instance_count,
+        "instance_type": instance_type,
+        "locations": locations,
+        "docker_args": docker_args,
+        "shm_size": shm_size,
+    }
+    content = {
+        **_labels(name, version, display_name, description, tags),
+        "command": command,
+        "code": None if code is None else local_place(code, Path.cwd()),
+        "environment": environment,
+        "distribution": distribution,
+        "resources": {key: value for key, value in resources.items() if value is not None},
+        "is_deterministic": None if is_deterministic else False,
+    }
+    keys = {
+        "environment_variables": environment_variables,
+        "compute": compute,
+        "identity": identity,
+        "services": services,
+        "properties": properties,
+        "experiment_name": experiment_name,
+        "job_tier": job_tier,
+        "priority": priority,
+        "limits": None if timeout is None else {"timeout": timeout},
+    }
+    return inline_step("command", content, inputs, outputs, keys)
+
+
+def _labels(*values: Any) -> dict[str, Any]:
+    return dict(
+        zip(("name", "version", "display_name", "description", "tags"), values, strict=True)
+    )
+
+
+def inline_step(
+    kind: str,
+    content: Mapping[str, Any],
+    inputs: Mapping[str, Any] | None,
+    outputs: Mapping[str, Any] | None,
+    keys: Mapping[str, Any],
+) -> Node:
+    """Return a step whose component is written here; values among its inputs are given to it."""
+    declared = {name: _declaration(value) for name, value in (inputs or {}).items()}
+    made = {name: value or Output() for name, value in (outputs or {}).items()}
+    ports = {
+        "inputs": declared,
+        "outputs": {name: {"type": one.type} for name, one in made.items()},
+    }
+    whole = {key: value for key, value in content.items() if value is not None}
+    given = {name: value for name, value in (inputs or {}).items() if _is_value(value)}
+    step = Node(Component(kind, {**whole, **ports}), given)
+    for name, one in made.items():
+        step.outputs[name].take(one)
+    for key, value in keys.items():
+        if value is not None:
+            setattr(step, key, value)
+    return step
+
+
+def _is_value(given: Any) -> bool:
+    """Say whether an input has a value, and is not only declared."""
+    return not isinstance(given, Input) or given.path is not None
+
+
+def _declaration(given: Any) -> dict[str, Any]:
+    """Return how a component declares an input."""
+    if isinstance(given, Input):
+        return {key: one for key, one in given.values().items() if key not in ("path", "mode")}
+    return {"type": TYPES.get(type(given), "string")}

@@ -1,0 +1,284 @@
+"""`MLClient`: a workspace in a folder, which runs jobs and finds again what is registered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daskprs.azure.v2 import (
+    AmlCompute,
+    BatchDeployment,
+    BatchEndpoint,
+    CodeConfiguration,
+    Data,
+    DefaultAzureCredential,
+    Environment,
+    Input,
+    MLClient,
+    Model,
+    ModelBatchDeployment,
+    ModelBatchDeploymentSettings,
+    Output,
+    PipelineComponentBatchDeployment,
+    ResourceExistsError,
+    ResourceNotFoundError,
+    RunFunction,
+    command,
+    parallel_run_function,
+)
+from daskprs.azure.v2.dsl import pipeline
+from daskprs.errors import PipelineFailed, UsageError
+
+SQUARE = """\
+import os
+
+def run(mini_batch):
+    if model := os.environ.get("AZUREML_MODEL_DIR"):
+        (name,) = os.listdir(model)
+        return [f"{name} {os.path.basename(file)}" for file in mini_batch]
+    return [int(open(file).read()) ** 2 for file in mini_batch]
+"""
+
+
+@pytest.fixture
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MLClient:
+    """Return a client in a folder with code, data and a model."""
+    for name, text in {
+        "src/square.py": SQUARE,
+        "data/1.txt": "1",
+        "data/2.txt": "2",
+        "model/weights": "w",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return MLClient(DefaultAzureCredential(), "<SUBSCRIPTION_ID>", "<RESOURCE_GROUP>", "<NAME>")
+
+
+def copy(**more: Any) -> Any:
+    """Return a step that copies files."""
+    return command(
+        name="copy",
+        command="cp ${{inputs.data}}/* ${{outputs.copies}}",
+        inputs={"data": Input(type="uri_folder")},
+        outputs={"copies": Output(type="uri_folder")},
+        **more,
+    )
+
+
+def test_a_job_runs_to_its_end_and_is_found_again(
+    client: MLClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its steps and outputs, also by another client."""
+    square = parallel_run_function(
+        name="square",
+        inputs={"numbers": Input(type="uri_folder")},
+        outputs={"rows": Output(type="uri_file")},
+        input_data="${{inputs.numbers}}",
+        task=RunFunction(code="src", entry_script="square.py", append_row_to="${{outputs.rows}}"),
+    )
+
+    @pipeline
+    def squares_of(data: Any) -> Any:
+        copies = copy()(data=data)
+        squares = square(numbers=copies)  # a step stands for its only output
+        store = "azureml://datastores/${{default_datastore}}/paths/${{name}}/rows.txt"
+        squares.outputs.rows.path = store
+        return {"squares": squares.outputs.rows}
+
+    asset = client.data.create_or_update(Data(name="numbers", path="data"))
+    job = client.create_or_update(squares_of(Input(path=asset.id)), experiment_name="tries")
+    assert job.status == "Completed"
+    assert job.outputs["squares"].is_relative_to(client.workspace.root)
+    assert job.outputs["squares"].read_text() == "1\n4\n"
+    assert job.creation_context.last_modified_at >= job.creation_context.created_at
+    other = MLClient.from_config()
+    assert [one.name for one in other.jobs.list()] == [job.name]
+    assert other.jobs.get(job.name) == job
+    steps = {
+        one.properties["azureml.moduleName"]: one.status
+        for one in other.jobs.list(parent_job_name=job.name)
+    }
+    assert steps == {"copy": "Completed", "square": "Completed"}
+    other.jobs.download(job.name, download_path="down", output_name="squares")
+    assert Path("down/named-outputs/squares/rows.txt").read_text() == "1\n4\n"
+    other.jobs.download(f"{job.name}.copies", download_path="step", all=True)
+    assert {one.name for one in Path("step").rglob("*.txt")} == {"1.txt", "2.txt", "std_log.txt"}
+    capsys.readouterr()
+    other.jobs.stream(job.name)
+    assert f"{job.name}: Completed\n  copies: Completed\n" in capsys.readouterr().err
+    other.jobs.begin_cancel(job.name).result()
+    with pytest.raises(UsageError, match="has no output 'square'; did you mean 'squares'"):
+        other.jobs.download(job.name, output_name="square")
+    with pytest.raises(ResourceNotFoundError, match="no job"):
+        other.jobs.get("none")
+
+
+def test_a_job_that_fails_raises_and_is_kept(client: MLClient) -> None:
+    """A step by itself runs as a pipeline of one; what cannot start leaves no job."""
+    step = command(
+        command="test -e ok && echo $((${{inputs.n}})) > ${{outputs.o}}/o",
+        code="src",
+        inputs={"n": 3},
+        outputs={"o": None},
+    )
+    with pytest.raises(PipelineFailed, match=r"To go on: resume=True, job_dir=") as caught:
+        client.jobs.create_or_update(step)
+    (job,) = client.jobs.list()
+    assert (job.status, job.folder) == ("Failed", caught.value.result.folder)
+    assert [one.status for one in job.children] == ["Failed"]
+    Path("src/ok").touch()
+    again = client.jobs.create_or_update(step, job_dir=job.folder, resume=True)
+    assert client.jobs.get(job.name).status == again.status == "Completed"
+    assert (again.outputs["o"] / "o").read_text() == "3\n"
+    with pytest.raises(UsageError, match="does not exist"):
+        client.jobs.create_or_update(copy()(data=Input(path="gone")))
+    with pytest.raises(UsageError, match="is not a job: give a pipeline"):
+        client.jobs.create_or_update("x")  # type: ignore[arg-type]
+    assert [one.name for one in client.jobs.list()] == [job.name]
+
+
+def test_what_is_registered_is_found_by_name_and_version(client: MLClient) -> None:
+    """Versions count up; data is a path, a model a copy."""
+    assert client.data.create_or_update(Data(name="d", path="data")).version == "1"
+    assert client.data.create_or_update(Data(name="d", path="src")).version == "2"
+    assert client.data.create_or_update(Data(name="d", path="src", version="x")).version == "x"
+    assert client.data.get("d", label="latest").version == "x"
+    assert client.data.get("d", version="1").path == str(Path("data").absolute())
+    assert [one.version for one in client.data.list("d")] == ["1", "2", "x"]
+    assert [one.name for one in client.data.list()] == ["d"]
+    model = client.models.create_or_update(Model(name="m", path="model", tags={"a": "b"}))
+    Path("model/weights").write_text("changed")
+    assert (Path(model.path or "") / "weights").read_text() == "w"
+    assert client.models.get("m", label="latest") == model
+    assert client.models.create_or_update(Model(name="m", path="model", version="7")).version == "7"
+    with pytest.raises(ResourceExistsError, match="has a version 7 already"):
+        client.models.create_or_update(Model(name="m", path="model", version="7"))
+    with pytest.raises(UsageError, match="whole number"):
+        client.models.create_or_update(Model(name="m", path="model", version="v1"))
+    places = client.assets()
+    assert places.place("azureml:d@latest", Path()) == Path("src").absolute()
+    assert places.place(model.id, Path()) == Path(model.path or "")
+    kept = client.components.create_or_update(copy().component, version="3")
+    found = client.components.get("copy", version="3")
+    assert (found.id, found.inputs) == (kept.id, {"data": {"type": "uri_folder"}})
+    assert found(data=Input(path="data")).values()["inputs"]["data"]["type"] == "uri_folder"
+    assert [one.version for one in client.components.list("copy")] == ["3"]
+    for wanted in (
+        lambda: client.components.get("copy", version="4"),
+        lambda: client.components.get("cpy"),
+        lambda: client.models.get("m", version="9"),
+        lambda: client.data.get("none"),
+        lambda: client.batch_endpoints.get("none"),
+    ):
+        with pytest.raises(ResourceNotFoundError):
+            wanted()
+    environment = client.environments.create_or_update(Environment(name="e", image="i"))
+    assert (environment.version, client.environments.get("e").image) == ("1", "i")
+    assert client.environments.get("curated", label="latest").name == "curated"
+    assert client.compute.get("cpu").name == "cpu"
+    client.begin_create_or_update(AmlCompute(name="gpu", max_instances=5)).result()
+    assert [one.name for one in client.compute.list()] == ["gpu"]
+
+
+def test_two_assets_of_one_short_name_are_never_mixed_up(client: MLClient) -> None:
+    """By their ids both are found; the short reference that both have is refused."""
+    data = client.data.create_or_update(Data(name="iris", path="data"))
+    model = client.models.create_or_update(Model(name="iris", path="model"))
+    places = client.assets()
+    assert places.place(data.id, Path()) != places.place(model.id, Path())
+    with pytest.raises(UsageError, match="the place of this asset is unknown"):
+        places.place("azureml:iris:1", Path())
+
+
+def test_a_workspace_is_the_folder_that_a_config_names(client: MLClient, tmp_path: Path) -> None:
+    """One of Azure's own names none; given datastores and assets are found."""
+    assert client.workspace.root == tmp_path / "daskprs-workspace"
+    Path("config.json").write_text(json.dumps({"subscription_id": "1", "workspace_name": "w"}))
+    assert MLClient.from_config().workspace.root == tmp_path / "daskprs-workspace"
+    Path("config.json").write_text(json.dumps({"root": "ws", "datastores": {"blobs": "data"}}))
+    named = MLClient.from_config(datastores={"more": "src"}, assets={"azureml:m:1": "model"})
+    assert named.workspace.root == tmp_path / "ws"
+    assert [one.name for one in named.datastores.list()] == ["workspaceblobstore", "blobs", "more"]
+    assert named.datastores.get_default().root == str(tmp_path / "ws")
+    places = named.assets()
+    assert places.place("azureml:m:1", Path()) == tmp_path / "model"
+    assert places.place("azureml://datastores/blobs/paths/1.txt", Path()) == tmp_path / "data/1.txt"
+
+
+def test_an_endpoint_scores_files_by_its_default_deployment(client: MLClient) -> None:
+    """A deployment is checked as it is registered, and its invocations are jobs."""
+    model = client.models.create_or_update(Model(name="m", path="model"))
+    endpoint = BatchEndpoint(name="scoring", description="scores")
+    client.batch_endpoints.begin_create_or_update(endpoint).result()
+    deployment = ModelBatchDeployment(
+        name="first",
+        endpoint_name=endpoint.name,
+        model=model,
+        code_configuration=CodeConfiguration(code="src", scoring_script="square.py"),
+        compute="batch-cluster",
+        settings=ModelBatchDeploymentSettings(mini_batch_size=1, output_file_name="scores.csv"),
+    )
+    client.begin_create_or_update(deployment).result()
+    with pytest.raises(UsageError, match="no default deployment \\(known: first\\)"):
+        client.batch_endpoints.invoke("scoring", input=Input(path="data"))
+    found = client.batch_endpoints.get("scoring")
+    found.defaults.deployment_name = deployment.name
+    client.batch_endpoints.begin_create_or_update(found).result()
+    job = client.batch_endpoints.invoke(
+        "scoring",
+        input=Input(type="uri_folder", path=Path("data")),
+        params_override=[{"output_file_name": "other.csv"}, {"mini_batch_size": "2"}],
+    )
+    (scored,) = client.jobs.list(parent_job_name=job.name)
+    assert scored.status == "Completed"
+    client.jobs.download(scored.name, output_name="score")
+    rows = Path("named-outputs/score/other.csv").read_text().splitlines()
+    assert rows == ["model 1.txt", "model 2.txt"]
+    assert [one.name for one in client.batch_deployments.list_jobs("first", "scoring")] == [
+        job.name
+    ]
+    wrong = BatchDeployment(name="second", endpoint_name="scoring", model="gone", mini_batch_size=0)
+    with pytest.raises(
+        UsageError, match=r"^second: mini_batch_size: .*\nsecond: model: the file .*gone"
+    ):
+        client.batch_deployments.begin_create_or_update(wrong)
+    assert [one.name for one in client.batch_deployments.list("scoring")] == ["first"]
+    client.batch_endpoints.begin_delete("scoring").result()
+    assert client.batch_endpoints.list() == []
+    assert client.jobs.get(job.name).status == "Completed"
+
+
+def test_an_endpoint_runs_a_pipeline_that_a_function_makes(client: MLClient) -> None:
+    """Its inputs come with the invocation."""
+
+    @pipeline
+    def copied(data: Input(type="uri_folder"), word: str = "a") -> Any:  # type: ignore[valid-type]
+        copies = copy()(data=data)
+        said = command(
+            command="echo ${{inputs.w}} > ${{outputs.o}}/w", inputs={"w": "-"}, outputs={"o": None}
+        )(w=word)
+        return {"copies": copies.outputs.copies, "said": said.outputs.o}
+
+    component = client.components.create_or_update(copied().component)
+    client.batch_endpoints.begin_create_or_update(BatchEndpoint(name="copies")).result()
+    for name, one in {"kept": component, "own": copied.build(), "named": component.id}.items():
+        deployment = PipelineComponentBatchDeployment(
+            name=name, endpoint_name="copies", component=one, settings={"default_compute": "c"}
+        )
+        client.batch_deployments.begin_create_or_update(deployment).result()
+    given = {"data": Input(path="data"), "word": Input(type="string", default="b")}
+    for name in ("kept", "own", "named"):
+        job = client.batch_endpoints.invoke("copies", deployment_name=name, inputs=given)
+        client.jobs.download(job.name, download_path=name, output_name="said")
+        assert Path(name, "named-outputs/said/w").read_text() == "b\n"
+        assert [one.status for one in job.children] == ["Completed", "Completed"]
+    with pytest.raises(UsageError, match=r"is a command component\. Call it in the function"):
+        client.batch_deployments.begin_create_or_update(
+            PipelineComponentBatchDeployment(
+                name="x", endpoint_name="copies", component=copy().component
+            )
+        )

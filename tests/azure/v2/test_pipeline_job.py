@@ -1,0 +1,365 @@
+"""Pipelines of SDK v2 in Python: each ends as the values of a file, and runs as the file does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daskprs.azure.assets import Assets
+from daskprs.azure.pipelines.file import Pipeline, read_pipeline
+from daskprs.azure.pipelines.values import CallerInputs
+from daskprs.azure.v2 import (
+    Environment,
+    Input,
+    Output,
+    PipelineJob,
+    RetrySettings,
+    RunFunction,
+    command,
+    load_component,
+    load_job,
+    parallel_run_function,
+)
+from daskprs.azure.v2.dsl import pipeline
+from daskprs.errors import UsageError, YamlError
+from daskprs.folders.pipeline_folder import PipelineFolder
+
+PREPARE = """\
+type: command
+name: prepare
+inputs:
+  data: {type: uri_folder}
+  plus: {type: integer, default: 1}
+outputs:
+  numbers: {type: uri_folder}
+code: ./src
+command: python prepare.py ${{inputs.data}} ${{inputs.plus}} ${{outputs.numbers}}
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with code, data and a component, and work in it."""
+    for name, text in {
+        "src/score.py": "def run(mini_batch):\n    return mini_batch\n",
+        "src/prepare.py": "print('prepared')\n",
+        "data/1.txt": "1",
+        "prepare.yml": PREPARE,
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def score(**more: Any) -> Any:
+    """Return a parallel step that scores files."""
+    return parallel_run_function(
+        inputs={"numbers": Input(type="uri_folder"), "word": "a b"},
+        outputs={"rows": Output(type="uri_file")},
+        input_data="${{inputs.numbers}}",
+        task=RunFunction(
+            code="./src",
+            entry_script="score.py",
+            environment=Environment(name="e", conda_file="env.yml"),
+            program_arguments="$[[--word ${{inputs.word}}]]",
+            append_row_to="${{outputs.rows}}",
+        ),
+        **more,
+    )
+
+
+def scoring(data: Any = None) -> PipelineJob:
+    """Return a pipeline of two steps."""
+    prepare = load_component(source="prepare.yml")
+    scored = score(name="score", instance_count=2, retry_settings={"max_retries": 2, "timeout": 9})
+
+    @pipeline(display_name="scoring of numbers", default_compute="cpu")
+    def numbers_scored(data: Input, plus: int = 3, word: str | None = None) -> Any:
+        """Score numbers."""
+        prepared = prepare(data=data, plus=plus)
+        rows = scored(numbers=prepared.outputs.numbers, word=word)
+        rows.resources.instance_count = 1
+        rows.max_concurrency_per_instance = 4
+        rows.retry_settings.timeout = 10
+        rows.inputs.numbers.mode = "direct"
+        rows.outputs.rows.mode = "upload"
+        return {"scores": rows.outputs.rows}
+
+    job: PipelineJob = numbers_scored(data=data or Input(type="uri_folder", path="./data"))
+    return job
+
+
+def read(source: Any) -> Pipeline:
+    """Read a job or a file as a run does."""
+    given = source.document() if isinstance(source, PipelineJob) else source
+    return read_pipeline(given, PipelineFolder("run"), CallerInputs(Assets()))
+
+
+def test_a_pipeline_in_python_has_the_values_of_a_file(home: Path) -> None:
+    """Steps are called as variables, parallel ones as themselves; a step's own keys win."""
+    job = scoring()
+    job.settings.continue_on_step_failure = True
+    values = job.values()
+    step = values["jobs"]["score"]
+    content = step.pop("component")
+    assert values == {
+        "type": "pipeline",
+        "display_name": "scoring of numbers",
+        "description": "Score numbers.",
+        "settings": {"default_compute": "cpu", "continue_on_step_failure": True},
+        "inputs": {
+            "data": {"type": "uri_folder", "path": str(home / "data")},
+            "plus": 3,
+            "word": {"type": "string", "optional": True},
+        },
+        "outputs": {"scores": {"type": "uri_file", "mode": "upload"}},
+        "jobs": {
+            "prepared": {
+                "type": "command",
+                "component": str(home / "prepare.yml"),
+                "inputs": {
+                    "data": "${{parent.inputs.data}}",
+                    "plus": "${{parent.inputs.plus}}",
+                },
+            },
+            "score": {
+                "type": "parallel",
+                "resources": {"instance_count": 1},
+                "max_concurrency_per_instance": 4,
+                "retry_settings": {"max_retries": 2, "timeout": 10},
+                "inputs": {
+                    "numbers": {
+                        "path": "${{parent.jobs.prepared.outputs.numbers}}",
+                        "mode": "direct",
+                    },
+                    "word": "${{parent.inputs.word}}",
+                },
+                "outputs": {"rows": "${{parent.outputs.scores}}"},
+            },
+        },
+    }
+    assert content["task"]["environment"] == {"name": "e", "conda_file": str(home / "env.yml")}
+    assert content["resources"] == {"instance_count": 2}
+    made = read(job)
+    assert [*made.steps] == ["prepared", "score"]
+    assert made.goes_on
+
+
+def test_a_job_is_the_same_by_way_of_its_file(home: Path, tmp_path_factory: Any) -> None:
+    """From objects to YAML, in any folder, and back to objects."""
+    other = tmp_path_factory.mktemp("other")
+    job = scoring()
+    for folder in (home, other):
+        job.dump(folder / "job.yml")
+        loaded = load_job(folder / "job.yml")
+        assert read(folder / "job.yml").steps == read(job).steps
+        assert read(loaded).steps == read(job).steps
+    assert "./data" in (home / "job.yml").read_text()
+    loaded.inputs.data = Input(type="uri_folder", path=home / "src")
+    loaded.settings.continue_on_step_failure = True
+    assert read(loaded).steps["prepared"].inputs["data"].path == home / "src"
+    loaded.dump(other / "again.yml")
+    assert read(other / "again.yml") == read(loaded)
+    with pytest.raises(UsageError, match=f"its paths are relative to {other}"):
+        loaded.dump(home / "again.yml")
+
+
+@settings(max_examples=20)  # a pipeline is read twice for each
+@given(
+    keys=st.fixed_dictionaries(
+        {},
+        optional={
+            "mini_batch_size": st.sampled_from(["1", 7, "20"]),
+            "max_concurrency_per_instance": st.integers(1, 64),
+            "instance_count": st.sampled_from([-1, 1, 9]),
+            "error_threshold": st.integers(-1, 100),
+            "mini_batch_error_threshold": st.integers(-1, 100),
+            "logging_level": st.sampled_from(["DEBUG", "INFO", "WARNING"]),
+            "environment_variables": st.dictionaries(
+                st.sampled_from("AB"), st.text("y: #", max_size=3)
+            ),
+            "retry_settings": st.builds(
+                RetrySettings, max_retries=st.integers(0, 9), timeout=st.integers(1, 99)
+            ),
+            "is_deterministic": st.booleans(),
+        },
+    )
+)
+def test_every_key_of_a_parallel_step_arrives(
+    keys: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """In the options of its job, from objects and from the file that they write."""
+    home = tmp_path_factory.mktemp("home")
+    for name in ("src/score.py", "data/1.txt"):
+        (home / name).parent.mkdir()
+        (home / name).write_text("def run(mini_batch): return mini_batch\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        step = score(name="score", **keys)
+
+        @pipeline
+        def scored() -> Any:
+            step(numbers=Input(path="data"), word="x")
+
+        job = scored()
+        job.dump("job.yml")
+        made = read(job).steps["score"]
+        assert made == read("job.yml").steps["score"]
+    work: Any = made.work
+    size = str(keys.get("mini_batch_size", "1"))
+    assert str(work.options["mini_batch_size"]) == size
+    assert work.options.get("environment_variables") == keys.get("environment_variables", {})
+    retry = keys.get("retry_settings") or RetrySettings(max_retries=2, timeout=60)
+    assert work.options["run_max_try"] == retry.max_retries + 1
+    assert work.options["run_invocation_timeout"] == retry.timeout
+    assert made.may_reuse is keys.get("is_deterministic", True)
+
+
+@pytest.mark.usefixtures("home")
+def test_steps_without_a_variable_are_called_as_their_component() -> None:
+    """And numbered; a name that is set wins, and what reads the step follows."""
+    say = command(
+        name="say-it",
+        command="echo ${{inputs.n}} > ${{outputs.o}}/o",
+        inputs={"n": 1},
+        outputs={"o": None},
+    )
+
+    @pipeline(non_pipeline_inputs=["many"])
+    def said(many: int = 2) -> Any:
+        for n in range(many):
+            last = say(n=n)
+        say(n=9)
+        named = say()
+        named.name = "by_hand"
+        say.component(n=last.outputs.o)
+        return {"last": named.outputs.o}
+
+    jobs = said(many=3).values()["jobs"]
+    assert [*jobs] == ["say_it", "say_it_1", "last", "say_it_2", "by_hand", "say_it_3"]
+    assert jobs["by_hand"]["inputs"] == {"n": 1}
+    assert jobs["say_it_3"]["inputs"] == {"n": "${{parent.jobs.last.outputs.o}}"}
+    assert [*said().jobs] == ["say_it", "last", "say_it_1", "by_hand", "say_it_2"]
+
+
+def test_a_pipeline_in_another_one_is_a_step() -> None:
+    """With the values of a pipeline component."""
+    say = command(
+        command="echo ${{inputs.n}} > ${{outputs.o}}/o", inputs={"n": 1}, outputs={"o": None}
+    )
+
+    @pipeline
+    def inner(n: int, word: str = "a") -> Any:  # noqa: ARG001 - declared
+        one = say(n=n)
+        return {"said": one.outputs.o}
+
+    @pipeline
+    def outer(n: int = 4) -> Any:
+        two = inner(n=n)
+        two.settings.continue_on_step_failure = True
+        return {"said": two.outputs.said}
+
+    assert outer().values()["jobs"] == {
+        "two": {
+            "type": "pipeline",
+            "component": inner.build().values(),
+            "settings": {"continue_on_step_failure": True},
+            "inputs": {"n": "${{parent.inputs.n}}"},
+            "outputs": {"said": "${{parent.outputs.said}}"},
+        }
+    }
+    assert inner.build().values()["inputs"] == {
+        "n": {"type": "integer"},
+        "word": {"type": "string", "default": "a"},
+    }
+
+
+@pytest.mark.usefixtures("home")
+def test_mistakes_name_the_object_and_the_key() -> None:
+    """Those in a component's file name file and line."""
+    job = scoring(Input(path="gone"))
+    job.jobs["score"].task = RunFunction(code="src", entry_script="gone.py")
+    Path("prepare.yml").write_text(PREPARE.replace("type: integer", "type: intger"))
+    with pytest.raises(YamlError) as caught:
+        read(job)
+    lines = str(caught.value).splitlines()
+    assert any("prepare.yml:5:" in line and "intger" in line for line in lines)
+    assert any(line.startswith("numbers_scored: inputs.data.path: the file or") for line in lines)
+
+
+def _decides(data: Any) -> Any:
+    if data:
+        command(command="x")()
+
+
+def _returns_text(data: Any) -> Any:
+    del data
+    return {"a": "b"}
+
+
+def _writes_an_output(data: Any) -> Any:
+    del data
+    step = command(command="x", outputs={"o": None})()
+    command(command=f"cat {step.outputs.o}")()
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda: pipeline(_decides)(1), "non_pipeline_inputs=\\['data'\\]"),
+        (lambda: pipeline(_returns_text)(1), "not an output of a step"),
+        (lambda: pipeline(_writes_an_output)(1), "Give the output to an input of another step"),
+        (lambda: pipeline(_decides)(dat=1), "unexpected keyword argument 'dat'. Its inputs: data"),
+        (lambda: pipeline(_returns_text, non_pipeline_inputs=["x"]), "has no parameter 'x'"),
+        (lambda: load_component("prepare.yml")(dta=1), "no input 'dta'; did you mean 'data'"),
+        (lambda: load_component("prepare.yml")(1), "by name: data=…, plus=…"),
+        (lambda: load_component("gone.yml"), "gone.yml: it cannot be read"),
+        (lambda: load_component("prepare.yml")(data={}).values(), "is not an input: give text"),
+        (lambda: scoring().outputs.scored, "no 'scored'; did you mean 'scores'"),
+        (lambda: setattr(scoring(), "setings", 1), "no attribute 'setings'; did you mean"),
+        (lambda: setattr(scoring().settings, "contine", 1), "no attribute 'contine'"),
+        (lambda: setattr(score(), "mini_batch_sise", 1), "did you mean 'mini_batch_size'"),
+        (lambda: setattr(load_component("prepare.yml"), "code", 1), "set it on the step"),
+        (lambda: scoring(Input(type="uri_folder")).document(), "'data' .*has no value: give it"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_where_it_is_written(wrong: Any, told: str) -> None:
+    """With the nearest name, or with what to write."""
+    with pytest.raises((UsageError, AttributeError), match=told):
+        wrong()
+
+
+def test_names_that_are_not_here_are_refused_with_what_to_do() -> None:
+    """When they are imported."""
+    with pytest.raises(ImportError, match="has no spark: write a command"):
+        from daskprs.azure.v2 import spark  # type: ignore[attr-defined] # noqa: F401
+    import daskprs.azure.v2 as sdk
+    from daskprs.azure.v2 import entities
+
+    assert sdk.__all__ == sorted(sdk.__all__)
+    assert all(getattr(sdk, name).__name__ == name for name in sdk.__all__)
+    assert entities.Data is sdk.Data
+
+
+def test_objects_are_read_from_their_files(home: Path) -> None:
+    """Paths start from the file; an unknown key is refused with its place."""
+    from daskprs.azure.v2 import load_environment, load_model
+
+    Path("env").mkdir()
+    Path("env/e.yml").write_text("$schema: x\nname: e\nconda_file: c.yml\nbuild: {path: .}\n")
+    made = load_environment("env/e.yml")
+    assert yaml.safe_load(str(made)) == {
+        "name": "e",
+        "build": {"path": str(home / "env")},
+        "conda_file": str(home / "env/c.yml"),
+    }
+    Path("m.yml").write_text("name: m\npth: x\n")
+    with pytest.raises(YamlError, match=r"m\.yml:2:1: pth: an unknown key; did you mean 'path'"):
+        load_model("m.yml")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 CALLED = {"init", "run", "shutdown"}
 """Functions of an entry script that are always called: their imports are needed."""
+SDK = "azure.ai.ml"
+NO_WORKSPACE = ": a step reaches no workspace here; give it data and models as inputs"
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
 
 
@@ -33,7 +35,8 @@ class MissingModule(NamedTuple):
 
     def __str__(self) -> str:
         """Return it with its place."""
-        return f"{self.name} ({self.file}, line {self.line})"
+        hint = NO_WORKSPACE if self.name.startswith(SDK) else ""
+        return f"{self.name} ({self.file}, line {self.line}){hint}"
 
 
 class _Import(NamedTuple):
@@ -129,7 +132,7 @@ def _lacking(one: _Import) -> str | None:
     if top in sys.stdlib_module_names or top in sys.modules or importlib.util.find_spec(top):
         return None
     if not stand_ins.stands_for(one.module):
-        return one.module if stand_ins.stands_for(top) else top
+        return one.module if stand_ins.stands_for(top) or one.module.startswith(SDK) else top
     for name in one.names:
         if not stand_ins.has(one.module, name):
             return f"{one.module}.{name}"

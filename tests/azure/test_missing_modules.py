@@ -87,6 +87,14 @@ def test_what_is_missing_is_named_once_with_its_place(tmp_path: Path) -> None:
     }
 
 
+def test_a_script_that_asks_for_a_workspace_is_told_what_to_do(tmp_path: Path) -> None:
+    """A step has inputs instead."""
+    script = tmp_path / "score.py"
+    script.write_text("from azure.ai.ml import MLClient\n")
+    (one,) = missing_modules(script, tmp_path)
+    assert str(one).startswith(f"azure.ai.ml ({script}, line 1): a step reaches no workspace here")
+
+
 def test_folders_of_the_python_path_count(tmp_path: Path) -> None:
     """The user's environment variables name them."""
     (tmp_path / "lib").mkdir()

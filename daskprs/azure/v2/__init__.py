@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.v2.absent import refuse_absent
 from daskprs.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from daskprs.azure.v2.pipeline_job import PipelineJob
     from daskprs.azure.v2.ports import Input, Output
     from daskprs.azure.v2.registry import ResourceExistsError, ResourceNotFoundError
-    from daskprs.azure.v2.shell_command import command
+    from daskprs.azure.v2.shell_command import CommandComponent, command
 
 # Imported when they are asked for, as those of SDK v1.
 _NAMES = {
@@ -61,7 +62,7 @@ _NAMES = {
     "batch": """BatchDeployment BatchEndpoint ModelBatchDeployment ModelBatchDeploymentSettings
         PipelineComponentBatchDeployment load_batch_endpoint""",
     "client": "MLClient",
-    "shell_command": "command",
+    "shell_command": "CommandComponent command",
     "component": "Component load_component load_job",
     "constants": "AssetTypes BatchDeploymentOutputAction InputOutputModes",
     "credential": """AzureCliCredential DefaultAzureCredential InteractiveBrowserCredential
@@ -76,17 +77,6 @@ _NAMES = {
     "registry": "ResourceExistsError ResourceNotFoundError",
 }
 _HOMES = {name: f"{__name__}.{home}" for home, names in _NAMES.items() for name in names.split()}
-_TRIALS = "write a step for each trial, or a table of trials with parallel_run_function"
-_REFUSED = {
-    **dict.fromkeys(("spark", "Spark", "SparkComponent"), "write a command() that does the same"),
-    **dict.fromkeys(("automl", "sweep", "Sweep", "Choice", "Uniform", "LogUniform"), _TRIALS),
-    **dict.fromkeys(("OnlineEndpoint", "ManagedOnlineEndpoint"), "daskprs serve offers batch ones"),
-    **dict.fromkeys(
-        ("Schedule", "JobSchedule", "RecurrenceTrigger", "CronTrigger"),
-        "let a scheduler call a script",
-    ),
-}
-"""Names of the SDK that are not here, with what to do instead."""
 
 __all__ = [
     "AmlCompute",
@@ -98,6 +88,7 @@ __all__ = [
     "BatchRetrySettings",
     "BuildContext",
     "CodeConfiguration",
+    "CommandComponent",
     "CommandJobLimits",
     "Component",
     "Data",
@@ -138,7 +129,5 @@ _find, __dir__ = lazy_exports(__name__, _HOMES, globals())
 
 def __getattr__(name: str) -> Any:
     """Return a name of the SDK; one that is not here is refused with what to do instead."""
-    if name in _REFUSED:
-        msg = f"{__name__} has no {name}: {_REFUSED[name]}."
-        raise ImportError(msg)
+    refuse_absent(name)
     return _find(name)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from daskprs.azure.v2.absent import refuse_absent
 from daskprs.azure.v2.entity import Entity
 from daskprs.lazy_exports import lazy_exports
 
@@ -160,6 +161,7 @@ def load_environment(source: str | os.PathLike[str]) -> Environment:
 _HOMES = {
     "Data": "daskprs.azure.v2.asset",
     "Model": "daskprs.azure.v2.asset",
+    "CommandComponent": "daskprs.azure.v2.shell_command",
     "Component": "daskprs.azure.v2.component",
     "PipelineJob": "daskprs.azure.v2.pipeline_job",
     **dict.fromkeys(
@@ -173,4 +175,10 @@ _HOMES = {
         "daskprs.azure.v2.batch",
     ),
 }
-__getattr__, __dir__ = lazy_exports(__name__, _HOMES, globals())
+_find, __dir__ = lazy_exports(__name__, _HOMES, globals())
+
+
+def __getattr__(name: str) -> Any:
+    """Return a name of the SDK's module; one that is not here is refused with what to do."""
+    refuse_absent(name)
+    return _find(name)

@@ -31,7 +31,7 @@ SCORE = "score"
 """The output of a deployment of a model."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Job:
     """A run, or a step of it.
 
@@ -82,7 +82,7 @@ class Job:
         """The URI of its folder, where notebooks look for that of a studio."""
         return {"Studio": SimpleNamespace(endpoint=self.studio_url)}
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Return a line with the status, and one for each step and output."""
         lines = [f"{self.name}: {self.status}"]
         before = f"{self.name}."

@@ -13,7 +13,7 @@ from daskprs.azure.v2.entities import (
     RetrySettings,
 )
 from daskprs.azure.v2.entity import Entity, as_yaml, plain, write_yaml
-from daskprs.azure.v2.ports import GivenInput, Output, Ports, StepOutput
+from daskprs.azure.v2.ports import GivenInput, Output, Ports, StepOutput, as_output
 from daskprs.errors import OptionError
 from daskprs.suggest import nearest_of
 
@@ -82,7 +82,7 @@ class Node:
             return bound(value, component.inputs[name], f"{where}: {name}")
 
         def new_output(name: str, value: Output) -> StepOutput:
-            self.outputs[name].take(value)
+            self.outputs[name].take(as_output(name, value))
             return self.outputs[name]
 
         vars(self).update(
@@ -182,6 +182,9 @@ class Node:
                 outputs[name] = f"${{{{parent.outputs.{(promoted or {})[id(one)]}}}}}"
         found["outputs"] = {name: value for name, value in outputs.items() if value}
         return {key: value for key, value in found.items() if value != {}}
+
+    def __repr__(self) -> str:
+        return f"<{self.component.kind} step {self.name!r}>"
 
     def __str__(self) -> str:
         """Return the step as YAML."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from daskprs.azure.v2.entities import PipelineJobSettings
 from daskprs.azure.v2.entity import as_yaml, plain, write_yaml
 from daskprs.azure.v2.node import PIPELINE, bound
-from daskprs.azure.v2.ports import GivenInput, Output, Ports
+from daskprs.azure.v2.ports import GivenInput, Output, Ports, as_output
 from daskprs.errors import OptionError
 from daskprs.suggest import nearest_of
 from daskprs.yaml_files.document import Document
@@ -88,7 +88,7 @@ class PipelineJob:
         given = {name: new_input(name, inputs.get(name)) for name in component.inputs}
         self.inputs: Ports[GivenInput] = Ports(f"{where}, inputs:", given, new_input)
         made = {name: _output_of(declared) for name, declared in component.outputs.items()}
-        self.outputs: Ports[Output] = Ports(f"{where}, outputs:", made, lambda _, value: value)
+        self.outputs: Ports[Output] = Ports(f"{where}, outputs:", made, as_output)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; refuse one without a meaning."""
@@ -151,6 +151,9 @@ class PipelineJob:
                 msg = f"the input {name!r} of {owner!r} has no value: give it as {name}=…"
                 raise OptionError(msg)
         return Document.of_values(self.values(), self.component.title, self.component.folder)
+
+    def __repr__(self) -> str:
+        return f"<pipeline job {self.component.title!r}>"
 
     def __str__(self) -> str:
         """Return the job as YAML."""

@@ -83,6 +83,14 @@ class Output(Entity):
         self.start_from(other.base)
 
 
+def as_output(name: str, value: Any) -> Output:
+    """Return an output; refuse another value, with the name of the output."""
+    if not isinstance(value, Output):
+        msg = f"the output {name!r} has to be an Output(type=…, path=…), not {value!r}."
+        raise OptionError(msg)
+    return value
+
+
 class PipelineInput(Expression):
     """A parameter of a pipeline's function, while the function runs: a name, not yet a value."""
 

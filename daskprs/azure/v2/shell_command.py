@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.v2.component import Component
-from daskprs.azure.v2.entity import local_place
+from daskprs.azure.v2.component import LABELS, Component
+from daskprs.azure.v2.entity import Entity, local_place
 from daskprs.azure.v2.node import Node
-from daskprs.azure.v2.ports import TYPES, Input, Output
+from daskprs.azure.v2.ports import TYPES, Input, Output, as_output
+from daskprs.suggest import nearest_of
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
 
     from daskprs.azure.v2.entities import Environment, JobService
 
@@ -79,7 +80,7 @@ def command(
         "shm_size": shm_size,
     }
     content = {
-        **_labels(name, version, display_name, description, tags),
+        **dict(zip(LABELS, (name, version, display_name, description, tags), strict=True)),
         "command": command,
         "code": None if code is None else local_place(code, Path.cwd()),
         "environment": environment,
@@ -101,10 +102,42 @@ def command(
     return inline_step("command", content, inputs, outputs, keys)
 
 
-def _labels(*values: Any) -> dict[str, Any]:
-    return dict(
-        zip(("name", "version", "display_name", "description", "tags"), values, strict=True)
-    )
+class CommandComponent(Component):
+    """A component that runs a shell command, written in Python.
+
+    Parameters
+    ----------
+    command, code, inputs, outputs, is_deterministic, name, version, display_name, description, tags
+        As those of `command`.
+    environment, distribution, instance_count
+        Without effect.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        version: str | None = None,
+        description: str | None = None,
+        tags: Mapping[str, Any] | None = None,
+        display_name: str | None = None,
+        inputs: Mapping[str, Any] | None = None,
+        outputs: Mapping[str, Any] | None = None,
+        is_deterministic: bool = True,
+        **keys: Any,
+    ) -> None:
+        known = ("command", "code", "environment", "distribution", "instance_count")
+        for key in keys:
+            if key not in known:
+                msg = f"CommandComponent() has no argument {key!r}; {nearest_of(key, known)}"
+                raise TypeError(msg)
+        values = (name, version, display_name, description, tags)
+        labels: dict[str, Any] = dict(zip(LABELS, values, strict=True))
+        step = command(
+            **keys, **labels, inputs=inputs, outputs=outputs, is_deterministic=is_deterministic
+        )
+        super().__init__("command", step.component.content)
 
 
 def inline_step(
@@ -115,14 +148,18 @@ def inline_step(
     keys: Mapping[str, Any],
 ) -> Node:
     """Return a step whose component is written here; values among its inputs are given to it."""
-    declared = {name: _declaration(value) for name, value in (inputs or {}).items()}
-    made = {name: value or Output() for name, value in (outputs or {}).items()}
+    inputs = {name: _as_port(Input, value) for name, value in (inputs or {}).items()}
+    declared = {name: _declaration(value) for name, value in inputs.items()}
+    made = {
+        name: as_output(name, _as_port(Output, value or Output()))
+        for name, value in (outputs or {}).items()
+    }
     ports = {
         "inputs": declared,
         "outputs": {name: {"type": one.type} for name, one in made.items()},
     }
     whole = {key: value for key, value in content.items() if value is not None}
-    given = {name: value for name, value in (inputs or {}).items() if _is_value(value)}
+    given = {name: value for name, value in inputs.items() if _is_value(value)}
     step = Node(Component(kind, {**whole, **ports}), given)
     for name, one in made.items():
         step.outputs[name].take(one)
@@ -130,6 +167,11 @@ def inline_step(
         if value is not None:
             setattr(step, key, value)
     return step
+
+
+def _as_port(kind: type[Entity], given: Any) -> Any:
+    """Return a mapping as the object that it stands for."""
+    return kind(**given) if isinstance(given, Mapping) else given
 
 
 def _is_value(given: Any) -> bool:

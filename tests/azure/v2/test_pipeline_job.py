@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from daskprs.azure.assets import Assets
 from daskprs.azure.pipelines.file import Pipeline, read_pipeline
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.v2 import (
+    CommandComponent,
     Environment,
     Input,
     Output,
@@ -338,14 +340,42 @@ def test_what_cannot_be_meant_is_refused_where_it_is_written(wrong: Any, told: s
 
 def test_names_that_are_not_here_are_refused_with_what_to_do() -> None:
     """When they are imported."""
-    with pytest.raises(ImportError, match="has no spark: write a command"):
-        from daskprs.azure.v2 import spark  # type: ignore[attr-defined] # noqa: F401
+    for module, name in {"": "spark", ".sweep": "Choice", ".entities": "OnlineEndpoint"}.items():
+        with pytest.raises(ImportError, match=f"has no {name}: .* "):
+            getattr(import_module(f"daskprs.azure.v2{module}"), name)
     import daskprs.azure.v2 as sdk
     from daskprs.azure.v2 import entities
 
     assert sdk.__all__ == sorted(sdk.__all__)
     assert all(getattr(sdk, name).__name__ == name for name in sdk.__all__)
     assert entities.Data is sdk.Data
+
+
+@pytest.mark.usefixtures("home")
+def test_a_component_in_python_is_as_that_of_a_file() -> None:
+    """Called with inputs by name, as often as it is needed."""
+    say = CommandComponent(
+        name="say",
+        command="echo ${{inputs.n}} > ${{outputs.o}}/o",
+        inputs={"n": {"type": "integer", "default": 2}},
+        outputs={"o": {"type": "uri_folder"}},
+    )
+    say.dump("say.yml")
+    loaded = load_component("say.yml")
+
+    @pipeline
+    def said() -> None:
+        one = say(n=5)
+        two = loaded(n=5)
+        one.outputs.o = Output(type="uri_folder", path="./said")
+        two.outputs.o.path = "./again"
+
+    first, second = (read(said()).steps[name].work for name in ("one", "two"))
+    assert first.line == second.line.replace("again", "said")  # type: ignore[union-attr]
+    with pytest.raises(TypeError, match="no argument 'comand'; did you mean 'command'"):
+        CommandComponent(comand="x")
+    with pytest.raises(UsageError, match="has to be an Output"):
+        say().outputs.o = "./said"
 
 
 def test_objects_are_read_from_their_files(home: Path) -> None:

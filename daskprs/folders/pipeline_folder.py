@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
 RESULTS = "daskprs-results"
 """The folder of results that later runs may reuse."""
+WORKSPACE = "daskprs-workspace"
+"""The folder of a workspace of Azure's SDK v2 that nothing names."""
+REGISTERED = "daskprs-v2"
+"""The folder of what is registered by SDK v2, in the ``.azureml`` of a workspace."""
+OWN = (RESULTS, WORKSPACE, REGISTERED)
+"""Folders of ours that are not source, whatever folder they lie in."""
 RECORD = "pipeline.json"
 """Like all names of ours it has a dot, which no step's name has."""
 Steps = dict[str, dict[str, Any]]

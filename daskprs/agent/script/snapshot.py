@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from daskprs.errors import ScriptError
 from daskprs.folders.job_folder import JobFolder
-from daskprs.folders.pipeline_folder import RESULTS, is_pipeline_folder
+from daskprs.folders.pipeline_folder import OWN, is_pipeline_folder
 from daskprs.system.private_folder import keep_private
 
 if TYPE_CHECKING:
@@ -168,9 +168,9 @@ def _is_left_out(here: Path, entry: os.DirEntry[str], left_out: set[Path]) -> bo
 
 
 def _is_other_content(folder: Path) -> bool:
-    """Say whether a folder is another job or run, which has its own copies, or an environment."""
+    """Say whether a folder is another job or run, a folder of ours, or an environment."""
     is_run = JobFolder(folder).epoch(1).exists() or is_pipeline_folder(folder)
-    return is_run or folder.name == RESULTS or (folder / "pyvenv.cfg").exists()
+    return is_run or folder.name in OWN or (folder / "pyvenv.cfg").exists()
 
 
 def _too_large(root: Path, found: dict[str, int]) -> str:

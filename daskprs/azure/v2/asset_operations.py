@@ -38,7 +38,7 @@ class DataOperations(Operations):
         record = self._registry.record("data", name, number)
         return Data(**{**record, "version": number})
 
-    def list(self, name: str | None = None, **_: Any) -> builtins.list[Data]:
+    def list(self, name: str | None = None) -> builtins.list[Data]:
         """Return the versions of a name, or the last version of each."""
         if name is not None:
             return [self.get(name, one) for one in self._registry.versions("data", name)]
@@ -80,7 +80,7 @@ class ModelOperations(Operations):
             raise ResourceNotFoundError(msg)
         return _model_of(wanted[-1])
 
-    def list(self, name: str | None = None, **_: Any) -> builtins.list[Model]:
+    def list(self, name: str | None = None) -> builtins.list[Model]:
         """Return the versions of a name, or the last version of each."""
         found = self._registry.models(name)
         last = {one.name: one for one in found}.values()
@@ -104,7 +104,7 @@ class ComponentOperations(Operations):
     """Components: what a step does, by name."""
 
     def create_or_update(
-        self, component: Component | PipelineFunction | Node, *, version: Any = None, **_: Any
+        self, component: Component | PipelineFunction | Node, *, version: Any = None
     ) -> FileComponent:
         """Register a component; its code stays where it is."""
         if isinstance(component, PipelineFunction):
@@ -130,7 +130,7 @@ class ComponentOperations(Operations):
         found.name, found.version = name, number
         return found
 
-    def list(self, name: str | None = None, **_: Any) -> builtins.list[FileComponent]:
+    def list(self, name: str | None = None) -> builtins.list[FileComponent]:
         """Return the versions of a name, or the last version of each."""
         if name is not None:
             return [self.get(name, one) for one in self._registry.versions("components", name)]
@@ -155,7 +155,7 @@ class EnvironmentOperations(Operations):
             **{**self._registry.record("environments", name, number), "version": number}
         )
 
-    def list(self, name: str | None = None, **_: Any) -> builtins.list[Environment]:
+    def list(self, name: str | None = None) -> builtins.list[Environment]:
         """Return the versions of a name, or the last version of each."""
         if name is not None:
             return [self.get(name, one) for one in self._registry.versions("environments", name)]
@@ -173,7 +173,7 @@ class ComputeOperations(Operations):
         """Return a compute of any name."""
         return self._made.get(name) or AmlCompute(name=name)
 
-    def list(self, **_: Any) -> builtins.list[AmlCompute]:
+    def list(self) -> builtins.list[AmlCompute]:
         """Return the computes that were made by this client."""
         return [*self._made.values()]
 
@@ -182,7 +182,7 @@ class ComputeOperations(Operations):
         self._made[compute.name] = compute
         return Poller(compute)
 
-    def begin_delete(self, name: str, **_: Any) -> Poller[None]:
+    def begin_delete(self, name: str) -> Poller[None]:
         """Forget a compute."""
         self._made.pop(name, None)
         return Poller(None)
@@ -199,7 +199,7 @@ class DatastoreOperations(Operations):
         """Return a datastore with its `name`, `id` and folder `root`."""
         return StoreFolder(name=name, root=str(self._client.workspace.datastore(name).root))
 
-    def list(self, **_: Any) -> builtins.list[Any]:
+    def list(self) -> builtins.list[Any]:
         """Return all datastores."""
         return [self.get(name) for name in self._client.workspace.datastores]
 

@@ -90,7 +90,6 @@ class BatchEndpointOperations(Operations):
         experiment_name: str | None = None,
         client: Client | str | None = None,
         overwrite: bool = False,
-        **_: Any,
     ) -> Job:
         """Run a deployment to its end, and return the job.
 
@@ -248,8 +247,12 @@ def _place_of_output(given: Output | None, changes: dict[str, Any], assets: Asse
 class BatchDeploymentOperations(Operations):
     """Deployments of batch endpoints: files in the folder of the workspace."""
 
-    def begin_create_or_update(self, deployment: Any, **_: Any) -> Poller[Any]:
+    def begin_create_or_update(
+        self, deployment: Any, *, skip_script_validation: bool = False
+    ) -> Poller[Any]:
         """Check a deployment and all that it names, and register it.
+
+        `skip_script_validation` has no effect.
 
         Raises
         ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from daskprs.azure.v2.dsl import PipelineFunction
 from daskprs.azure.v2.entities import AmlCompute, Environment
 from daskprs.azure.v2.job_operations import JobOperations
 from daskprs.azure.v2.registry import Registry
+from daskprs.folders.pipeline_folder import WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,16 +33,14 @@ if TYPE_CHECKING:
 
     from daskprs.azure.v2.operations import Poller
 
-DEFAULT_ROOT = "daskprs-workspace"
-"""The folder of a workspace that nothing names."""
-
 
 class MLClient:
     """A workspace in a folder: jobs run here, and what is registered is found again.
 
     Parameters
     ----------
-    credential, subscription_id, resource_group_name, workspace_name, registry_name
+    credential, subscription_id, resource_group_name, workspace_name, registry_name,
+    enable_telemetry, show_progress
         Without effect: nothing here needs authorization.
     root : path, optional
         The folder of the workspace, which is its default datastore, too. Default: the ``root``
@@ -67,11 +67,12 @@ class MLClient:
         datastores: Mapping[str, str | PathLike[str]] | None = None,
         assets: Mapping[str, str | PathLike[str]] | str | PathLike[str] | None = None,
         client: Client | str | None = None,
-        **_: Any,
+        enable_telemetry: bool | None = None,
+        show_progress: bool | None = None,
     ) -> None:
         described = Workspace.described() if root is None else None
         if described is None or datastores:
-            place = described.root if described else root or DEFAULT_ROOT
+            place = described.root if described else root or WORKSPACE
             known = (
                 {name: one.root for name, one in described.datastores.items()} if described else {}
             )
@@ -119,8 +120,14 @@ class MLClient:
         known = self.registry.assets()
         if isinstance(self._given, str | PathLike):
             given = Assets.read(self._given)
-            return known.and_also(given.paths, given.datastores)
-        return known.and_also({name: str(path) for name, path in (self._given or {}).items()}, {})
+        else:
+            places = {name: str(path) for name, path in (self._given or {}).items()}
+            given = Assets().and_also(places, {})
+        return replace(
+            given,
+            paths={**known.paths, **given.paths},
+            datastores={**known.datastores, **given.datastores},
+        )
 
     def create_or_update(self, entity: Any, **given: Any) -> Any:
         """Run a job, or register an asset."""
@@ -135,7 +142,7 @@ class MLClient:
                 return self.components.create_or_update(entity)
         return self.jobs.create_or_update(entity, **given)
 
-    def begin_create_or_update(self, entity: Any, **_: Any) -> Poller[Any]:
+    def begin_create_or_update(self, entity: Any) -> Poller[Any]:
         """Register a compute, an endpoint or a deployment."""
         match entity:
             case AmlCompute():

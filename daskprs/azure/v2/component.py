@@ -140,7 +140,7 @@ class Component:
     def refuse_to_move(self, dest: Any) -> None:
         """Refuse to write the component into another folder, if its paths are relative to one."""
 
-    def dump(self, dest: str | os.PathLike[str] | IO[str], **_: Any) -> None:
+    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
         """Write the component as YAML; paths below the file's folder are relative to it."""
         self.refuse_to_move(dest)
         write_yaml(self.values(), dest)

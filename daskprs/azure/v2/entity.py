@@ -103,7 +103,7 @@ class Entity:
                 found[name] = value
         return found
 
-    def dump(self, dest: str | os.PathLike[str] | IO[str], **_: Any) -> None:
+    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
         """Write the object as YAML; paths below the folder of the file are relative to it."""
         write_yaml(self.values(), dest)
 

@@ -34,13 +34,16 @@ class JobOperations(Operations):
         job: PipelineJob | Node,
         *,
         experiment_name: str | None = None,
+        description: str | None = None,
+        compute: str | None = None,
+        tags: Mapping[str, Any] | None = None,
+        skip_validation: bool = False,
         client: Client | str | None = None,
         job_dir: str | PathLike[str] | None = None,
         overwrite: bool = False,
         resume: bool = False,
         accept_changes: Sequence[str] = (),
         secrets: Sequence[str] = (),
-        **_: Any,
     ) -> Job:
         """Run a job to its end, and return it.
 
@@ -50,6 +53,8 @@ class JobOperations(Operations):
             A pipeline, or a step, which runs as a pipeline of one step.
         experiment_name
             A label.
+        description, compute, tags, skip_validation
+            Without effect: every job is checked as a whole.
         client, job_dir, overwrite, resume, accept_changes, secrets
             As those of `daskprs.azure.run_pipeline`.
 
@@ -108,11 +113,13 @@ class JobOperations(Operations):
         """Return a job, or the step of one, by name."""
         return read_job(self._registry, name)
 
-    def list(self, *, parent_job_name: str | None = None, **_: Any) -> builtins.list[Job]:
+    def list(
+        self, *, parent_job_name: str | None = None, max_results: int | None = None
+    ) -> builtins.list[Job]:
         """Return the jobs, the last first, or the steps of a job."""
         if parent_job_name is not None:
-            return [*self.get(parent_job_name).children]
-        return read_jobs(self._registry)
+            return [*self.get(parent_job_name).children][:max_results]
+        return read_jobs(self._registry)[:max_results]
 
     def stream(self, name: str) -> None:
         """Show the end of a job: what it printed was shown when it ran."""

@@ -190,7 +190,7 @@ class Node:
         """Return the step as YAML."""
         return as_yaml(self.values())
 
-    def dump(self, dest: str | os.PathLike[str] | IO[str], **_: Any) -> None:
+    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
         """Write the step as YAML; paths below the file's folder are relative to it."""
         write_yaml(self.values(), dest)
 

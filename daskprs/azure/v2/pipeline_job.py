@@ -159,7 +159,7 @@ class PipelineJob:
         """Return the job as YAML."""
         return as_yaml(self.values())
 
-    def dump(self, dest: str | os.PathLike[str] | IO[str], **_: Any) -> None:
+    def dump(self, dest: str | os.PathLike[str] | IO[str]) -> None:
         """Write the job as YAML, which ``daskprs run`` runs.
 
         Raises

@@ -14,6 +14,7 @@ from daskprs.azure.v1.model import Model as CopiedModel
 from daskprs.azure.v2.asset import reference_to
 from daskprs.azure.v2.entity import as_yaml
 from daskprs.errors import UsageError
+from daskprs.folders.pipeline_folder import REGISTERED
 from daskprs.suggest import nearest_of
 from daskprs.system.atomic_file import whole_file
 
@@ -44,10 +45,10 @@ class Registry:
 
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
-        self.folder = workspace.root / REGISTRY
+        self.folder = workspace.root / REGISTRY / REGISTERED
 
     def _of(self, kind: str, *names: str) -> Path:
-        return self.folder.joinpath("v2", kind, *(quote(name, safe="") for name in names))
+        return self.folder.joinpath(kind, *(quote(name, safe="") for name in names))
 
     def keep(self, kind: str, name: str | None, version: Any, record: Mapping[str, Any]) -> str:
         """Keep a record as a version of a name, by default the next one; return the version."""

@@ -141,6 +141,21 @@ def test_a_job_that_fails_raises_and_is_kept(client: MLClient) -> None:
     assert [one.name for one in client.jobs.list()] == [job.name]
 
 
+def test_a_workspace_in_the_code_is_not_source(
+    client: MLClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So a step is reused, whatever was kept in the workspace meanwhile."""
+    step = command(command="ls > ${{outputs.o}}/o", code=".", outputs={"o": None})
+    client.models.create_or_update(Model(name="m", path="model"))
+    first = client.jobs.create_or_update(step)
+    listed = (first.outputs["o"] / "o").read_text().split()
+    assert {"src", "data"} <= {*listed}
+    assert not {"daskprs-workspace", "daskprs-jobs"} & {*listed}
+    client.data.create_or_update(Data(name="d", path="data"))
+    client.jobs.create_or_update(step)
+    assert ": reused, " in capsys.readouterr().err
+
+
 def test_what_is_registered_is_found_by_name_and_version(client: MLClient) -> None:
     """Versions count up; data is a path, a model a copy."""
     assert client.data.create_or_update(Data(name="d", path="data")).version == "1"

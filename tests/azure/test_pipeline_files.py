@@ -121,6 +121,15 @@ def test_a_parallel_step_becomes_a_task_with_its_surface_s_defaults(home: Path) 
     assert made.job_dir == home / "run/score"
 
 
+def test_only_a_step_that_takes_a_table_needs_its_file(home: Path) -> None:
+    """A folder may be called an mltable, as published notebooks call it."""
+    text = SCORE.replace("{type: uri_folder, path: ./data}", "{type: mltable, path: ./data}")
+    wrong = "p.yml:12:13: jobs.score.inputs.data: .*/data is not an mltable: it has no file MLTable"
+    assert re.fullmatch(wrong, refused(text))
+    taken = text.replace("data: ${{parent.inputs.data}}", "data: {type: uri_folder, path: X}")
+    assert task(read(taken.replace("X", "'${{parent.inputs.data}}'"))).data == str(home / "data")
+
+
 def test_values_in_python_are_read_as_their_file_is(home: Path) -> None:
     """Beside a folder that their paths start from; messages name the keys."""
     values, given = yaml.safe_load(SCORE), CallerInputs(Assets())

@@ -158,13 +158,17 @@ class Values:
 
     def existing(self, bound: Binding, source: YamlSource, *way: str) -> Binding:
         """Return a value; report a path that neither a step makes nor exists."""
-        if bound.is_path and not bound.makers and not bound.is_unknown:
-            if not bound.path.exists():
-                problem = f"the file or folder {bound.path} does not exist.{nearest(bound.path)}"
-                self.wrong(problem, source, *way)
-            elif bound.type == "mltable" and not (bound.path / "MLTable").is_file():
-                problem = f"{bound.path} is not an mltable: it has no file MLTable"
-                self.wrong(problem, source, *way)
+        if bound.is_path and not bound.makers and not bound.is_unknown and not bound.path.exists():
+            problem = f"the file or folder {bound.path} does not exist.{nearest(bound.path)}"
+            self.wrong(problem, source, *way)
+        return bound
+
+    def readable(self, bound: Binding, source: YamlSource, *way: str) -> Binding:
+        """Return what a step reads; report a folder without its MLTable, if the step takes one."""
+        is_there = bound.is_path and not bound.makers and bound.path.is_dir()
+        if is_there and bound.type == "mltable" and not (bound.path / "MLTable").is_file():
+            problem = f"{bound.path} is not an mltable: it has no file MLTable"
+            self.wrong(problem, source, *way)
         return bound
 
     def refuse_undeclared(

@@ -217,9 +217,10 @@ class Wiring:
         """Return a path that no step makes, which must exist."""
         is_output = any(one.value == bound.value for one in self._ports.outputs.values())
         if bound.is_path and (self._broken or not is_output):  # an input has been looked at
-            return bound
+            return self._values.readable(bound, step.source, *way)
         path = self._values.path(str(bound.value), bound.type, step.source, *way)
-        return self._values.existing(path._replace(makers=bound.makers), step.source, *way)
+        found = self._values.existing(path._replace(makers=bound.makers), step.source, *way)
+        return self._values.readable(found, step.source, *way)
 
     def _take_what_is_there(self, name: str) -> None:
         """Drop circular waits for input paths that already exist.
@@ -247,9 +248,9 @@ class Wiring:
             return Binding(below.default, kind)
         if below is not None and below.place is not None and step.component_source is not None:
             source, way = step.component_source, ("inputs", name)
-            return self._values.existing(
-                self._values.path(below.place, kind, source, *way), source, *way
-            )
+            path = self._values.path(below.place, kind, source, *way)
+            found = self._values.existing(path, source, *way)
+            return self._values.readable(found, source, *way)
         if step.is_alone:
             return unknown(kind)
         if below is not None and not below.optional:

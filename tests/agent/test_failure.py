@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from daskprs.agent.child.failure import may_pass
+from daskprs.agent.foreign.raised import RaisedElsewhere, record_of
 
 
 class ModelServerError(ConnectionError):
@@ -40,6 +41,7 @@ def test_connections_timeouts_memory_and_locks_may_pass(error: Exception) -> Non
     wrapped = ValueError("no model")
     wrapped.__cause__ = error
     assert may_pass(wrapped)
+    assert may_pass(RaisedElsewhere(*record_of(wrapped, "ours")))
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,13 @@ def test_connections_timeouts_memory_and_locks_may_pass(error: Exception) -> Non
 def test_other_errors_do_not_pass_by_themselves(error: BaseException) -> None:
     """A module that is missing is missing in the next process, too."""
     assert not may_pass(error)
+    assert not may_pass(RaisedElsewhere(*record_of(error, "ours")))
+
+
+def test_a_system_error_of_another_interpreter_is_explained() -> None:
+    """By the number of its cause, as an error of the agent's own."""
+    wrapped = ValueError("no model")
+    wrapped.__cause__ = OSError(errno.EMFILE, "Too many open files")
+    error = RaisedElsewhere(*record_of(wrapped, "ours")).system_error()
+    assert isinstance(error, OSError)
+    assert (error.errno, str(error)) == (errno.EMFILE, f"[Errno {errno.EMFILE}] no model")

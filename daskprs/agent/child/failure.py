@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from daskprs.agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
 from daskprs.core.outcomes import Failure
-from daskprs.errors import OURS, LoadError, ReturnTypeError
+from daskprs.errors import OURS, AgentError, LoadError, ReturnTypeError
 from daskprs.system.scarcity import explain
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MESSAGE_CHARS = 10_000
 TRACEBACK_CHARS = 100_000
 NOT_RETRYABLE = (LoadError, ReturnTypeError)
+SAYS_ALL = (*NOT_RETRYABLE, AgentError)
 PASSING_CLASSES = re.compile(
     r"Time(d?Out|out)|Connect|Memory|HTTP|URLError|SSL|gaierror|herror|BrokenPipe|BlockingIO"
     r"|Unavailable|ResourceExhausted"
@@ -77,10 +78,10 @@ def may_pass(error: BaseException) -> bool:
 
 
 def _says_it_all(error: BaseException) -> bool:
-    """Say whether an error is ours about input or result, so that a traceback adds nothing."""
+    """Say whether an error is one of daskprs, so that a traceback adds nothing."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = all(frame.filename.startswith(OURS) for frame in frames)
-    return isinstance(error, NOT_RETRYABLE) and error.__cause__ is None and ours
+    return isinstance(error, SAYS_ALL) and error.__cause__ is None and ours
 
 
 def _limit(error: BaseException) -> str:

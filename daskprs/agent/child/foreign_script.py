@@ -111,7 +111,7 @@ class ForeignScript:
         except OSError as error:
             self._pipes.close()
             msg = f"{here}: the interpreter cannot be started there: {error.strerror}."
-            raise AgentError(msg) from error
+            raise AgentError(msg) from None
         except EOFError:
             self._pipes.close()
             code = self._child.wait()

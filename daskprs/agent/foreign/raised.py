@@ -35,7 +35,7 @@ class RaisedElsewhere(Exception):  # noqa: N818 - it stands for an exception of 
 
     def system_error(self) -> Exception:
         """Return an exception of this interpreter that has the same number or message."""
-        number = self.links[0][1] if self.links else None
+        number = next((one for _, one, _ in self.links if one is not None), None)
         return RuntimeError(self.message) if number is None else OSError(number, self.message)
 
 

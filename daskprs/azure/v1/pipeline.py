@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
+from contextlib import contextmanager
 from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from pathlib import Path
@@ -17,10 +18,13 @@ from daskprs.azure.v1.published import refuse_publishing
 from daskprs.azure.v1.run import Run, metrics_in
 from daskprs.azure.v1.script_step import ScriptRunConfig
 from daskprs.azure.v1.step import flat
+from daskprs.core.ending import JobStatus
 from daskprs.errors import UsageError
 from daskprs.folders.pipeline_folder import PipelineFolder, write_record
+from daskprs.job.result import RUNNING
 from daskprs.options.site_defaults import default_job_dir, site_defaults
 from daskprs.suggest import nearest_of
+from daskprs.system.file_lock import held
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -254,33 +258,58 @@ class Experiment:
         parent = PipelineFolder(default_job_dir(self.name, secrets.token_hex(4)))
         steps = [config] if isinstance(config, ScriptRunConfig) else config.steps
         parent.create(shared=bool(site_defaults().get("shared")))
-        ended: dict[str, dict[str, str]] = {}
-        write_record(parent, self.name, ended)  # it marks the folder as that of a run
+        record = _RunRecord(parent, self.name)
+        places = [record.folder_of(step.name) for step in steps]
         runs: list[StepRun] = []
-        for step in steps:
-            place = _folder_of(step.name, parent, ended)
-            outcome = step.execute(
-                place,
-                parameters=parameters,
-                workspace=getattr(config, "workspace", None) or self.workspace,
-                client=client,
-                parent=parent,
-                results=None if regenerate_outputs else ReusableResults(parent.results),
-                progress=progress,
-            )
-            runs.append(StepRun(step, place, parent.path.name, outcome))
-            ended[place.name] = {"status": "Completed"}
-            write_record(parent, self.name, ended)
+        with held(parent.lock, f"the folder {parent}"):
+            for step, place in zip(steps, places, strict=True):
+                with record.running(place):
+                    outcome = step.execute(
+                        place,
+                        parameters=parameters,
+                        workspace=getattr(config, "workspace", None) or self.workspace,
+                        client=client,
+                        parent=parent,
+                        results=None if regenerate_outputs else ReusableResults(parent.results),
+                        progress=progress,
+                    )
+                runs.append(StepRun(step, place, parent.path.name, outcome))
         if isinstance(config, ScriptRunConfig):
             return runs[0]
         return PipelineRun(parent.path.name, parent.path, runs)
 
 
-def _folder_of(name: str, parent: PipelineFolder, taken: Iterable[str]) -> Path:
-    """Return a unique folder for a step; its name needs no quotes in a shell."""
-    plain = re.sub(r"[^\w.-]+", "-", name)
-    names = (plain if at == 0 else f"{plain}-{at}" for at in count())
-    return parent.step(next(one for one in names if one not in taken))
+class _RunRecord:
+    """The record of each step's status, in the folder of the run, which it marks as such."""
+
+    def __init__(self, parent: PipelineFolder, name: str) -> None:
+        self._parent = parent
+        self._name = name
+        self._steps: dict[str, dict[str, str]] = {}
+
+    def folder_of(self, name: str) -> Path:
+        """Return a unique folder for a step; its name needs no quotes in a shell."""
+        plain = re.sub(r"[^\w.-]+", "-", name)
+        names = (plain if at == 0 else f"{plain}-{at}" for at in count())
+        place = self._parent.step(next(one for one in names if one not in self._steps))
+        self._keep(place, "NotStarted")
+        return place
+
+    @contextmanager
+    def running(self, place: Path) -> Iterator[None]:
+        """Record that a step runs, and how it has ended."""
+        self._keep(place, RUNNING)
+        try:
+            yield
+        except BaseException as error:
+            is_canceled = isinstance(error, KeyboardInterrupt)
+            self._keep(place, JobStatus.CANCELED if is_canceled else JobStatus.FAILED)
+            raise
+        self._keep(place, JobStatus.COMPLETED)
+
+    def _keep(self, place: Path, status: str) -> None:
+        self._steps[place.name] = {"status": str(status)}
+        write_record(self._parent, self._name, self._steps)
 
 
 class Pipeline:

@@ -29,6 +29,8 @@ from daskprs.azure.v1 import (
     Workspace,
 )
 from daskprs.errors import DaskprsError, OptionError, UsageError
+from daskprs.folders.pipeline_folder import PipelineFolder
+from daskprs.job.pipeline_status import pipeline_state_of
 
 SPLIT = """
 import argparse, os, pathlib
@@ -267,6 +269,11 @@ def test_a_script_that_fails_ends_the_pipeline_with_what_it_wrote() -> None:
     with pytest.raises(DaskprsError, match=r"(?s)'split text' has failed: exit code 3.*so far"):
         Experiment(name="e").submit(pipeline)
     assert whole.place is None
+    (record,) = Path("daskprs-jobs").glob("*/pipeline.json")
+    state = pipeline_state_of(PipelineFolder(record.parent))
+    assert state is not None
+    assert [*state.steps.values()] == ["Failed", "NotStarted", "NotStarted"]
+    assert state.status == "Failed"
 
 
 def test_an_input_that_nobody_has_written_is_refused() -> None:

@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+from daskprs.core.ending import JobStatus
 from daskprs.errors import DaskprsError, JobFolderError, JobFolderLocked
 from daskprs.folders.job_folder import DOOMED, JobFolder
 from daskprs.folders.job_lock import epochs_of, has_begun, holder, latest_epoch
@@ -63,7 +64,7 @@ class _Found(NamedTuple):
     last: Path
     """What is removed last: by that what is left of the folder is known."""
     jobs: list[JobFolder]
-    """The folder itself, or those of the steps that are jobs."""
+    """The folder itself, or those in the folder of a pipeline, recorded as steps or not."""
 
     @property
     def path(self) -> Path:
@@ -94,7 +95,8 @@ class _Found(NamedTuple):
         state = pipeline_state_of(self.folder)
         if RUNNING in statuses or state is None:
             return RUNNING
-        return state.status
+        # A job may have gone on by itself since its step was recorded.
+        return next((one for one in statuses if one != JobStatus.COMPLETED), state.status)
 
     def age_s(self) -> float:
         """Return the seconds since something directly in one of the folders has changed.
@@ -244,10 +246,10 @@ def _found(path: Path) -> _Found | None:
     try:
         if not _is_ours(path, pipeline.record) or pipeline.lock.is_symlink():
             return None
-        steps = [pipeline.step(name) for name in read_record(pipeline) or ()]
+        read_record(pipeline)  # else it is a file of the same name
+        jobs = [JobFolder(one) for one in sorted(path.iterdir()) if is_job_folder(one)]
     except (OSError, JobFolderError):
         return None
-    jobs = [JobFolder(step) for step in steps if is_job_folder(step)]
     return _Found(pipeline, pipeline.record, jobs)
 
 

@@ -160,7 +160,7 @@ def test_what_is_no_job_folder_stays(root: Path) -> None:
 
 
 def test_the_run_of_a_pipeline_goes_or_stays_with_its_jobs(root: Path) -> None:
-    """Whoever works on one of its steps keeps it; a run that has failed stays, too."""
+    """Whoever works on one of them keeps it, recorded or not; a run that has failed stays, too."""
     run = PipelineFolder(root / "whole")
     shutil.move(root / "rows", run.step("score"))
     run.outputs.mkdir()
@@ -168,7 +168,7 @@ def test_the_run_of_a_pipeline_goes_or_stays_with_its_jobs(root: Path) -> None:
 
     def cleaned(*words: str, score: str = "Completed") -> str:
         steps = {"prep": {"status": "Completed"}, "score": {"status": score}}
-        write_record(run, "whole", steps)
+        write_record(run, "whole", {name: steps[name] for name in steps if steps[name]["status"]})
         for folder in (run.step("score"), run.path):
             age(folder)
         done = clean("--older-than", "7d", *words)
@@ -177,7 +177,7 @@ def test_the_run_of_a_pipeline_goes_or_stays_with_its_jobs(root: Path) -> None:
 
     assert "kept: 2 Failed." in cleaned("--dry-run", score="Failed")
     with locked(JobFolder(run.step("score"))):
-        assert "kept: 1 Failed, 1 Running." in cleaned("--dry-run")
+        assert "kept: 1 Failed, 1 Running." in cleaned("--dry-run", score="")
     with pytest.raises(JobFolderError, match="whole is that of a pipeline itself"):
         Cleaning(run.path, 0, ["Completed"])
     removed = cleaned()

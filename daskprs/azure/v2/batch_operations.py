@@ -150,11 +150,9 @@ class BatchEndpointOperations(Operations):
         deployed = pipeline_deployment_of(Document.read(file), assets)
         texts = {name: _text_of(one, assets) for name, one in inputs.items()}
         places = {name: _text_of(one, assets) for name, one in outputs.items()}
-        modules: dict[str, str] = {}
         return self._client.jobs.run(
-            deployed.path,
+            Document.read(deployed.path),
             job,
-            modules,
             client=client,
             overrides=(*deployed.overrides, *(f"{key}={value}" for key, value in changes.items())),
             inputs={name: text for name, text in texts.items() if text is not None},

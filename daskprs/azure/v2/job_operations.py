@@ -18,11 +18,12 @@ from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from os import PathLike
 
     from distributed import Client
 
+    from daskprs.azure.assets import Assets
     from daskprs.errors import PipelineOutcome
 
 
@@ -64,7 +65,7 @@ class JobOperations(Operations):
             As by `daskprs.azure.run_pipeline`.
 
         """
-        document, modules = _document_of(job)
+        document = _document_of(job)
         folder = Path(job_dir) if job_dir is not None else _new_folder(document)
         record = Job(
             folder.absolute().name,
@@ -81,32 +82,32 @@ class JobOperations(Operations):
             "accept_changes": accept_changes,
             "secrets": secrets,
         }
-        return self.run(document, record, modules, client=client, **options)
+        return self.run(document, record, client=client, **options)
 
     def run(
         self,
-        source: Document | Path,
+        document: Document,
         record: Job,
-        modules: Mapping[str, str],
         *,
         client: Client | str | None = None,
         **options: Any,
     ) -> Job:
         """Run a pipeline, and keep its record."""
+        assets = self._client.assets()
         with kept(self._registry, record):
             try:
                 result = run_with(
-                    source,
-                    self._client.assets(),
+                    document,
+                    assets,
                     client=client or self._client.client,
                     job_dir=record.folder,
                     show=to_stderr,
                     **options,
                 )
             except PipelineFailed as error:
-                _take_result(record, error.result, modules)
+                _take_result(record, error.result, document, assets)
                 raise
-            _take_result(record, result, modules)
+            _take_result(record, result, document, assets)
         return record
 
     def get(self, name: str) -> Job:
@@ -170,26 +171,25 @@ def _new_folder(document: Document) -> Path:
     return job_root() / name if name else default_job_dir(title, secrets.token_hex(4))
 
 
-def _document_of(job: Any) -> tuple[Document, dict[str, str]]:
-    """Return a job as a document, and the names of the components of its steps."""
+def _document_of(job: Any) -> Document:
+    """Return a job as a document."""
     if isinstance(job, PipelineFunction):
         job = job()
     if isinstance(job, PipelineJob):
-        modules = {name: step.component.name or name for name, step in job.jobs.items()}
-        return job.document(), modules
+        return job.document()
     if isinstance(job, Node):
         name = job.name or (job.component.name or job.component.kind).replace(" ", "_")
         values = {"type": PIPELINE, "display_name": job.display_name, "jobs": {name: job.values()}}
-        title = job.component.title
-        return Document.of_values(values, title, Path.cwd()), {name: job.component.name or name}
+        return Document.of_values(values, job.component.title, Path.cwd())
     msg = (
         f"{job!r} is not a job: give a pipeline, or a step of command() or parallel_run_function()."
     )
     raise OptionError(msg)
 
 
-def _take_result(record: Job, result: PipelineOutcome, modules: Mapping[str, str]) -> None:
+def _take_result(record: Job, result: PipelineOutcome, document: Document, assets: Assets) -> None:
     """Put the steps and outputs of a result into the record of a job."""
+    modules = dict(_component_names(document.content, document.folder, assets))
     record.children = [
         Job(
             f"{record.name}.{name}",
@@ -208,3 +208,19 @@ def _take_result(record: Job, result: PipelineOutcome, modules: Mapping[str, str
     only = record.children[0].outputs if len(record.children) == 1 else {}
     record.outputs = {**only, **result.outputs}
     record.logs = [step.log for step in result.steps.values()]
+
+
+def _component_names(
+    value: Mapping[str, Any], folder: Path, assets: Assets, way: str = ""
+) -> Iterator[tuple[str, str]]:
+    """Yield the steps of a pipeline, and of the pipelines in it, each with its component's name."""
+    component = value.get("component")
+    if isinstance(component, str):
+        document = Document.read(assets.place(component, folder))
+        component, folder = document.content, document.folder
+    whole = {**value, **(component or {})}
+    jobs = whole.get("jobs") or {}
+    for name, step in jobs.items():
+        yield from _component_names(step, folder, assets, f"{way}.{name}" if way else name)
+    if not jobs:
+        yield way, str(whole.get("name") or way)

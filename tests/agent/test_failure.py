@@ -6,9 +6,11 @@ import errno
 import socket
 import subprocess
 
+import pandas as pd
 import pytest
 
 from daskprs.agent.child.failure import may_pass
+from daskprs.agent.child.pandas_changes import hint_at_pandas
 from daskprs.agent.foreign.raised import RaisedElsewhere, record_of
 
 
@@ -67,3 +69,38 @@ def test_a_system_error_of_another_interpreter_is_explained() -> None:
     error = RaisedElsewhere(*record_of(wrapped, "ours")).system_error()
     assert isinstance(error, OSError)
     assert (error.errno, str(error)) == (errno.EMFILE, f"[Errno {errno.EMFILE}] no model")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_explained"),
+    [
+        ("frame.append(frame)", True),
+        ("frame['n'].iteritems()", True),
+        ("frame.loc.__setitem__((0, 'n'), 'x')", True),
+        ("frame.iloc.__setitem__((0, 1), 5.0)", True),
+        ("frame.mean()", True),
+        ("frame.fillna(method='ffill')", True),
+        ("frame.sum(level=0)", True),
+        ("frame.drop('n', 1)", True),
+        ("pd.read_csv('x.csv', error_bad_lines=False)", True),
+        ("pd.date_range('2026', periods=2, freq='M')", True),
+        ("pd.Int64Index([1])", True),
+        ("__import__('pandas.core.indexes.numeric')", True),
+        ("frame.nope", False),
+        ("frame['nope']", False),
+        ("pd.Timestamp('nope')", False),
+        ("int('nope')", False),
+        ("print(no_such_argument=1)", False),
+        ("__import__('no_such_module')", False),
+    ],
+)
+def test_what_an_older_pandas_took_is_told(line: str, is_explained: bool) -> None:  # noqa: FBT001 - a case
+    """With the version that is here, and what to do."""
+    frame = pd.DataFrame({"n": [1, 2], "t": ["x", "y"]})
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - each has its own
+        eval(line, {"frame": frame, "pd": pd})  # noqa: S307 - a case above
+    hint = hint_at_pandas(raised.value)
+    assert bool(hint) is is_explained
+    if hint:
+        assert hint.startswith(f"This is pandas {pd.__version__}, which refuses")
+        assert "python='/path/to/python'" in hint

@@ -72,7 +72,21 @@ def lines(deployment: BatchDeployment, data: Path) -> str:
     """Return what a deployment writes for files."""
     result = deployment.invoke(data, progress=False)
     assert result.mini_batches.failed == 0, result.failed["error"].to_list()
+    assert result.items.succeeded == result.items.total == len([*data.iterdir()])
     return Path(str(result.output_file)).read_text()
+
+
+def test_files_are_counted_though_a_file_has_many_rows(home: Path) -> None:
+    """In one unit: what is given, what succeeds and what fails."""
+    tables(home)
+    Path("score.py").write_text(
+        "import pandas as pd\n__counts_inputs__ = True\n"
+        "def run(files): return pd.DataFrame({'n': range(5 * ('a.csv' in files[0]))})\n"
+    )
+    result = daskprs.parallel_run(
+        "data", "score.py", input_type="files", mini_batch_size=1, process_count_per_node=1
+    )
+    assert result.items == (2, 2, 0)
 
 
 @needs_mlflow

@@ -47,6 +47,8 @@ class ScriptFunctions:
             raise ScriptError(msg)
         self._run: Callable[..., Any] = run
         self._takes_context = takes_two(run)
+        self.counts_inputs = getattr(script, "__counts_inputs__", False)
+        """Whether the items of a mini-batch succeed with its call, however many rows there are."""
         self.init: Callable[[], Any] = getattr(script, "init", None) or do_nothing
         self.shutdown: Callable[[], Any] = getattr(script, "shutdown", None) or do_nothing
 

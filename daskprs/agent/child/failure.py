@@ -7,6 +7,7 @@ import re
 import traceback
 from typing import TYPE_CHECKING
 
+from daskprs.agent.child.pandas_changes import hint_at_pandas
 from daskprs.agent.foreign.raised import RaisedElsewhere, links_of, message_of, printed
 from daskprs.core.outcomes import Failure
 from daskprs.errors import OURS, AgentError, LoadError, ReturnTypeError
@@ -58,7 +59,8 @@ def failure_of(error: BaseException, job: JobSpec) -> Failure:
         text = "" if _says_it_all(error) else printed(error, OURS)
     text = job.script.as_written(text)
     retryable = not isinstance(error, NOT_RETRYABLE)
-    message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + _limit(error)
+    more = "".join(f". {one}" for one in (_limit(error), hint_at_pandas(error)) if one)
+    message = _shortened(mask(message_of(error)), MESSAGE_CHARS) + more
     return Failure(kind, message, _shortened(mask(text), TRACEBACK_CHARS), retryable)
 
 
@@ -72,7 +74,7 @@ def may_pass(error: BaseException) -> bool:
     return any(
         number in PASSING_ERRNOS
         or PASSING_CLASSES.search(names)
-        or PASSING_WORDS.search(message + limit)
+        or PASSING_WORDS.search(f"{message} {limit}")
         for names, number, message in links_of(error)
     )
 
@@ -88,10 +90,9 @@ def _limit(error: BaseException) -> str:
     """Return the limit of the system that an error names by its number only."""
     try:
         here = error.system_error() if isinstance(error, RaisedElsewhere) else error
-        limit = explain(here, of_script=True)
+        return explain(here, of_script=True)
     except BaseException:  # noqa: BLE001 - str() of a person's error may raise anything
         return ""
-    return f". {limit}" if limit else ""
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -43,6 +43,8 @@ LOST = 1
 class ForeignScript:
     """The functions of a script that runs under another interpreter."""
 
+    counts_inputs = False
+
     def __init__(self, job: JobSpec, process: ProcessSpec) -> None:
         masks.install(job.mask)
         self._python = str(job.python)

@@ -226,7 +226,7 @@ class Agent:
         rows = format_result(result, self._job.output, self._spool, attempt.mini_batch.index)
         outcome = attempt.finished(
             Status.RUN_DONE,
-            succeeded=rows.succeeded,
+            succeeded=attempt.total if self.entry.counts_inputs else rows.succeeded,
             text=rows.text,
             typed=rows.typed,
             header=rows.header,

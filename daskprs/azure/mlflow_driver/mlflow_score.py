@@ -15,6 +15,8 @@ import numpy as np
 import pandas as pd
 from mlflow.pyfunc import load_model
 
+__counts_inputs__ = True
+"""What succeeds are files, as what is given are files, however many rows they have."""
 MODE_OF_CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 
 

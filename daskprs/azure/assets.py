@@ -102,6 +102,16 @@ class Assets:
             raise Unresolved(msg)
         return base / Path(reference).expanduser()
 
+    def located(self, url: str) -> str | None:
+        """Return the local path of a URL in a file; None where neither it nor a folder is known."""
+        for known in sorted(self.paths, key=len, reverse=True):
+            root = known.rstrip("/")
+            if "://" in known and (url == known or url.startswith(f"{root}/")):
+                return self.paths[known].rstrip("/") + url[len(root) :].rstrip("/")
+        found = IN_DATASTORE.fullmatch(url)
+        is_known = found is not None and found["store"] in self.datastores
+        return str(self.place(url, Path())) if is_known else None
+
     def file(self, reference: str, base: Path) -> Path:
         """Return the local path of an existing file, or refuse the reference."""
         path = self.place(reference, base)

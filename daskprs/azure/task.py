@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.script.checked_script import check_script
 from daskprs.azure.append_row_settings import frame_settings
+from daskprs.azure.assets import Assets
 from daskprs.azure.missing_modules import refuse_missing_modules
 from daskprs.azure.step_logs import link_driver_log
+from daskprs.inputs.mltable.place import located
 from daskprs.options.run_options import RunOptions
 from daskprs.options.site_defaults import options_of_call
 from daskprs.output.publish.output_file import check_output_file
@@ -43,6 +45,8 @@ class Task:
     job_dir: Path | None = None
     output_dir: Path | str | None = None
     client: Client | str | None = None
+    assets: Assets = field(default_factory=Assets)
+    """The places of URLs that an MLTable names."""
     data_folders: tuple[Path, ...] = ()
     """Datastore folders; they do not count as source, though they lie beside the script."""
 
@@ -55,16 +59,17 @@ class Task:
         """Return the call with changed options, after every check that costs little."""
         from daskprs.job.request import check_call
 
-        call = check_call(
-            self.data,
-            self._script,
-            self.run_options(**changes),
-            client=self.client,
-            job_dir=self.job_dir,
-            output_dir=self.output_dir,
-            text=True,
-            data_folders=self.data_folders,
-        )
+        with located(self.assets.located):
+            call = check_call(
+                self.data,
+                self._script,
+                self.run_options(**changes),
+                client=self.client,
+                job_dir=self.job_dir,
+                output_dir=self.output_dir,
+                text=True,
+                data_folders=self.data_folders,
+            )
         self._refuse_missing_modules(call.script, call.options)
         return call
 

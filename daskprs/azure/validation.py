@@ -23,6 +23,7 @@ from daskprs.azure.v1.config import FileForm
 from daskprs.errors import UsageError, YamlError
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.inputs.mltable.form import MLTableForm
+from daskprs.inputs.mltable.place import located
 from daskprs.yaml_files.document import Document, Loc, dotted
 from daskprs.yaml_files.form import filled, ineffective
 from daskprs.yaml_files.mistakes import Mistake, SourceLocation, refuse
@@ -128,7 +129,8 @@ def _check_mltable(check: Check) -> None:
     from daskprs.inputs.mltable.opening import open_mltable
     from daskprs.inputs.source.read_options import ReadOptions
 
-    open_mltable(str(check.path.absolute()), ReadOptions())
+    with located(check.assets.located):
+        open_mltable(str(check.path.absolute()), ReadOptions())
     form, _ = filled(MLTableForm, check.document.content, check.document)
     _warn_of(check, [key.name for key in ineffective(form)] if form is not None else ())
 

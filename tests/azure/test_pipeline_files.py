@@ -20,6 +20,7 @@ from daskprs.azure.assets import Assets
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.pipelines.command_step import Command
 from daskprs.azure.pipelines.file import Pipeline, read_pipeline
+from daskprs.azure.pipelines.parallel_step import read_task, written
 from daskprs.azure.pipelines.values import CallerInputs
 from daskprs.azure.task import Task
 from daskprs.errors import YamlError
@@ -715,3 +716,36 @@ def test_what_azure_s_client_has_dumped_is_read(home: Path) -> None:
     assert made.options["side_inputs"] == {"folder": str(home / "model")}
     assert not any("mini_batch_size" in line for line in pipeline.notices)
     assert "mini_batch_size: " in refused(DUMPED.replace("partition_keys: [n]", ""))
+
+
+WASBS, ABFSS = "wasbs://c@a.blob.core.windows.net", "abfss://c@a.dfs.core.windows.net/t"
+STORE = "azureml://datastores/blobs/paths"
+
+
+@pytest.mark.parametrize(
+    ("path", "known", "place"),
+    [
+        (f"{STORE}/tables/t.csv", "blobs", "."),
+        (f"{STORE}/tables/t.csv", f"{STORE}/tables/", "tables"),
+        (f"{WASBS}/tables/t.csv", WASBS, "."),
+        (
+            "abfss://c@a.dfs.core.windows.net/t",
+            "abfss://c@a.dfs.core.windows.net/t",
+            "tables/t.csv",
+        ),
+    ],
+)
+def test_urls_in_an_mltable_are_looked_up(home: Path, path: str, known: str, place: str) -> None:
+    """By the places of datastores and assets that are given to the pipeline, for a step, too."""
+    (home / "tables").mkdir()
+    (home / "tables/t.csv").write_text("n\n1\n")
+    table = f"paths: [{{file: '{path}'}}]\ntransformations: [read_delimited]"
+    (home / "data/MLTable").write_text(table)
+    text = DUMPED.replace("azureml:./data", "./data")
+    assert "data/MLTable:1:16: paths[0].file: " in refused(text)
+    given = {known: str(home / place)}
+    assets = Assets(given) if "://" in known else Assets(datastores=given)
+    file = home / "task.json"
+    file.write_text(written(task(read(text, assets)), {}))
+    call = read_task(file).checked()
+    assert [one.path for one in call.source.files()] == [str(home / "tables/t.csv")]

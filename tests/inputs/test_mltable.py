@@ -692,6 +692,13 @@ def test_without_options_a_partition_has_its_usual_size(tmp_path: Path) -> None:
     }
     files: dict[str, str | bytes] = {f"{at}.csv": f"x\n{at}\n" for at in range(3)}
     assert list(rows_of(mltable(tmp_path, content, files))["x"]) == [1]
+    for between, rows in [({"filter": "x > 1"}, []), ({"filter": "x < 2"}, [1])]:
+        content["transformations"].insert(1, between)
+        assert list(rows_of(mltable(tmp_path, content, files))["x"]) == rows
+        del content["transformations"][1]
+    content["transformations"].insert(1, {"take": 2})
+    with pytest.raises(YamlError, match=r"select_partitions: take and skip before it count rows"):
+        open_source(mltable(tmp_path, content, files), ReadOptions())
 
 
 def test_row_groups_and_streams_are_partitions(tmp_path: Path) -> None:
@@ -745,6 +752,9 @@ def test_without_a_read_it_is_a_list_of_files(tmp_path: Path) -> None:
     folder = mltable(tmp_path, content, files)
     (one,) = open_source(folder, ReadOptions()).mini_batches()
     assert one.piece.paths == (f"{folder}/a/0.wav", f"{folder}/b/2.wav")
+    content["transformations"] = [{"skip": 1}, {"select_partitions": [0, 5]}, {"take": 1}]
+    (one,) = open_source(mltable(tmp_path, content, files), ReadOptions()).mini_batches()
+    assert [Path(path).name for path in one.piece.paths] == ["2.wav"]
     content["transformations"] = [{"take_random_sample": {"probability": 0.5, "seed": 1}}]
     drawn = [
         [

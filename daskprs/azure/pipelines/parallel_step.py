@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from daskprs.agent.node.environment import ASSETS
 from daskprs.agent.script.checked_script import check_script
+from daskprs.azure.assets import Assets
 from daskprs.azure.expressions import ExpressionError, only_reference, parsed, plain_options, words
 from daskprs.azure.pipelines.forms import ALL, ResourcesForm, RetryForm, TaskForm
 from daskprs.azure.pipelines.values import Binding, takes_path
@@ -70,6 +72,7 @@ class ParallelStep:
             job_dir=self._wiring.folder.step(self._step.name),
             output_dir=self._output_dir(output),
             client=self._wiring.given.client,
+            assets=self._wiring.given.assets,
         )
 
     # ---- what the keys refer to ----
@@ -240,6 +243,7 @@ def written(task: Task, variables: Mapping[str, Any]) -> str:
         place = getattr(task, name)
         values[name] = None if place is None else str(place)
     values["options"] = {**task.options, "environment_variables": variables}
+    values["assets"] = asdict(task.assets)
     return json.dumps(values, indent=1)
 
 
@@ -248,4 +252,4 @@ def read_task(path: Path) -> Task:
     values = json.loads(path.read_bytes())
     for name in ("source_directory", "job_dir", "output_dir"):
         values[name] = None if values[name] is None else Path(values[name])
-    return Task(**values)
+    return Task(**{**values, "assets": Assets(**values["assets"])})

@@ -12,6 +12,7 @@ from daskprs.inputs.mltable.expression import BadExpression, Expression
 from daskprs.inputs.mltable.form import BooleanType, ColumnType, ReadDelimited, ReadDeltaLake
 from daskprs.inputs.mltable.steps import (
     AddPathColumns,
+    ChosenRows,
     Convert,
     Filter,
     FirstRows,
@@ -109,9 +110,22 @@ class Builder:
                 self._filter(at, value)
             case "take" | "skip":
                 self.add(FirstRows(value, self._number(FirstRows), is_kept=name == "take"))
+            case "select_partitions":
+                self._select(at, value)
             case "take_random_sample":
                 number = self._number(RandomSample)
                 self.add(RandomSample(value.probability, value.seed or 0, number))
+
+    def _select(self, at: int, numbers: list[int]) -> None:
+        """Choose partitions: the source of a table reads no others, and each file of a list is one.
+
+        A table's steps give the same rows before and behind, but for `take` and `skip`.
+        """
+        if self._written.read_at < 0:
+            self.add(ChosenRows(tuple(numbers)))
+        elif any(isinstance(step, FirstRows) for step in self.steps):
+            told = "take and skip before it count rows of other partitions: write it before them"
+            self._refuse(at, told)
 
     def _add_path_columns(self, at: int) -> None:
         taken = [name for name in self._path_names if name in self.meta.columns]

@@ -141,9 +141,9 @@ def _found(
     entry: PathEntry, folder: str, own: str, *, is_folder_enough: bool
 ) -> tuple[str, FileList, str | None]:
     """Return the place of an entry, its files, and its mistake, if any."""
-    if entry.path.startswith((AZURE, *WASB)):
-        return "", FileList(), _instead(entry.path)
     place = resolved(entry.path, folder)
+    if place.startswith((AZURE, *WASB)):
+        return "", FileList(), _instead(place)
     if is_folder_enough and entry.folder is not None:
         return place, FileList(), None
     try:
@@ -161,13 +161,16 @@ def _found(
 
 def _instead(path: str) -> str:
     """Return what to write instead of a path that nothing here opens."""
+    mapped = f"In a pipeline, give its place by --asset {path}=PATH"
     if path.startswith(AZURE):
         return (
-            f"{path} lies in Azure, which daskprs does not reach. Name a local path, or a "
-            "URL that fsspec opens, such as abfs://container/folder"
+            f"{path} lies in Azure, which daskprs does not reach. {mapped}, or that of its "
+            "datastore by --datastore NAME=FOLDER. Elsewhere, name a local path, or a URL that "
+            "fsspec opens, such as abfs://container/folder"
         )
     same = path.partition("://")[2].replace(".blob.", ".dfs.", 1)
-    return f"fsspec opens it by another name, with the package adlfs: abfss://{same}"
+    same = f"abfss://{same}"
+    return f"fsspec opens it by another name, with the package adlfs: {same}. {mapped}"
 
 
 def _order(written: MLTableContent) -> Iterator[Mistake]:

@@ -250,7 +250,6 @@ def _kept(written: MLTableContent, files: FileList, reading: ReadOptions) -> lis
         table = table.join(pd.DataFrame(values, columns=carried.names))
     if written.partitions is not None:
         Partitions(written.partitions, 1).check(len(files))
-        table = table.iloc[list(written.partitions)]
     names = [name for name in table.columns if name != PATH]
     builder = Builder(written, table.iloc[:0], names, lambda: [table])
     builder.add_all()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -10,10 +12,25 @@ from urllib.parse import unquote
 from daskprs.inputs.source.input_file import is_url, name_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 NAME = "MLTable"
 LOCAL_URL = "file://"
+
+
+_PLACES: ContextVar[Callable[[str], str | None]] = ContextVar(
+    "places of URLs in an MLTable", default=lambda _: None
+)
+
+
+@contextmanager
+def located(place_of: Callable[[str], str | None]) -> Iterator[None]:
+    """Let a function give the places of URLs in MLTables that a block opens; None: unknown."""
+    before = _PLACES.set(place_of)
+    try:
+        yield
+    finally:
+        _PLACES.reset(before)
 
 
 def mltable_at(data: str | os.PathLike[str] | Sequence[Any]) -> str | None:
@@ -42,7 +59,7 @@ def folder_of(path: str) -> str:
 
 def resolved(path: str, folder: str) -> str:
     """Return a path of an MLTable, resolved: relative ones begin at its folder."""
-    path = without_scheme(path)
+    path = _PLACES.get()(path) or without_scheme(path)
     if is_url(path) or path.startswith("/"):
         return path
     if not is_url(folder):

@@ -80,6 +80,13 @@ class Convert:
 
 
 @dataclass(frozen=True)
+class ChosenRows:
+    """Keeps rows by their numbers in the piece as it was read."""
+
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class FirstRows:
     """Keeps the first rows of the table, or leaves them out."""
 
@@ -115,7 +122,9 @@ class RandomSample:
         return mixed < np.uint64(self.probability * (1 << 53))
 
 
-TableStep = KeepColumns | Rename | AddPathColumns | Filter | Convert | FirstRows | RandomSample
+TableStep = (
+    KeepColumns | Rename | AddPathColumns | Filter | Convert | ChosenRows | FirstRows | RandomSample
+)
 
 
 def run(steps: Sequence[TableStep], piece: PieceContext) -> tuple[pd.DataFrame, Seen]:
@@ -157,6 +166,8 @@ def _after(step: TableStep, frame: pd.DataFrame, piece: PieceContext) -> pd.Data
             frame = pd.concat([frame, piece.frame[list(names)].loc[frame.index]], axis=1)
         case Filter(expression):
             frame = frame[expression.mask(frame)]
+        case ChosenRows(numbers):
+            frame = frame[frame.index.isin(numbers)]
         case RandomSample():
             offsets = np.asarray(piece.offsets(), np.uint64)[frame.index.to_numpy()]
             frame = frame[step.drawn(piece.file, offsets)]

@@ -315,6 +315,7 @@ def _definition(step: Step, variables: Mapping[str, Any]) -> str:
         record = {**work.record(), "variables": variables}
     else:
         record = json.loads(written(work, variables))
+        del record["assets"]
         for name in ("overwrite", "secrets"):
             record["options"].pop(name, None)
     text = json.dumps(record, sort_keys=True)

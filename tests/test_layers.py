@@ -48,11 +48,11 @@ LAYERS = {
         v2 validation
     """,
     "daskprs.azure.pipelines": """
-        forms included_code
+        forms included_code other_steps
         component
         values
         ports
-        wiring
+        inner wiring
         command_step parallel_step
         step
         file

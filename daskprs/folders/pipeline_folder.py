@@ -25,7 +25,7 @@ REGISTERED = "daskprs-v2"
 OWN = (RESULTS, WORKSPACE, REGISTERED)
 """Folders of ours that are not source, whatever folder they lie in."""
 RECORD = "pipeline.json"
-"""Like all names of ours it has a dot, which no step's name has."""
+"""Like all names of ours it begins with ``pipeline.``, which no folder of a step does."""
 Steps = dict[str, dict[str, Any]]
 """By name: a ``status``, and a ``definition`` where a resume needs to know what was changed."""
 
@@ -96,8 +96,12 @@ class PipelineFolder:
         return self.path / "pipeline.datastores" / name
 
     def step(self, name: str) -> Path:
-        """Return the folder of a step: that of its job, if it is a parallel one."""
-        return self.path / name
+        """Return the folder of a step: that of its job, if it is a parallel one.
+
+        A step of an inner pipeline has a dot in its name: ``prepare.clean``. The steps of one that
+        is called ``pipeline`` get a second dot.
+        """
+        return self.path / (name.replace(".", "..", 1) if name.startswith("pipeline.") else name)
 
     def task(self, name: str) -> Path:
         """Return the file that describes the task for a step's process."""

@@ -233,6 +233,36 @@ def test_what_cannot_be_run_is_refused(old: str, new: str, told: str) -> None:
 
 
 @pytest.mark.usefixtures("home")
+def test_a_step_of_a_kind_that_is_not_run_says_what_to_write() -> None:
+    """With names from the step itself, and nothing is told of its other keys."""
+    Path("flow.dag.yaml").write_text("inputs: {}\noutputs: {}\nnodes: []\n")
+    Path("spark.yml").write_text("type: spark\nentry: {file: count.py}\nargs: --in ${{inputs.x}}\n")
+    kinds = {
+        "{type: sweep, trial: ./t.yml, search_space: {rate: {type: uniform}}, limits: '${{a}}'}": (
+            "`component: ./t.yml`, `inputs: {rate: …}`; or a table with a row for each trial"
+        ),
+        "{component: ./spark.yml}": "`command: python count.py --in ${{inputs.x}}`",
+        "{type: automl, task: regression, data: '${{parent.jobs.x.outputs.y}}'}": "train.py",
+        "{type: data_transfer, task: copy_data, inputs: {a: }, outputs: {b: }}": (
+            "cp -r ${{inputs.a}}/. ${{outputs.b}}"
+        ),
+        "{type: data_transfer, task: import_data}": "download the data, and give its place",
+        "{type: import}": "download the data, and give its place",
+        "{type: finetuning}": "fine-tune the model by a command",
+        "{type: do_while, body: '${{parent.jobs.x}}'}": "repeat the work within one command",
+        "{type: if_else}": "decide within one command",
+        "{type: parallel_for}": "`daskprs run items.csv each.py --mini-batch-size 1`",
+        "{type: parallel, component: ./flow.dag.yaml}": "this is a prompt flow, which the",
+        "{type: wizard}": "write a command or a parallel step that does the same",
+    }
+    told = refused("jobs:\n" + "".join(f"  s{at}: {one}\n" for at, one in enumerate(kinds)))
+    lines = sorted(told.splitlines(), key=lambda line: int(line.split(":")[1]))
+    for at, (line, instead) in enumerate(zip(lines, kinds.values(), strict=True)):
+        assert line.startswith(f"p.yml:{at + 2}:")
+        assert instead in line
+
+
+@pytest.mark.usefixtures("home")
 def test_of_a_folder_that_is_not_there_nothing_else_is_told() -> None:
     """That the script in it is missing comes of it."""
     said = refused(SCORE.replace("./src", "./scr", 1))

@@ -15,6 +15,7 @@ from daskprs.azure.deployments.invocation_file import InvocationForm
 from daskprs.azure.pipelines.forms import (
     CommandForm,
     ComponentJobForm,
+    InnerPipelineForm,
     InputForm,
     OutputForm,
     ParallelForm,
@@ -34,6 +35,7 @@ BEGIN, END = "<!-- begin: {} -->", "<!-- end: {} -->"
 FILES: dict[str, type[Form]] = {
     "pipeline": PipelineForm,
     "pipeline job": ComponentJobForm,
+    "inner pipeline": InnerPipelineForm,
     "parallel": ParallelForm,
     "command": CommandForm,
     "input": InputForm,

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from daskprs.azure.pipelines.forms import CommandForm, LocalPath, ParallelForm, StepForm
+from daskprs.azure.file_kinds import kind_of
+from daskprs.azure.pipelines.forms import (
+    CommandForm,
+    InnerPipelineForm,
+    LocalPath,
+    ParallelForm,
+)
 from daskprs.azure.pipelines.included_code import (
     KEY,
     SUFFIX,
@@ -14,6 +20,7 @@ from daskprs.azure.pipelines.included_code import (
     included,
     listed_beside,
 )
+from daskprs.azure.pipelines.other_steps import instead_of
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.document import Document, Loc, dotted
@@ -25,13 +32,14 @@ if TYPE_CHECKING:
     from daskprs.azure.pipelines.forms import InputForm, OutputForm
     from daskprs.yaml_files.mistakes import SourceLocation
 
-FORMS: dict[str, type[ParallelForm | CommandForm]] = {
+StepKeys: TypeAlias = ParallelForm | CommandForm | InnerPipelineForm
+FORMS: dict[str, type[StepKeys]] = {
     "parallel": ParallelForm,
     "command": CommandForm,
+    "pipeline": InnerPipelineForm,
 }
-INSTEAD = {"pipeline": "write its steps into the jobs of this pipeline"}
-OTHERWISE = "write a command or a parallel step that does the same"
 COMPONENT = "component"
+FLOW = "prompt flow"
 PORTS = ("inputs", "outputs")
 """Keys that a step needs before anything that depends on it can be checked."""
 
@@ -67,9 +75,9 @@ class Declared:
     name: str
     source: YamlSource
     """The place of the step in the pipeline."""
-    form: ParallelForm | CommandForm
+    form: StepKeys
     """The step's keys and its component's keys, except the component's inputs and outputs."""
-    component: StepForm | None
+    component: StepKeys | None
     component_source: YamlSource | None
     code: Path | None
     includes: tuple[Include, ...] = ()
@@ -91,6 +99,11 @@ class Declared:
     def is_whole(self) -> bool:
         """Whether the step's component, if any, could be read."""
         return COMPONENT not in self.wrong
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether the step is a pipeline itself."""
+        return isinstance(self.form, InnerPipelineForm)
 
     @property
     def is_command(self) -> bool:
@@ -127,8 +140,12 @@ def declared(
     mistakes: list[Mistake] = []
     component, origin = _component(content, source, assets, mistakes)
     kind = _kind(content, component)
+    other = kind_of(component)
+    if other is not None and FLOW in other.name:
+        return None, [*mistakes, source.mistake(other.told(str(content[COMPONENT])), COMPONENT)]
     if kind not in FORMS:
-        problem = f"a step of type {kind!r} cannot be run here: {INSTEAD.get(kind, OTHERWISE)}"
+        whole = {**(component if isinstance(component, dict) else {}), **content}
+        problem = f"a step of type {kind!r} cannot be run here: {instead_of(kind, whole)}"
         return None, [*mistakes, source.mistake(problem, "type")]
     form, more, wrong = _filled(FORMS[kind], content | {COMPONENT: None}, source)
     mistakes += more
@@ -144,7 +161,8 @@ def declared(
     code = _code(form, source, assets, mistakes)
     if code is None and below is not None and origin is not None:
         code = _code(below, origin, assets, mistakes)
-    if form.additional_includes is not None or below is None or origin is None:
+    own = getattr(form, KEY, None) is not None
+    if own or below is None or origin is None:
         code, includes = _with_includes(form, source, code, assets, mistakes)
     else:
         code, includes = _with_includes(below, origin, code, assets, mistakes)
@@ -155,7 +173,7 @@ def declared(
 
 
 def _filled(
-    form: type[StepForm], content: Any, source: YamlSource
+    form: type[StepKeys], content: Any, source: YamlSource
 ) -> tuple[Any, list[Mistake], frozenset[str]]:
     return filled_as_far(form, content, source.document, PORTS, source.loc)
 
@@ -197,15 +215,18 @@ def _kind(content: dict[str, Any], component: Any) -> str:
         kind = one.get("type") if isinstance(one, dict) else None
         if kind is not None and kind != "component":
             return str(kind)
-    return "parallel" if "task" in content else "command"
+    whole = {**content, **(component if isinstance(component, dict) else {})}
+    return "pipeline" if "jobs" in whole else "parallel" if "task" in content else "command"
 
 
 def _code(
-    form: ParallelForm | CommandForm, source: YamlSource, assets: Assets, mistakes: list[Mistake]
+    form: StepKeys, source: YamlSource, assets: Assets, mistakes: list[Mistake]
 ) -> Path | None:
     way: Loc = ("code",)
     if isinstance(form, ParallelForm):
         code, way = form.task.code if form.task else None, ("task", "code")
+    elif isinstance(form, InnerPipelineForm):
+        code = None
     else:
         code = form.code
     if code is None:
@@ -221,9 +242,11 @@ def _code(
 
 
 def _with_includes(
-    form: StepForm, source: YamlSource, code: Path | None, assets: Assets, mistakes: list[Mistake]
+    form: StepKeys, source: YamlSource, code: Path | None, assets: Assets, mistakes: list[Mistake]
 ) -> tuple[Path | None, tuple[Include, ...]]:
     """Return the code of a step, and what its declaration, or a file beside it, puts there."""
+    if isinstance(form, InnerPipelineForm):
+        return code, ()
     words, file = form.additional_includes or [], ""
     if not source.loc and (listed := listed_beside(source.document)):
         file = f"{Path(source.document.name).with_suffix(SUFFIX)}: "

@@ -17,6 +17,7 @@ from daskprs.azure.pipelines.forms import (
     SettingsForm,
     as_overrides,
 )
+from daskprs.azure.pipelines.inner import MOST_STEPS, Level, level_of, outermost
 from daskprs.azure.pipelines.ports import PipelinePorts, filled_settings, texts_of
 from daskprs.azure.pipelines.step import made_step
 from daskprs.azure.pipelines.values import Values
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from os import PathLike
 
+    from daskprs.azure.pipelines.ports import Parent
     from daskprs.azure.pipelines.step import Step
     from daskprs.azure.pipelines.values import Binding, CallerInputs
     from daskprs.folders.pipeline_folder import PipelineFolder
@@ -77,6 +79,9 @@ class _PipelineReader:
         self._folder = folder
         self._given = given
         self._mistakes: list[Mistake] = []
+        self._broken: set[str] = set()
+        """The steps that could not be read."""
+        self._parents: dict[str, Parent] = {}
 
     def pipeline(self) -> Pipeline:
         form = self._form()
@@ -88,15 +93,15 @@ class _PipelineReader:
         values = Values(self._folder, self._given)
         ports = PipelinePorts(form, self._source, values)
         steps = self._declared(form, ports)
-        broken = form.jobs.keys() - {name for name, step in steps.items() if step.is_whole}
-        wiring = Wiring(ports, steps, broken)
+        wiring = Wiring(ports, steps, self._broken, self._parents)
         self._mistakes += values.mistakes
         order = self._order(steps, wiring)
         notices = [*self._unknown_settings(form), *_without_effect(form, steps.values())]
         settings = form.settings or SettingsForm()
-        fresh, found = bool(settings.force_rerun), list[Mistake]()
-        made = [made_step(steps[name], wiring, found, is_fresh=fresh) for name in order]
-        refuse([*self._mistakes, *found])
+        found = self._mistakes  # the steps add theirs
+        made = [made_step(steps[name], wiring, found) for name in order]
+        found = [*dict.fromkeys(found)]  # a component may be used twice
+        refuse(found)
         notices += [str(one) for one in found if one.is_warning]
         return Pipeline(
             name=form.display_name or form.name or self._source.base.name,
@@ -124,20 +129,45 @@ class _PipelineReader:
         return form  # type: ignore[return-value]
 
     def _declared(self, form: PipelineForm, ports: PipelinePorts) -> dict[str, Declared]:
-        found = {}
-        self._refuse_names("jobs", form.jobs)
-        for name, content in form.jobs.items():
-            source = replace(self._source, loc=("jobs", name))
-            unfilled: list[Mistake] = []
-            known = filled_settings(content, ports, source, unfilled)
-            step, mistakes = declared(name, known, source, self._given.assets)
-            keys = {mistake.key for mistake in mistakes}  # an unknown key: ignore its value
-            self._mistakes += [*(one for one in unfilled if one.key not in keys), *mistakes]
-            if step is not None:
-                found[name] = step
-                ports_ = {**step.declared_outputs, **step.given_outputs}
-                self._refuse_names("outputs", ports_, source)
+        """Return all steps; a step that is a pipeline comes before its own steps."""
+        found: dict[str, Declared] = {}
+        self._declare(outermost(form.jobs, self._source, ports.parent), found)
         return found
+
+    def _declare(self, level: Level, found: dict[str, Declared]) -> None:
+        self._refuse_names("jobs", level.jobs, level.source)
+        for name, content in level.jobs.items():
+            if len(found) >= MOST_STEPS:
+                refuse([level.source.mistake(f"there are more than {MOST_STEPS} steps", "jobs")])
+            whole = level.parent.step(name)
+            step = self._step(name, content, level)
+            if step is None or not step.is_whole:
+                self._broken.add(whole)
+            if step is None:
+                continue
+            found[whole] = step = replace(step, name=whole)
+            self._parents[whole] = level.parent
+            if step.is_pipeline:
+                inner = level_of(step, level, self._mistakes)
+                if inner is None:
+                    self._broken.add(whole)
+                else:
+                    self._declare(inner, found)
+
+    def _step(self, name: str, content: Any, level: Level) -> Declared | None:
+        source = replace(level.source, loc=(*level.source.loc, "jobs", name))
+        unfilled: list[Mistake] = []
+        known = filled_settings(content, level.parent, source, unfilled)
+        step, mistakes = declared(name, known, source, self._given.assets)
+        keys = {mistake.key for mistake in mistakes}  # an unknown key: ignore its value
+        if source.mistake("", "type").key in keys:  # of a kind whose keys are not known
+            unfilled = []
+        self._mistakes += [*(one for one in unfilled if one.key not in keys), *mistakes]
+        if step is None:
+            return None
+        ports = {**step.declared_outputs, **step.given_outputs}
+        self._refuse_names("outputs", ports, source)
+        return step
 
     def _unknown_settings(self, form: PipelineForm) -> Iterator[str]:
         """Yield warnings about unknown settings."""
@@ -159,13 +189,14 @@ class _PipelineReader:
 
     def _order(self, steps: Mapping[str, Declared], wiring: Wiring) -> list[str]:
         """Return the steps, each after the steps that it needs."""
-        sorter = TopologicalSorter({name: sorted(wiring.needs(name)) for name in steps})
+        needs = {name: sorted(wiring.needs(name)) for name in wiring.outputs_of}
+        sorter = TopologicalSorter(needs)
         try:
             return [name for name in sorter.static_order() if name in steps]
         except CycleError as error:
             circle = error.args[1]
             problem = f"the steps wait for each other: {' → '.join(reversed(circle))}"
-            self._mistakes.append(self._source.mistake(problem, "jobs", circle[0], of_key=True))
+            self._mistakes.append(steps[circle[0]].source.mistake(problem, of_key=True))
             return list(steps)
 
 
@@ -174,7 +205,8 @@ def _without_effect(form: PipelineForm, steps: Iterable[Declared]) -> list[str]:
     by_note: dict[str, list[str]] = {}
     keys: list[Key] = list(ineffective(form))
     for step in steps:
-        keys += [key._replace(name=f"jobs.{step.name}.{key.name}") for key in step.without_effect]
+        way = step.name.replace(".", ".jobs.")
+        keys += [key._replace(name=f"jobs.{way}.{key.name}") for key in step.without_effect]
     for key in keys:
         names = by_note.setdefault(key.note, [])
         if key.name not in names:

@@ -298,6 +298,15 @@ def as_overrides(settings: SettingsForm | None) -> tuple[str, ...]:
     return tuple(f"settings.{key}={json.dumps(value)}" for key, value in values if key not in idle)
 
 
+class InnerPipelineForm(JobForm):
+    """A step that is a pipeline, or a pipeline component."""
+
+    component: Any = works(None, note="a file, a reference, or the component itself")
+    jobs: dict[str, Any] | None = works(None, note="steps, by name; those over a component's win")
+    settings: SettingsForm | None = works(None)
+    is_deterministic: bool | None = works(None, note="false: each of its steps runs again")
+
+
 class PipelineJobForm(JobForm):
     """A pipeline job, whether its steps are in its own file or in that of a component."""
 

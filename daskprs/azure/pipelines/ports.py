@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,42 +19,52 @@ if TYPE_CHECKING:
 
     from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.component import YamlSource
-    from daskprs.azure.pipelines.forms import PipelineJobForm
+    from daskprs.azure.pipelines.forms import PipelineJobForm, SettingsForm
     from daskprs.azure.pipelines.values import Values
     from daskprs.yaml_files.document import Loc
 
 STORE = "workspaceblobstore"
 """The default datastore of a workspace."""
-LEFT_ALONE = {"inputs", "outputs", "component", "command", "input_data", "code", "append_row_to"}
+LEFT_ALONE = {
+    *(
+        "inputs",
+        "outputs",
+        "component",
+        "command",
+        "input_data",
+        "code",
+        "append_row_to",
+        "jobs",
+        "args",
+    ),
+}
 TEXTS_OF_A_TASK = {"program_arguments", "args", "append_row_to", "code"}
 """Keys whose expressions are filled in later, or refer to the step itself."""
 
 
-class PipelinePorts:
-    """Assigns values to the inputs and outputs of a pipeline, declared at a place of a file."""
+@dataclass(frozen=True)
+class Parent:
+    """The pipeline that a step is in: the one of the file, or a step that is a pipeline itself."""
 
-    def __init__(self, form: PipelineJobForm, source: YamlSource, values: Values) -> None:
-        self.values = values
-        self._source = source
-        settings = form.settings
-        store = (settings.default_datastore or settings.datastore) if settings else None
-        self.store = (store or STORE).removeprefix("azureml:")
-        given = values.given
-        self.inputs = {
-            name: self._input(name, port, given.inputs.get(name))
-            for name, port in (form.inputs or {}).items()
-        }
-        self.outputs = {
-            name: self._output(name, port, given.outputs.get(name))
-            for name, port in (form.outputs or {}).items()
-        }
-        self.refuse_unknown("--input", given.inputs, self.inputs)
+    name: str
+    """The name of that step; empty for the pipeline of the file."""
+    inputs: Mapping[str, Binding]
+    """The inputs whose values are known before any step is wired."""
+    store: str
+    """The default datastore."""
+    is_fresh: bool
+    """Whether its steps reuse no earlier results."""
+    run: str
+    """The name of the run."""
+
+    def step(self, name: str) -> str:
+        """Return the whole name of one of its steps."""
+        return f"{self.name}.{name}" if self.name else name
 
     def word(self, one: Reference, output: str = "", step: str = "") -> str | None:
         """Return the value of a one-word expression; None for any other expression."""
-        run = self.values.folder.path.name
         words = {
-            "name": f"{run}.{step}" if step else run,
+            "name": f"{self.run}.{step}" if step else self.run,
             "output_name": output,
             "default_datastore": self.store,
         }
@@ -68,6 +79,34 @@ class PipelinePorts:
         known = ", ".join(f"${{{{parent.inputs.{name}}}}}" for name in self.inputs) or "none"
         msg = f"{one} cannot stand here; inputs of the pipeline can: {known}"
         raise ExpressionError(msg)
+
+
+def store_of(settings: SettingsForm | None) -> str:
+    """Return the default datastore that settings name; empty if they name none."""
+    store = (settings.default_datastore or settings.datastore) if settings else None
+    return (store or "").removeprefix("azureml:")
+
+
+class PipelinePorts:
+    """Assigns values to the inputs and outputs of a pipeline, declared at a place of a file."""
+
+    def __init__(self, form: PipelineJobForm, source: YamlSource, values: Values) -> None:
+        self.values = values
+        self._source = source
+        settings = form.settings
+        given = values.given
+        self.inputs = {
+            name: self._input(name, port, given.inputs.get(name))
+            for name, port in (form.inputs or {}).items()
+        }
+        fresh = bool(settings and settings.force_rerun)
+        run = values.folder.path.name
+        self.parent = Parent("", self.inputs, store_of(settings) or STORE, fresh, run)
+        self.outputs = {
+            name: self._output(name, port, given.outputs.get(name))
+            for name, port in (form.outputs or {}).items()
+        }
+        self.refuse_unknown("--input", given.inputs, self.inputs)
 
     def refuse_unknown(self, flag: str, given: Iterable[str], known: Iterable[str]) -> None:
         """Refuse inputs or outputs from the caller that the pipeline does not have."""
@@ -113,7 +152,7 @@ class PipelinePorts:
         way = ("outputs", name, "path")
 
         def word(one: Reference) -> str:
-            found = self.word(one, name)
+            found = self.parent.word(one, name)
             if found is None:
                 msg = f"{one}: the place of an output cannot depend on it"
                 raise ExpressionError(msg)
@@ -128,7 +167,7 @@ class PipelinePorts:
 
 
 def filled_settings(
-    content: Any, ports: PipelinePorts, source: YamlSource, mistakes: list[Mistake], at: Loc = ()
+    content: Any, parent: Parent, source: YamlSource, mistakes: list[Mistake], at: Loc = ()
 ) -> Any:
     """Return a step's content with ``${{parent.inputs.x}}`` filled in, each with its type.
 
@@ -139,20 +178,22 @@ def filled_settings(
         return {
             key: value
             if key in left
-            else filled_settings(value, ports, source, mistakes, (*at, key))
+            else filled_settings(value, parent, source, mistakes, (*at, key))
             for key, value in content.items()
         }
     if isinstance(content, list):
         items = enumerate(content)
-        return [filled_settings(one, ports, source, mistakes, (*at, index)) for index, one in items]
+        return [
+            filled_settings(one, parent, source, mistakes, (*at, index)) for index, one in items
+        ]
     if not isinstance(content, str) or "${{" not in content:
         return content
     try:
         parts = parsed(content)
         one = only_reference(parts)
         if one is None:
-            return filled_in(parts, lambda one: ports.setting(one).text)
-        bound = ports.setting(one)
+            return filled_in(parts, lambda one: parent.setting(one).text)
+        bound = parent.setting(one)
     except ExpressionError as error:
         mistakes.append(source.mistake(str(error), *at))
         return None

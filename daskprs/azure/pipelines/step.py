@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from daskprs.azure.pipelines.command_step import CommandStep
-from daskprs.azure.pipelines.forms import CommandForm
+from daskprs.azure.pipelines.forms import CommandForm, InnerPipelineForm
 from daskprs.azure.pipelines.included_code import KEY, IncludedCode
 from daskprs.azure.pipelines.parallel_step import ParallelStep
 from daskprs.errors import UsageError
@@ -45,14 +45,14 @@ class Step:
         return {name: bound.path for name, bound in self.outputs.items()}
 
 
-def made_step(
-    step: Declared, wiring: Wiring, mistakes: list[Mistake], *, is_fresh: bool = False
-) -> Step | None:
+def made_step(step: Declared, wiring: Wiring, mistakes: list[Mistake]) -> Step | None:
     """Return a step that can run; append its mistakes, warnings included.
 
-    A step with mistakes is None. A fresh step reuses no earlier result.
+    A step with mistakes is None, and so is one that is a pipeline itself.
     """
     name, form = step.name, step.form
+    if isinstance(form, InnerPipelineForm):
+        return None
     if step.includes:
         try:
             code = IncludedCode(step.code, step.includes).made_in(wiring.folder.included_code)
@@ -68,6 +68,7 @@ def made_step(
     mistakes += made.mistakes
     if made.work is None:
         return None
+    is_fresh = wiring.parent(step).is_fresh
     shares = wiring.shares(name)
     return Step(
         name=name,

@@ -179,7 +179,10 @@ class Values:
         for name in given if step.component is not None else ():
             if name not in known:
                 problem = f"its component has no {ports[:-1]} {name!r}; {nearest_of(name, known)}"
-                self.wrong(problem, step.source, ports, name, of_key=True)
+                mistake = step.source.mistake(problem, ports, name, of_key=True)
+                # published pipelines give inputs that their pipeline components do not have
+                is_idle = step.is_pipeline and ports == "inputs"
+                self.mistakes.append(mistake._replace(is_warning=is_idle))
 
     def fitting(
         self, declared: InputForm | None, bound: Binding, source: YamlSource, *way: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from daskprs.azure.expressions import (
@@ -14,7 +15,7 @@ from daskprs.azure.expressions import (
     parsed,
     references,
 )
-from daskprs.azure.pipelines.forms import InputForm, OutputForm
+from daskprs.azure.pipelines.forms import FILE_TYPES, InputForm, OutputForm
 from daskprs.azure.pipelines.values import Binding, as_type, at_path, takes_path, unknown
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest_of
@@ -23,35 +24,54 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from daskprs.azure.pipelines.component import Declared
-    from daskprs.azure.pipelines.ports import PipelinePorts
+    from daskprs.azure.pipelines.ports import Parent, PipelinePorts
 
 ARTIFACTS = "artifacts"
 """Azure's name for the output that holds everything that a command leaves."""
 
 
 class Wiring:
-    """Gives values to the inputs and outputs of a pipeline's steps; `broken` ones were not read."""
+    """Gives values to the inputs and outputs of a pipeline's steps; `broken` ones were not read.
+
+    `parents` has the pipeline around each step, unless that is the one of the file.
+    """
 
     def __init__(
-        self, ports: PipelinePorts, steps: Mapping[str, Declared], broken: Collection[str] = ()
+        self,
+        ports: PipelinePorts,
+        steps: Mapping[str, Declared],
+        broken: Collection[str] = (),
+        parents: Mapping[str, Parent] = MappingProxyType({}),
     ) -> None:
+        self._parents = parents
         self._ports = ports
         self._steps = steps
         self._broken = broken
         self._values = ports.values
         self.folder = ports.values.folder
         self.given = ports.values.given
-        self._writers: dict[str, str] = {}
-        """The ``step.output`` that writes each output of the pipeline."""
-        self.outputs_of = {name: self._outputs(step) for name, step in steps.items()}
-        known = [f"{name}.{one}" for name, found in self.outputs_of.items() for one in found]
+        self._writers: dict[tuple[str, str], tuple[str, str]] = {}
+        """The step and output that write each output of a pipeline, by its step and name."""
+        self._outputs_of: dict[str, dict[str, Binding]] = {}
+        for name, step in steps.items():  # a step that is a pipeline comes before its own steps
+            self._outputs_of[name] = self._outputs(step)
+        self._find_inner_writers()
+        self.outputs_of = {
+            name: self._outputs_of[name] for name, step in steps.items() if not step.is_pipeline
+        }
+        """The outputs of each step that runs."""
+        known = [f"{name}.{one}" for name, found in self._outputs_of.items() for one in found]
         ports.refuse_unknown("--output", self.given.outputs, [*ports.outputs, *known])
         self._inputs_of: dict[str, dict[str, Binding]] = {}
         self._asked: set[str] = set()
         for name in steps:
             self.inputs_of(name)
-        for name in steps:
+        for name in self.outputs_of:
             self._take_what_is_there(name)
+
+    def parent(self, step: Declared) -> Parent:
+        """Return the pipeline that a step is in."""
+        return self._parents.get(step.name, self._ports.parent)
 
     def inputs_of(self, name: str) -> dict[str, Binding]:
         """Return the inputs of a step; an input that depends on itself is an ExpressionError."""
@@ -64,8 +84,13 @@ class Wiring:
         return self._inputs_of[name]
 
     def needs(self, name: str) -> set[str]:
-        """Return the steps that must end before this step."""
-        return {maker for one in self.inputs_of(name).values() for maker in one.makers}
+        """Return the steps that must end before this step.
+
+        The steps of an inner pipeline need what any input of it needs.
+        """
+        found = {maker for one in self.inputs_of(name).values() for maker in one.makers}
+        around = self.parent(self._steps[name]).name
+        return found | self.needs(around) if around else found
 
     def shares(self, name: str) -> bool:
         """Say whether a step's outputs overlap its inputs or other steps' outputs."""
@@ -85,13 +110,13 @@ class Wiring:
 
     def resolved(self, step: Declared, one: Reference) -> str | None:
         """Return the value of an expression in a step; None for an input that was not given."""
-        word = self._ports.word(one, step=step.name)
+        word = self.parent(step).word(one, step=step.name)
         if word is not None:
             return word
         match one:
             case Reference("inputs", of_parent=False):
                 found = self.inputs_of(step.name)
-                if one.name in self._ports.inputs.keys() - found.keys():
+                if one.name in self._inputs_around(step).keys() - found.keys():
                     right = one._replace(of_parent=True)
                     msg = f"{one} is an input of the pipeline, not of the step: write {right}"
                     raise ExpressionError(msg)
@@ -99,9 +124,31 @@ class Wiring:
             case Reference("outputs", of_parent=False):
                 return named(one, self.outputs_of[step.name]).text
             case Reference("inputs", step=None):
-                return named(one, self._ports.inputs).text
+                return named(one, self._inputs_around(step)).text
         msg = f"{one}: bind it to an input or an output of the step, and name that one here"
         raise ExpressionError(msg)
+
+    # ---- the pipeline around a step ----
+
+    def _inputs_around(self, step: Declared) -> Mapping[str, Binding]:
+        name = self.parent(step).name
+        return self.inputs_of(name) if name else self._ports.inputs
+
+    def _outputs_around(self, step: Declared) -> Mapping[str, Binding]:
+        name = self.parent(step).name
+        return self._outputs_of[name] if name else self._ports.outputs
+
+    def _find_inner_writers(self) -> None:
+        """Give each output of an inner pipeline the steps that write it, innermost first."""
+        for name in reversed(self._outputs_of):
+            if not self._steps[name].is_pipeline:
+                continue
+            for port, bound in self._outputs_of[name].items():
+                step, output = self._writers.get((name, port), ("", ""))
+                inner = self._outputs_of[step][output] if step else bound._replace(makers=())
+                self._outputs_of[name][port] = bound._replace(
+                    makers=inner.makers, type=self._declared_type(name, port) or inner.type
+                )
 
     # ---- outputs of a step ----
 
@@ -111,10 +158,16 @@ class Wiring:
         names = dict.fromkeys((*declared, *given))
         return {name: self._output(step, name)._replace(makers=(step.name,)) for name in names}
 
+    def _declared_type(self, step: str, name: str) -> str | None:
+        port = self._steps[step].given_outputs.get(name)
+        form = port if isinstance(port, OutputForm) else None
+        below = self._steps[step].declared_outputs.get(name)
+        return as_type(form.type if form and form.type else below.type if below else None)
+
     def _output(self, step: Declared, name: str) -> Binding:
         port, below = step.given_outputs.get(name), step.declared_outputs.get(name)
         form = port if isinstance(port, OutputForm) else None
-        declared = as_type(form.type if form and form.type else below.type if below else None)
+        declared = self._declared_type(step.name, name)
         kind = declared or "uri_folder"
         text = port if isinstance(port, str) else form.path if form else None
         way = ("outputs", name, *(("path",) if form else ()))
@@ -129,7 +182,7 @@ class Wiring:
             parts = parsed(text)
             one = only_reference(parts)
             if one is not None and one.scope == "outputs" and one.step is None:
-                bound = self._of_pipeline(f"{step.name}.{name}", one)
+                bound = self._of_pipeline(step, name, one)
                 return bound._replace(type=declared or bound.type or "uri_folder")
             text = filled_in(parts, lambda one: self._of_place(step, one, name))
         except ExpressionError as error:
@@ -137,22 +190,29 @@ class Wiring:
             return unknown(declared)
         return self._values.path(text, kind, step.source, *way, made=True)
 
-    def _of_pipeline(self, output: str, one: Reference) -> Binding:
+    def _of_pipeline(self, step: Declared, output: str, one: Reference) -> Binding:
         """Return the pipeline output that a step's output writes; refuse a second writer."""
-        bound = named(one, self._ports.outputs)
-        writer = self._writers.setdefault(one.name, output)
-        if writer != output:
-            msg = f"{one} is where {writer!r} goes: give each output of a step a place of its own"
+        bound, around = named(one, self._outputs_around(step)), self.parent(step).name
+        writer = self._writers.setdefault((around, one.name), (step.name, output))
+        if writer != (step.name, output):
+            other = ".".join(writer)
+            msg = f"{one} is where {other!r} goes: give each output of a step a place of its own"
+            raise ExpressionError(msg)
+        own = self._declared_type(step.name, output)
+        outer = self._declared_type(around, one.name) if around else None
+        if own and outer and (own in FILE_TYPES) != (outer in FILE_TYPES):
+            msg = f"{one} is a {outer}, and this output a {own}: give both one type"
             raise ExpressionError(msg)
         return bound
 
     def _of_place(self, step: Declared, one: Reference, output: str) -> str | None:
         """Return the value of an expression in the place of an output."""
-        word = self._ports.word(one, output, step.name)
+        word = self.parent(step).word(one, output, step.name)
         if word is not None:
             return word
         if one.scope == "inputs" and one.of_parent and one.step is None:
-            return named(one, self._ports.inputs).text
+            bound = named(one, self.parent(step).inputs)
+            return None if bound.is_unknown else bound.text
         msg = f"{one}: the place of an output cannot depend on it"
         raise ExpressionError(msg)
 
@@ -201,6 +261,7 @@ class Wiring:
             name
             for name, outputs in self.outputs_of.items()
             if any(place.is_relative_to(one.path) for one in outputs.values())
+            and not name.startswith(f"{step.name}.")
         ]
         if not makers:
             return None
@@ -215,7 +276,7 @@ class Wiring:
 
     def _there(self, step: Declared, bound: Binding, way: tuple[str, ...]) -> Binding:
         """Return a path that no step makes, which must exist."""
-        is_output = any(one.value == bound.value for one in self._ports.outputs.values())
+        is_output = any(one.value == bound.value for one in self._outputs_around(step).values())
         if bound.is_path and (self._broken or not is_output):  # an input has been looked at
             return self._values.readable(bound, step.source, *way)
         path = self._values.path(str(bound.value), bound.type, step.source, *way)
@@ -264,29 +325,38 @@ class Wiring:
             parts = parsed(text)
             one = only_reference(parts)
             if one is not None:
-                return self._referred(one)
-            makers = [maker for one in references(parts) for maker in self._referred(one).makers]
-            text = filled_in(parts, lambda one: self._referred(one).text)
+                return self._referred(step, one)
+            found = {one: self._referred(step, one) for one in references(parts)}
+            makers = [maker for one in found.values() for maker in one.makers]
+            text = filled_in(parts, lambda one: found[one].text)
             return Binding(text, makers=tuple(dict.fromkeys(makers)))
         except ExpressionError as error:
             self._values.wrong(error, step.source, *way)
             return unknown()
 
-    def _referred(self, one: Reference) -> Binding:
+    def _referred(self, step: Declared, one: Reference) -> Binding:
+        parent = self.parent(step)
         if one.scope in {"default_datastore", "name"}:
-            return Binding(self._ports.word(one))
+            return Binding(parent.word(one))
         if one.step is None:  # older files leave out `parent`
-            known = {"inputs": self._ports.inputs, "outputs": self._ports.outputs}.get(one.scope)
-            if known is None:
-                msg = f"{one} stands for nothing in an input"
-                raise ExpressionError(msg)
-            return named(one, known)
-        if one.step in self._broken:
-            return unknown()._replace(makers=(one.step,))
-        if one.step not in self._steps:
-            hint = nearest_of(one.step, [*self._steps])
+            if one.scope == "inputs":
+                return named(one, self._inputs_around(step))
+            if one.scope == "outputs":
+                return named(one, self._outputs_around(step))
+            msg = f"{one} stands for nothing in an input"
+            raise ExpressionError(msg)
+        whole = parent.step(one.step)
+        if whole in self._broken:
+            return unknown()._replace(makers=(whole,))
+        if whole not in self._steps:
+            siblings = [name for name, other in self._steps.items() if self.parent(other) is parent]
+            hint = nearest_of(one.step, [name.rpartition(".")[2] for name in siblings])
             msg = f"{one}: the step {one.step!r} does not exist; {hint}"
             raise ExpressionError(msg)
-        if one.scope == "outputs":
-            return named(one, self.outputs_of[one.step])
-        return named(one, self.inputs_of(one.step))
+        if one.scope == "inputs":
+            return named(one, self.inputs_of(whole))
+        bound = named(one, self._outputs_of[whole])
+        if not bound.makers and not self._broken:
+            msg = f"{one}: no step of the pipeline {one.step!r} writes this output"
+            raise ExpressionError(msg)
+        return bound

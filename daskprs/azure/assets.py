@@ -1,22 +1,25 @@
-"""The local places of the paths, assets and datastores in Azure's files."""
+"""The local places of the paths, assets, datastores and environments in Azure's files."""
 
 from __future__ import annotations
 
+import os
 import re
-from dataclasses import dataclass, field
+import shlex
+from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from daskprs.errors import UsageError
+from daskprs.errors import UsageError, YamlError
 from daskprs.suggest import nearest, nearest_of
+from daskprs.system.interpreter import NoInterpreter, interpreter_at
 from daskprs.yaml_files.document import Document
 from daskprs.yaml_files.form import Form, filled, works
-from daskprs.yaml_files.mistakes import refuse
+from daskprs.yaml_files.mistakes import Mistake, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from os import PathLike
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 RELATIVE = re.compile(r"azureml:\.\.?(/|$)")
 """A path as `dump` of the azure-ai-ml package writes it."""
@@ -40,16 +43,41 @@ class AssetFile(Form):
         default_factory=dict, note="paths by name, `name:version` or whole reference"
     )
     datastores: dict[str, str] = works(default_factory=dict, note="local roots of datastores")
+    environments: dict[str, str] = works(
+        default_factory=dict, note="interpreters of environments, or folders that have one"
+    )
+
+
+class NamedEnvironment(NamedTuple):
+    """The environment of a step or a deployment, and the interpreter that stands for it."""
+
+    name: str
+    """Its name in messages."""
+    names: tuple[str, ...]
+    """Every name by which it can be given, the most exact first."""
+    given: str | None = None
+    """The one by which an interpreter is given."""
+    python: str | None = None
+    """That interpreter; None where the Python that runs daskprs is used."""
+
+    @property
+    def way(self) -> str:
+        """How the caller gives it an interpreter."""
+        return f"--environment {shlex.quote(self.name)}=PYTHON"
 
 
 @dataclass(frozen=True)
 class Assets:
-    """The known local paths of assets and datastores."""
+    """The known local paths of assets and datastores, and interpreters of environments."""
 
     paths: Mapping[str, str] = field(default_factory=dict)
     """Paths of assets by name, ``name:version`` or whole reference."""
     datastores: Mapping[str, str] = field(default_factory=dict)
     """Local roots of datastores, by name."""
+    environments: Mapping[str, str] = field(default_factory=dict)
+    """Interpreters of environments, by name."""
+    needed: frozenset[str] = frozenset()
+    """The environments that the caller gives for these files: one without a user is a mistake."""
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Assets:
@@ -59,14 +87,51 @@ class Assets:
         refuse(mistakes)
         form = form or AssetFile()
         base = Path(path).absolute().parent
-        return cls(_below(base, form.assets), _below(base, form.datastores))
+        try:
+            environments = _interpreters(base, form.environments)
+        except UsageError as error:
+            place = document.place(("environments",))
+            raise YamlError(str(Mistake(place, "environments", str(error)))) from error
+        return cls(_below(base, form.assets), _below(base, form.datastores), environments)
 
-    def and_also(self, paths: Mapping[str, str], datastores: Mapping[str, str]) -> Assets:
+    def and_also(
+        self,
+        paths: Mapping[str, str],
+        datastores: Mapping[str, str],
+        environments: Mapping[str, str] | None = None,
+    ) -> Assets:
         """Return these assets with others that override them, relative to the working directory."""
         here = Path.cwd()
+        pythons = _interpreters(here, environments or {})
         return Assets(
-            {**self.paths, **_below(here, paths)}, {**self.datastores, **_below(here, datastores)}
+            {**self.paths, **_below(here, paths)},
+            {**self.datastores, **_below(here, datastores)},
+            {**self.environments, **pythons},
+            self.needed | pythons.keys(),
         )
+
+    def for_several_files(self) -> Assets:
+        """Return these assets for files of which some do not use every environment."""
+        return replace(self, needed=frozenset())
+
+    def environment(self, given: Any, base: Path, user: str) -> NamedEnvironment:
+        """Return the environment that a file names or defines for a step or a deployment.
+
+        `base` is the folder that paths in a definition are relative to. A `user` without an
+        environment in the file has one by its own name.
+        """
+        names = [*dict.fromkeys(_names_of(given, base))] or [user]
+        name = next((one for one in names if not re.search("[:@/]", one)), names[0])
+        found = next((one for one in names if one in self.environments), None)
+        python = None if found is None else self.environments[found]
+        return NamedEnvironment(name, tuple(names), found, python)
+
+    def unused_environments(self, used: Iterable[NamedEnvironment]) -> Iterator[tuple[str, str]]:
+        """Yield each environment that the caller gives and that nothing uses, with the problem."""
+        used = [*used]
+        known = [*dict.fromkeys(one.name for one in used)]
+        for name in sorted(self.needed - {one.given for one in used}):
+            yield name, f"nothing here has an environment {name!r}; {nearest_of(name, known)}"
 
     def place(
         self, reference: str, base: Path, store_root: Callable[[str], Path] | None = None
@@ -160,6 +225,22 @@ class Assets:
         raise Unresolved(msg)
 
 
+def given_places(
+    assets: Assets | Mapping[str, str | PathLike[str]] | str | PathLike[str] | None,
+    datastores: Mapping[str, str | PathLike[str]] | None = None,
+    environments: Mapping[str, str | PathLike[str]] | None = None,
+) -> Assets:
+    """Return the assets that Python code gives: by name or in a mapping file, with the others."""
+    known = Assets.read(assets) if isinstance(assets, str | PathLike) else assets
+    places = None if isinstance(known, Assets) else known
+    base = known if isinstance(known, Assets) else Assets()
+    return base.and_also(_texts(places), _texts(datastores), _texts(environments))
+
+
+def _texts(given: Mapping[str, str | PathLike[str]] | None) -> dict[str, str]:
+    return {name: str(value) for name, value in (given or {}).items()}
+
+
 def _near(name: str, known: Mapping[str, str]) -> str:
     """Return a hint for an unknown name as a sentence."""
     hint = nearest_of(name, [*known]) if known else ""
@@ -174,7 +255,91 @@ def split_asset(word: str) -> tuple[str, str] | None:
 
 def _below(base: Path, paths: Mapping[str, str]) -> dict[str, str]:
     """Return absolute paths, by names without the prefix of references to assets."""
-    return {
-        name if "://" in name else name.removeprefix("azureml:"): str(base / path)
-        for name, path in paths.items()
-    }
+    return {_bare(name): str(base / path) for name, path in paths.items()}
+
+
+def _bare(name: str) -> str:
+    return name if "://" in name else name.removeprefix("azureml:")
+
+
+# ---- environments ----
+
+
+def _interpreters(base: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """Return the interpreters of environments, by names without the prefix of references."""
+    return {_bare(name): _interpreter(name, base, place) for name, place in given.items()}
+
+
+def _interpreter(name: str, base: Path, place: str) -> str:
+    path = base / Path(place).expanduser()
+    is_program = os.sep not in place and not path.exists()  # such as python3.8
+    try:
+        found = interpreter_at(place if is_program else path)
+        if os.path.isfile(found) and os.access(found, os.X_OK):  # noqa: PTH113
+            return found
+        problem = f"{found} {'cannot be executed' if path.exists() else 'does not exist'}"
+    except NoInterpreter as error:
+        problem = f"{path} does not exist, and {error}" if is_program else str(error)
+    hint = "" if path.exists() else nearest(path)
+    msg = (
+        f"the environment {name!r}: {problem}.{hint} Give an interpreter, or the folder of a "
+        "virtual environment or of a conda environment."
+    )
+    raise UsageError(msg)
+
+
+def _names_of(given: Any, base: Path) -> Iterator[str]:
+    """Yield the names of an environment in a file: those of a reference, or of a definition.
+
+    A definition goes by its name, else by its conda file, else by its image.
+    """
+    if isinstance(given, str):
+        yield from _names_of_reference(given, base)
+    elif isinstance(given, dict):
+        conda, image = given.get("conda_file"), given.get("image")
+        yield from _with_version(given.get("name"), given.get("version"))
+        if isinstance(conda, str):
+            conda = conda.removeprefix("file:")
+            yield from _paths_of(conda, base)
+            conda = _content(base / conda)
+        yield from _with_version(conda.get("name") if isinstance(conda, dict) else None, None)
+        yield from [image] if isinstance(image, str) else []
+
+
+def _names_of_reference(reference: str, base: Path) -> Iterator[str]:
+    for form in (SHORT, LONG, IN_REGISTRY):
+        if found := form.fullmatch(reference):
+            groups = found.groupdict()
+            yield reference
+            yield from _with_version(groups["name"], groups.get("version") or groups.get("label"))
+            return
+    path = reference.removeprefix("file:")
+    if path.endswith((".yml", ".yaml")):
+        yield from _names_of(_content(base / path), (base / path).parent)
+        yield from _paths_of(path, base)
+    else:
+        yield reference
+        yield re.split("[:@]", reference)[0]
+
+
+def _with_version(name: Any, version: Any) -> Iterator[str]:
+    """Yield a name with its version, then alone."""
+    if name and version:
+        yield from (f"{name}:{version}", f"{name}@{version}")
+    if name:
+        yield str(name)
+
+
+def _paths_of(path: str, base: Path) -> Iterator[str]:
+    """Yield a path as a person in the working directory would write it."""
+    place = os.path.abspath(base / path)  # noqa: PTH100 - without the ".." in it
+    yield from (os.path.relpath(place), f"./{os.path.relpath(place)}", place)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """Return the mapping in a YAML file, an empty one where it has none."""
+    try:
+        content = Document.read(path).content
+    except UsageError:
+        return {}  # nothing else in the file is of interest here
+    return content if isinstance(content, dict) else {}

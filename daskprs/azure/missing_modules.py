@@ -1,4 +1,4 @@
-"""Modules that an entry script imports and this Python lacks, found without running anything.
+"""Modules that an entry script imports and its Python lacks, found without running the script.
 
 Published scripts come with their own environment, which is not created here. Missing modules are
 reported by name before a job starts, not by each agent.
@@ -7,14 +7,20 @@ reported by name before a job starts, not by each agent.
 from __future__ import annotations
 
 import ast
+import hashlib
 import importlib.machinery
 import importlib.util
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daskprs.agent.child import stand_ins
-from daskprs.errors import ScriptError
+from daskprs.agent.foreign import stand_ins as foreign_stand_ins
+from daskprs.errors import ScriptError, UsageError
+from daskprs.system.interpreter import environment_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -24,6 +30,16 @@ CALLED = {"init", "run", "shutdown"}
 SDK = "azure.ai.ml"
 NO_WORKSPACE = ": a step reaches no workspace here; give it data and models as inputs"
 CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+
+LONGEST_ANSWER_S = 60
+FINDS = """
+import importlib.util, json, sys
+sys.path[:] = filter(None, sys.path)
+names = [one for one in sys.argv[1:] if one not in sys.modules]
+print(json.dumps([one for one in names if importlib.util.find_spec(one) is None]))
+"""
+"""Has an interpreter find modules, without those in the working directory; imports none."""
 
 
 class MissingModule(NamedTuple):
@@ -48,34 +64,75 @@ class _Import(NamedTuple):
     level: int
     line: int
 
+    @property
+    def top(self) -> str:
+        """The package that the module is in."""
+        return self.module.partition(".")[0]
+
 
 def refuse_missing_modules(
-    script: Path, source_directory: Path, search_path: Sequence[str] = ()
+    script: Path,
+    source_directory: Path,
+    search_path: Sequence[str] = (),
+    python: str | None = None,
+    other: str = "",
 ) -> None:
-    """Refuse a script that imports modules that this Python lacks; name each with its place."""
-    missing = missing_modules(script, source_directory, search_path)
+    """Refuse a script that imports modules that its Python lacks; name each with its place.
+
+    `other` says how the caller names another interpreter for the script.
+    """
+    missing = missing_modules(script, source_directory, search_path, python)
     if missing:
         shown = "".join(f"\n  {one}" for one in missing)
         msg = (
-            f"the entry script {script.name} imports what this Python ({sys.executable}) does not "
-            f"have:{shown}\nInstall the packages that bring these modules: the environment that a "
-            "YAML file or a configuration names is not made here."
+            f"the entry script {script.name} imports what {named(python)} does not have:{shown}\n"
+            f"{way_out(python, other)}"
         )
         raise ScriptError(msg)
 
 
+def named(python: str | None) -> str:
+    """Return how messages name an interpreter."""
+    return f"this Python ({sys.executable})" if python is None else f"the Python {python}"
+
+
+def way_out(python: str | None, other: str) -> str:
+    """Return the next step where modules are missing."""
+    install = "Install the packages that bring these modules"
+    if python is not None:
+        return f"{install} there: {python} -m pip install PACKAGE."
+    if not other:
+        return f"{install}."
+    return (
+        f"{install}, or name a Python that has them by {other}; daskprs environment create FILE "
+        "makes one from a conda file."
+    )
+
+
 def missing_modules(
-    script: Path, source_directory: Path, search_path: Sequence[str] = ()
+    script: Path,
+    source_directory: Path,
+    search_path: Sequence[str] = (),
+    python: str | None = None,
 ) -> list[MissingModule]:
     """Return the imports that would fail, each module once; folders are searched as by Python.
 
     Only imports that always run count: unconditional statements at the top level and in `init`,
     `run` and `shutdown`. A handler that goes on without the module, or `suppress`, makes an import
-    optional. Modules in these folders are searched, too.
+    optional. Modules in these folders are searched, too. All other modules are looked up by the
+    interpreter `python`, or by this one.
     """
     search = _Search([str(source_directory), *search_path])
     search.read(script, CALLED)
-    return [*search.missing.values()]
+    absent = lacking({one.top for one, _ in search.outside}, python)
+    missing: dict[str, MissingModule] = {}
+    for one, file in search.outside:
+        if one.top not in absent:
+            continue
+        name = _missing_name(one, python)
+        if name is not None:
+            missing.setdefault(name, MissingModule(name, file, one.line))
+    return [*missing.values()]
 
 
 class _Search:
@@ -84,7 +141,8 @@ class _Search:
     def __init__(self, folders: Sequence[str]) -> None:
         self._folders = folders
         self._seen: set[Path] = set()
-        self.missing: dict[str, MissingModule] = {}
+        self.outside: list[tuple[_Import, Path]] = []
+        """Imports of modules in none of the folders, and the files that they are in."""
 
     def read(self, file: Path, called: Collection[str] = ()) -> None:
         """Search the imports of a file; a file without readable code is its importer's problem."""
@@ -103,12 +161,10 @@ class _Search:
                 self._look_up(one, file)
 
     def _look_up(self, one: _Import, file: Path) -> None:
-        top, *below = one.module.split(".")
-        place = importlib.machinery.PathFinder.find_spec(top, self._folders)
+        _, *below = one.module.split(".")
+        place = importlib.machinery.PathFinder.find_spec(one.top, self._folders)
         if place is None:
-            lacking = _lacking(one)
-            if lacking is not None:
-                self.missing.setdefault(lacking, MissingModule(lacking, file, one.line))
+            self.outside.append((one, file))
             return
         if place.origin is not None and place.origin.endswith(".py"):
             self.read(Path(place.origin))
@@ -126,15 +182,50 @@ class _Search:
             self.read(path / "__init__.py")
 
 
-def _lacking(one: _Import) -> str | None:
-    """Return the name of a module that neither this Python nor the agents' stand-ins have."""
-    top = one.module.partition(".")[0]
-    if top in sys.stdlib_module_names or top in sys.modules or importlib.util.find_spec(top):
-        return None
-    if not stand_ins.stands_for(one.module):
-        return one.module if stand_ins.stands_for(top) or one.module.startswith(SDK) else top
+def stand_ins_for(python: str | None, folder: Path) -> Path:
+    """Fill a folder with the stand-ins that an interpreter, or this one, needs; return its path."""
+    if python is None:
+        return stand_ins.stand_in_folder(folder)
+    absent = lacking(foreign_stand_ins.PACKAGES, python)
+    name = hashlib.sha256(python.encode()).hexdigest()[:8]
+    return stand_ins.stand_in_folder(folder / name, absent)
+
+
+def lacking(names: Iterable[str], python: str | None) -> set[str]:
+    """Return those of the top-level modules that an interpreter, or this one, does not have."""
+    if python is not None:
+        return _lacking_there({*names}, python)
+    known = {*sys.stdlib_module_names, *sys.modules}
+    return {one for one in names if one not in known and importlib.util.find_spec(one) is None}
+
+
+def _lacking_there(names: set[str], python: str) -> set[str]:
+    try:
+        done = subprocess.run(  # noqa: S603 - the interpreter that the person names
+            [python, "-c", FINDS, *sorted(names)],
+            env=environment_of(python, os.environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=LONGEST_ANSWER_S,
+            check=True,
+        )
+        return {*json.loads(done.stdout.splitlines()[-1])}
+    except (OSError, ValueError, IndexError, subprocess.SubprocessError) as error:
+        is_known = isinstance(error, (OSError, subprocess.TimeoutExpired))
+        why = str(error) if is_known else (getattr(error, "stderr", None) or "").strip()
+        msg = f"{python} does not answer as an interpreter of Python does{': ' if why else ''}{why}"
+        raise UsageError(msg) from error
+
+
+def _missing_name(one: _Import, python: str | None) -> str | None:
+    """Return the name of a module that the agents' stand-ins do not have either."""
+    found = stand_ins if python is None else foreign_stand_ins
+    if not found.stands_for(one.module):
+        is_known = found.stands_for(one.top) or one.module.startswith(SDK)
+        return one.module if is_known else one.top
     for name in one.names:
-        if not stand_ins.has(one.module, name):
+        if not found.has(one.module, name):
             return f"{one.module}.{name}"
     return None
 

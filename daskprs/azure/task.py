@@ -49,6 +49,8 @@ class Task:
     """The places of URLs that an MLTable names."""
     data_folders: tuple[Path, ...] = ()
     """Datastore folders; they do not count as source, though they lie beside the script."""
+    other_python: str = ""
+    """How the caller names another interpreter for the script, for a message."""
 
     def with_variables(self, more: Mapping[str, str]) -> Task:
         """Return this task with more environment variables for its agents."""
@@ -93,7 +95,13 @@ class Task:
         """Refuse missing imports of the script, unless another machine may have them."""
         if self.client is None and script.root is not None and script.file is not None:
             more = (options.environment_variables or {}).get("PYTHONPATH", "").split(":")
-            refuse_missing_modules(script.root / script.file, script.root, [*filter(None, more)])
+            refuse_missing_modules(
+                script.root / script.file,
+                script.root,
+                [*filter(None, more)],
+                None if options.python is None else str(options.python),
+                self.other_python,
+            )
 
     def run_options(self, **changes: Any) -> RunOptions:
         """Return all options, checked, with those of the settings file and of Dask's config."""

@@ -11,7 +11,7 @@ from daskprs.azure.deployments.deployment import SCRIPT, deployment_of
 from daskprs.azure.deployments.model_folder import missing_packages
 from daskprs.azure.deployments.pipeline_deployment import pipeline_deployment_of
 from daskprs.azure.file_kinds import KINDS, PIPELINE, FileKind, Use, kind_of
-from daskprs.azure.missing_modules import missing_modules
+from daskprs.azure.missing_modules import missing_modules, named, way_out
 from daskprs.azure.pipelines.component import YamlSource, declared
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.forms import PipelineJobForm
@@ -142,14 +142,17 @@ def _check_deployment(check: Check) -> None:
     if found is None:
         return
     _warn_of(check, [key.name for key in found.without_effect])
+    environment = found.environment
+    python = environment.python
     if found.by_mlflow:
         loc: Loc = ("model",)
         use = "to serve it takes"
-        missing = missing_packages(found.model) if found.model is not None else []
+        missing = missing_packages(found.model, python) if found.model is not None else []
     else:
         loc, use, root = SCRIPT, "it imports", found.source_directory
-        missing = [str(one) for one in missing_modules(root / found.script, root)]
-    problem = f"{use} what this Python lacks: {', '.join(missing)}"
+        missing = [str(one) for one in missing_modules(root / found.script, root, python=python)]
+    problem = f"{use} what {named(python)} does not have: {', '.join(missing)}. "
+    problem += way_out(python, environment.way)
     refuse([Mistake(document.place(loc), dotted(loc), problem)] if missing else [])
 
 
@@ -184,6 +187,8 @@ def _check_component(check: Check) -> None:
         made_step(step, Wiring(ports, {step.name: step}), mistakes)
         mistakes += values.mistakes
         keys = [key.name for key in step.without_effect]
+        for name, problem in assets.unused_environments([step.environment]):
+            mistakes.append(Mistake(document.place(()), f"--environment {name}", problem))
     check.warnings.extend(str(one) for one in mistakes if one.is_warning)
     refuse(mistakes)
     _warn_of(check, keys)

@@ -1,4 +1,4 @@
-"""The options of commands that say where assets and datastores are."""
+"""The options of commands that say where assets, datastores and environments are."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import click
 from daskprs.cli.options import pairs, stacked
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from daskprs.azure.assets import Assets
 
 with_assets = stacked(
@@ -21,7 +23,8 @@ with_assets = stacked(
     click.option(
         "--assets",
         metavar="FILE",
-        help="A YAML file with places: assets: {NAME: PATH}, datastores: {NAME: FOLDER}.",
+        help="A YAML file with places: assets: {NAME: PATH}, datastores: {NAME: FOLDER}, "
+        "environments: {NAME: PYTHON}.",
     ),
     click.option(
         "--datastore",
@@ -29,20 +32,38 @@ with_assets = stacked(
         metavar="NAME=FOLDER",
         help="The folder that azureml://datastores/NAME/paths/ stands for.",
     ),
+    click.option(
+        "--environment",
+        multiple=True,
+        metavar="NAME=PYTHON",
+        help="The interpreter of the environment azureml:NAME:1, or the folder of a virtual or "
+        "conda environment.",
+    ),
 )
 """A decorator that gives a command these options."""
 
 
 def assets_of(values: dict[str, Any]) -> Assets:
     """Remove these options from the values of a command, and return the assets."""
-    from daskprs.azure.assets import Assets, split_asset
+    from daskprs.azure.assets import Assets
 
-    places, file = {}, values.pop("assets")
-    for word in values.pop("asset"):
+    file = values.pop("assets")
+    places = _sides("--asset", values.pop("asset"), "NAME=PATH")
+    datastores = pairs("--datastore", values.pop("datastore"), "NAME=FOLDER")
+    environments = _sides("--environment", values.pop("environment"), "NAME=PYTHON")
+    known = Assets() if file is None else Assets.read(file)
+    return known.and_also(places, datastores, environments)
+
+
+def _sides(option: str, words: Iterable[str], form: str) -> dict[str, str]:
+    """Return words of this form as a dict; a name may be a URL."""
+    from daskprs.azure.assets import split_asset
+
+    found = {}
+    for word in words:
         sides = split_asset(word)
         if sides is None:
-            message = f"--asset {word!r}: write NAME=PATH"
+            message = f"{option} {word!r}: write {form}"
             raise click.UsageError(message)
-        places[sides[0]] = sides[1]
-    known = Assets() if file is None else Assets.read(file)
-    return known.and_also(places, pairs("--datastore", values.pop("datastore"), "NAME=FOLDER"))
+        found[sides[0]] = sides[1]
+    return found

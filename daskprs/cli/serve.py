@@ -145,7 +145,10 @@ def _deployments(files: tuple[str, ...], values: dict[str, Any]) -> list[ServedD
 
     words = _forwarded(values)
     assets = assets_of(values)
-    known = [ServedDeployment(file, assets, words) for file in files]
+    known = [ServedDeployment(file, assets.for_several_files(), words) for file in files]
+    for name, problem in assets.unused_environments(one.environment for one in known):
+        msg = f"--environment {name}: {problem}"
+        raise OptionError(msg)
     for file, one in zip(files, known, strict=True):
         if one.without_effect:
             keys = ", ".join(one.without_effect)

@@ -53,6 +53,8 @@ def validate(
         from daskprs.azure.validation import validate as verdict_on
 
         assets = assets_of(values)
+        if len(files) > 1:
+            assets = assets.for_several_files()
         verdicts = {file: verdict_on(file, assets, given) for file in files}
         if as_json:
             show_json([_verdict_values(file, one) for file, one in verdicts.items()])

@@ -28,8 +28,10 @@ class ServedDeployment:
 
     def __init__(self, path: str, assets: Assets | None = None, words: Sequence[str] = ()) -> None:
         self._path = Path(path).absolute()
-        self._words = tuple(words)
         deployment = BatchDeployment.load(path, assets=assets)
+        self.environment = deployment.environment
+        own = (f"{self.environment.given}={self.environment.python}",)
+        self._words = (*words, *(("--environment", *own) if self.environment.python else ()))
         self.name = deployment.name
         self.endpoint_name = deployment.endpoint_name
         self.without_effect = tuple(deployment.without_effect)

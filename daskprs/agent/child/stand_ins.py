@@ -12,10 +12,11 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
+from daskprs.agent.foreign.main import FOLDER
 from daskprs.system.atomic_file import whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 MODULES = ("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "mltable")
@@ -148,12 +149,36 @@ stand_ins.take_over(__name__)
 """
 
 
-def stand_in_folder(folder: Path) -> Path:
-    """Fill a folder for ``PYTHONPATH`` with stand-ins; other steps may already import from it."""
-    for name in lacking():
+MODULE_ELSEWHERE = f"""\
+import importlib.util
+import sys
+
+if "daskprs_script" not in sys.modules:
+    folder, before, sys.dont_write_bytecode = {FOLDER!r}, sys.dont_write_bytecode, True
+    spec = importlib.util.spec_from_file_location(
+        "daskprs_script", folder + "__init__.py", submodule_search_locations=[folder]
+    )
+    sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[spec.name])
+    from daskprs_script import stand_ins
+    sys.dont_write_bytecode = before
+from daskprs_script import stand_ins
+
+stand_ins.take_over(__name__)
+""".encode()
+"""The same for another interpreter, which does not have daskprs."""
+
+
+def stand_in_folder(folder: Path, elsewhere: Collection[str] | None = None) -> Path:
+    """Fill a folder for ``PYTHONPATH`` with stand-ins; other steps may already import from it.
+
+    `elsewhere` has the packages that another interpreter lacks; the stand-ins are for that one.
+    """
+    text = MODULE if elsewhere is None else MODULE_ELSEWHERE
+    for name in lacking() if elsewhere is None else elsewhere:
         file = folder / name / "__init__.py"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(file, durable=False) as made:
-                made.write(MODULE)
+                made.write(text)
     return folder

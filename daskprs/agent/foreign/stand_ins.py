@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 MODULES = ("azureml_user", "azureml_user.parallel_run", "entry_script", "azureml", "daskprs")
 """Below ``azureml`` each module has all of it: where a name lies there does not matter."""
+PACKAGES = ("azureml_user", "entry_script", "azureml")
+"""The packages among them that scripts of commands may import; theirs may be installed."""
 METRICS = "logs/user/metrics.jsonl"
 """The file of logged metrics in the folder of a step; `ScriptFolder` of daskprs reads it."""
+INPUTS = "inputs.json"
+"""The file of the named inputs of a script step, in the same folder."""
 LOGGER = logging.getLogger("daskprs.run")
 
 
@@ -34,8 +38,18 @@ class StepRun:
     def __init__(self) -> None:
         place = json.loads(os.environ.get("DASKPRS_RUN", "{}"))
         self._folder = place.get("folder")
+        if place.get("may_be_unseen") and not os.path.isdir(self._folder):  # noqa: PTH112 - as text
+            self._folder = None
         self.id = os.path.basename(self._folder or "OfflineRun")  # noqa: PTH119 - as text
-        self.input_datasets = EntryScript().side_inputs
+        self.input_datasets = {**EntryScript().side_inputs, **self._named_inputs()}
+
+    def _named_inputs(self) -> dict[str, str]:
+        """Return the named inputs of a script step that are paths."""
+        file = Path(self._folder or ".", INPUTS)
+        if self._folder is None or not file.is_file():
+            return {}
+        named = json.loads(file.read_text("utf-8"))
+        return {name: place for name, place in named.items() if isinstance(place, str)}
 
     @classmethod
     def get_context(cls, *_: Any, **__: Any) -> Any:
@@ -123,7 +137,7 @@ class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         del path, target
         parent = getattr(sys.modules.get(fullname.rpartition(".")[0]), "__spec__", None)
         ours = "." not in fullname or getattr(parent, "loader", None) is self
-        if not ours or not (fullname in MODULES or fullname.startswith("azureml.")):
+        if not ours or not stands_for(fullname):
             return None
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
 
@@ -134,6 +148,29 @@ class ScriptModules(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             module.EntryScript = EntryScript  # type: ignore[attr-defined]
         if whole.partition(".")[0] in ("azureml", "daskprs"):
             module.__getattr__ = _found_in(whole)  # type: ignore[method-assign]
+
+
+def take_over(name: str) -> None:
+    """Turn a module loaded from a file into a stand-in, so that its submodules are found, too."""
+    finder = next((one for one in sys.meta_path if isinstance(one, ScriptModules)), None)
+    if finder is None:
+        finder = ScriptModules()
+        sys.meta_path.append(finder)
+    module = sys.modules[name]
+    module.__spec__ = importlib.machinery.ModuleSpec(name, finder, is_package=True)
+    finder.exec_module(module)
+
+
+def stands_for(name: str) -> bool:
+    """Say whether a module has a stand-in."""
+    return name in MODULES or name.startswith("azureml.")
+
+
+def has(name: str, attribute: str) -> bool:
+    """Say whether a stand-in has an attribute; in ``azureml`` lower-case names are modules."""
+    if name.partition(".")[0] == "azureml":
+        return attribute in NAMES or attribute.islower()
+    return attribute == "EntryScript" or f"{name}.{attribute}" in MODULES
 
 
 def _found_in(module: str) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from daskprs.azure.assets import Assets
+from daskprs.azure.assets import given_places
 from daskprs.azure.deployments.deployment import changed, deployment_of
 from daskprs.azure.deployments.form import DeploymentSettings
 from daskprs.azure.deployments.model_folder import MODEL_DIR, contained, refuse_unservable
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
+    from daskprs.azure.assets import Assets, NamedEnvironment
     from daskprs.azure.deployments.deployment import Deployment
     from daskprs.job.frontend import Surface
     from daskprs.job.result import ParallelRunResult
@@ -84,6 +85,9 @@ class BatchDeployment:
         As in the file; of these, only the ``instance_count`` of `resources` has an effect.
     assets
         Where assets are, by name: ``{"my-model": "models/1"}``.
+    environments
+        The interpreter of the environment, or the folder that has one: ``{"my-env": "venvs/my"}``.
+        Default: the Python that runs daskprs.
 
     Raises
     ------
@@ -125,16 +129,17 @@ class BatchDeployment:
         compute: str | None = None,
         resources: Mapping[str, Any] | None = None,
         assets: Assets | Mapping[str, str] | None = None,
+        environments: Mapping[str, str | PathLike[str]] | None = None,
     ) -> None:
         given = {key: value for key, value in locals().items() if value is not None}
-        for own in ("self", "assets", "code_path", "scoring_script"):
+        for own in ("self", "assets", "environments", "code_path", "scoring_script"):
             given.pop(own, None)
         parts = {"code": code_path, "scoring_script": scoring_script}
         parts = {key: value for key, value in parts.items() if value is not None}
         if parts:
             given["code_configuration"] = {**given.get("code_configuration", {}), **parts}
         document = Document.of_values(given, type(self).__name__, Path.cwd())
-        self._fill(document, assets, is_file=False)
+        self._fill(document, given_places(assets, environments=environments), is_file=False)
 
     @classmethod
     def load(
@@ -142,6 +147,7 @@ class BatchDeployment:
         path: Document | str | PathLike[str],
         *,
         assets: Assets | Mapping[str, str] | None = None,
+        environments: Mapping[str, str | PathLike[str]] | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> BatchDeployment:
         """Read a deployment from its YAML file, of the form with ``settings:`` or the older one.
@@ -152,6 +158,8 @@ class BatchDeployment:
             The path of the file, or its content. Paths in it are relative to its folder.
         assets
             Where assets are, by name.
+        environments
+            The interpreter of the environment, by its name in the file.
         changes
             Other values of keys, dotted: ``{"settings.retry_settings.timeout": 60}``.
 
@@ -169,20 +177,12 @@ class BatchDeployment:
             place, problem = document.place(("type",)), f"it is a deployment of a pipeline: {ways}"
             refuse([Mistake(place, "type", problem)])
         document.content = changed(document.content, changes or {})
-        self._fill(document, assets, is_file=True)
+        self._fill(document, given_places(assets, environments=environments), is_file=True)
         return self
 
-    def _fill(
-        self,
-        document: Document,
-        assets: Assets | Mapping[str, str] | None,
-        *,
-        is_file: bool,
-    ) -> None:
+    def _fill(self, document: Document, assets: Assets, *, is_file: bool) -> None:
         self._document = document
         self._is_file = is_file
-        if not isinstance(assets, Assets):
-            assets = Assets().and_also(assets or {}, {})
         self._assets = assets
         self._deployment = self._with({})
 
@@ -208,6 +208,11 @@ class BatchDeployment:
     def endpoint_name(self) -> str | None:
         """The name of its endpoint."""
         return self._deployment.endpoint_name
+
+    @property
+    def environment(self) -> NamedEnvironment:
+        """The deployment's environment, and the interpreter that is given for it."""
+        return self._deployment.environment
 
     @property
     def without_effect(self) -> dict[str, str]:
@@ -290,6 +295,7 @@ class BatchDeployment:
             job_dir=job.path,
             output_dir=None if output_path is None else self._found(output_path),
             client=client,
+            other_python=deployment.environment.way,
         )
         with _with_model(task, deployment, job) as whole:
             return whole.run(progress=progress, surface=surface)
@@ -320,7 +326,8 @@ def _with_model(task: Task, deployment: Deployment, job: JobFolder) -> Iterator[
         yield task
         return
     if deployment.by_mlflow and task.client is None:
-        refuse_unservable(model, (path for one in discover(task.data) for path in one.paths()))
+        files = (path for one in discover(task.data) for path in one.paths())
+        refuse_unservable(model, files, deployment.environment)
     with contained(model, job) as folder:
         variables = {MODEL_DIR: str(folder), **task.options["environment_variables"]}
         more = {"side_inputs": {deployment.model_name: folder}, "environment_variables": variables}

@@ -17,17 +17,17 @@ from daskprs.azure.deployments.form import (
 )
 from daskprs.azure.deployments.model_folder import DRIVER, OF_MLFLOW, is_mlflow
 from daskprs.azure.pipelines.component import YamlSource
+from daskprs.azure.pipelines.forms import OWN_PYTHON
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
-from daskprs.yaml_files.form import filled_as_far, ineffective
+from daskprs.yaml_files.form import Effect, Key, filled_as_far, ineffective
+from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from daskprs.azure.assets import Assets
+    from daskprs.azure.assets import Assets, NamedEnvironment
     from daskprs.yaml_files.document import Document, Loc
-    from daskprs.yaml_files.form import Key
-    from daskprs.yaml_files.mistakes import Mistake
 
 SCRIPT: Loc = ("code_configuration", "scoring_script")
 INSTANCE_COUNT = "instance_count"
@@ -48,6 +48,7 @@ class Deployment:
     model: Path | None
     model_name: str
     """The model's name for scripts; for a model without a name, that of its file or folder."""
+    environment: NamedEnvironment
     without_effect: tuple[Key, ...]
 
     @property
@@ -57,8 +58,9 @@ class Deployment:
 
     def options(self) -> dict[str, Any]:
         """Return the deployment's options, by the names of `daskprs.RunOptions`."""
-        settings = self.settings
+        settings, python = self.settings, self.environment.python
         return {
+            **({} if python is None else {"python": python}),
             "input_type": "files",
             "mini_batch_size": settings.mini_batch_size,
             "node_count": self.instance_count,
@@ -102,8 +104,13 @@ class _DeploymentReader:
         form = self.form
         model, model_name = self._model()
         script, root = self._script(model)
+        name = form.name or Path(self.source.document.name).stem
+        environment = self.assets.environment(form.environment, self.source.base, name)
+        for given, problem in self.assets.unused_environments([environment]):
+            place = self.source.place()
+            self.mistakes.append(Mistake(place, f"--environment {given}", problem))
         return Deployment(
-            form.name or Path(self.source.document.name).stem,
+            name,
             form.endpoint_name,
             self._settings(),
             self._instance_count(),
@@ -111,8 +118,15 @@ class _DeploymentReader:
             root,
             model,
             model_name,
-            tuple(_once(ineffective(form))),
+            environment,
+            (*_once(ineffective(form)), *self._of_environment(environment)),
         )
+
+    def _of_environment(self, environment: NamedEnvironment) -> list[Key]:
+        """Return the key of an environment for which no interpreter is given."""
+        if self.form.environment is None or environment.python is not None:
+            return []
+        return [Key("environment", Effect.NONE, OWN_PYTHON)]
 
     def _wrong(self, loc: Loc, problem: str) -> None:
         self.mistakes.append(self.source.mistake(problem, *loc))

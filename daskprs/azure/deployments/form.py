@@ -15,7 +15,7 @@ from daskprs.options.rules import LONGEST_S, check_file_name
 from daskprs.yaml_files.form import Form, without_effect, works
 
 HERE = "it runs on this machine, or on the Dask cluster that you name"
-PYTHON = "the installed Python is used"
+PYTHON = "`--environment NAME=PYTHON` names its Python; default: the one that runs daskprs"
 LABEL = "a label"
 
 
@@ -135,7 +135,7 @@ class DeploymentForm(Form):
     description: str | None = without_effect(LABEL)
     tags: dict[str, Any] | None = without_effect(LABEL)
     properties: dict[str, Any] | None = without_effect(LABEL)
-    environment: Any = without_effect(PYTHON)
+    environment: Any = works(None, PYTHON)
 
 
 class ModelDeployment(DeploymentForm, DeploymentSettings):
@@ -159,6 +159,7 @@ class PipelineDeployment(DeploymentForm):
     """A deployment of a pipeline component, or of the pipeline of a job."""
 
     type: Literal["pipeline"] = works()
+    environment: Any = without_effect("each step has an environment of its own")
     component: NamedFile | None = works(None, "the file of a pipeline component, or an asset")
     job_definition: NamedFile | None = works(None, "the file of a pipeline job, or an asset")
     compute: str | None = without_effect(HERE)

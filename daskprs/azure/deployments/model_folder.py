@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from daskprs.azure.missing_modules import lacking, named, way_out
 from daskprs.errors import JobFolderError, ScriptError
 from daskprs.folders.until_refused import until_refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from daskprs.azure.assets import NamedEnvironment
     from daskprs.folders.job_folder import JobFolder
 
 MODEL_DIR = "AZUREML_MODEL_DIR"
@@ -37,17 +38,17 @@ def is_mlflow(model: Path) -> bool:
     return (model / OF_MLFLOW).is_file()
 
 
-def refuse_unservable(model: Path, files: Iterator[str]) -> None:
+def refuse_unservable(model: Path, files: Iterator[str], environment: NamedEnvironment) -> None:
     """Refuse an MLflow model without its packages here, and files that it cannot score."""
-    missing = missing_packages(model)
     suffixes = {Path(path).suffix.lower(): path for path in files}
-    if not suffixes.keys().isdisjoint(IMAGES) and importlib.util.find_spec("PIL") is None:
-        missing.append("pillow")
+    has_images = not suffixes.keys().isdisjoint(IMAGES)
+    missing = missing_packages(model, environment.python, has_images=has_images)
     if missing:
         msg = (
-            f"{model} is an MLflow model, and to serve it takes what this Python does not have: "
-            f"{', '.join(missing)}. Install it (mlflow is there as mlflow-skinny, too), or name a "
-            "scoring script by code_configuration."
+            f"{model} is an MLflow model, and to serve it takes what {named(environment.python)} "
+            f"does not have: {', '.join(missing)}. "
+            f"{way_out(environment.python, environment.way)} For mlflow, mlflow-skinny will do. A "
+            "scoring script, by code_configuration, needs neither."
         )
         raise ScriptError(msg)
     wrong = [path for suffix, path in suffixes.items() if suffix not in (*TABLES, *IMAGES)]
@@ -59,23 +60,27 @@ def refuse_unservable(model: Path, files: Iterator[str]) -> None:
         raise ScriptError(msg)
 
 
-def missing_packages(model: Path) -> list[str]:
-    """Return the packages that an MLflow model needs and this Python lacks."""
+def missing_packages(
+    model: Path, python: str | None = None, *, has_images: bool = False
+) -> list[str]:
+    """Return the packages that an MLflow model needs and an interpreter, or this one, lacks."""
     from daskprs.yaml_files.document import Document
 
     content: Any = Document.read(model / OF_MLFLOW).content
     flavors = content.get("flavors") if isinstance(content, dict) else None
-    python = flavors.get("python_function") if isinstance(flavors, dict) else None
-    if not isinstance(python, dict):
+    function = flavors.get("python_function") if isinstance(flavors, dict) else None
+    if not isinstance(function, dict):
         msg = (
             f"{model / OF_MLFLOW} has no flavor python_function: MLflow cannot serve such a model."
         )
         raise ScriptError(msg)
     needed = ["mlflow"]
-    package, _, flavor = str(python.get("loader_module", "")).rpartition(".")
+    package, _, flavor = str(function.get("loader_module", "")).rpartition(".")
     if package == "mlflow" and flavor in PACKAGE_OF:
         needed.append(PACKAGE_OF[flavor])
-    return [name for name in needed if importlib.util.find_spec(name) is None]
+    modules = {name: name for name in needed} | ({"pillow": "PIL"} if has_images else {})
+    absent = lacking(modules.values(), python)
+    return [name for name, module in modules.items() if module in absent]
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """The entry script of MLflow models that come without one: `predict` once for each file.
 
 The script has its own folder, because that folder is sent to the agents and comes first in their
-import path.
+import path. Another interpreter may run it: it is written for Python 3.8.
 """
 
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ __counts_inputs__ = True
 MODE_OF_CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
-@cache
+@lru_cache(maxsize=None)  # noqa: UP033 - `cache` came with Python 3.9
 def model() -> Any:
     """Return the model: the one thing in the folder that the deployment names."""
     (folder,) = Path(os.environ["AZUREML_MODEL_DIR"]).iterdir()
@@ -72,7 +72,7 @@ def types() -> dict[str, np.dtype[Any]]:
     if schema is None or schema.is_tensor_spec() or not schema.has_input_names():
         return {}
     kinds = map(np.dtype, schema.pandas_types())
-    return dict(zip(schema.input_names(), kinds, strict=True))
+    return dict(zip(schema.input_names(), kinds))  # noqa: B905 - `strict` came with Python 3.10
 
 
 def table(file: Path) -> pd.DataFrame:
@@ -102,7 +102,6 @@ def image(file: Path) -> np.ndarray[Any, Any]:
     pixels = pixels.astype(np.uint8 if tensor is None else tensor.type)
     if len(shape) == pixels.ndim + 1:
         pixels = pixels[np.newaxis]
-    fits = len(shape) == pixels.ndim and all(
-        wanted in (-1, has) for wanted, has in zip(shape, pixels.shape, strict=True)
-    )
+    pairs = zip(shape, pixels.shape)  # noqa: B905 - as above
+    fits = len(shape) == pixels.ndim and all(wanted in (-1, has) for wanted, has in pairs)
     return pixels if fits else pixels.reshape(shape)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from daskprs.agent.child.stand_ins import stand_in_folder
 from daskprs.agent.script.snapshot import content_hash, copy_snapshot, digests_of, source_files
 from daskprs.azure.expressions import (
     ExpressionError,
@@ -20,9 +21,11 @@ from daskprs.azure.expressions import (
     plain_options,
     references,
 )
-from daskprs.azure.missing_modules import missing_modules
+from daskprs.azure.missing_modules import lacking, missing_modules, named, stand_ins_for, way_out
 from daskprs.azure.run_place import RunPlace
-from daskprs.errors import YamlError
+from daskprs.errors import UsageError, YamlError
+from daskprs.system.atomic_file import whole_file
+from daskprs.system.interpreter import environment_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,10 +50,15 @@ class Command(NamedTuple):
     code: Path | None
     variables: dict[str, str]
     timeout_s: float | None
+    python: str | None = None
+    """The interpreter of the step's environment; None for this Python."""
 
     def record(self) -> dict[str, Any]:
         """Return the command as JSON values, which a resume compares."""
-        return {**self._asdict(), "code": None if self.code is None else str(self.code)}
+        record = {**self._asdict(), "code": None if self.code is None else str(self.code)}
+        if self.python is None:
+            del record["python"]  # as in the records of earlier versions
+        return record
 
     def process(self, step: str, folder: PipelineFolder) -> tuple[list[str], Path, dict[str, str]]:
         """Return the arguments, working directory and environment of the command's process.
@@ -63,12 +71,20 @@ class Command(NamedTuple):
             there.mkdir(parents=True, exist_ok=True)
             if not (place / name).exists():
                 (place / name).symlink_to(there)
-        path = os.pathsep.join([str(_python(folder.bin)), os.environ.get("PATH", os.defpath)])
+        return [SHELL, "-c", self.line], place, self._environment(step, folder)
+
+    def _environment(self, step: str, folder: PipelineFolder) -> dict[str, str]:
+        """Return the environment of the process, in which ``python`` is the step's interpreter."""
+        base = dict(os.environ)
+        if self.python is not None:
+            base = environment_of(self.python, base)
+        path = [_bin(self.python or sys.executable, folder.bin), base.get("PATH", os.defpath)]
         place_of_run = RunPlace(folder.step(step), may_be_unseen=True).variables()
-        environment = {**os.environ, "PATH": path, **place_of_run, **self.variables}
-        more = [environment.get("PYTHONPATH", ""), str(stand_in_folder(folder.stand_ins))]
+        environment = {**base, "PATH": os.pathsep.join(path), **place_of_run, **self.variables}
+        stand_ins = stand_ins_for(self.python, folder.stand_ins)
+        more = [environment.get("PYTHONPATH", ""), str(stand_ins)]
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, more))
-        return [SHELL, "-c", self.line], place, environment
+        return environment
 
     def _copied(self, folder: Path) -> Path:
         """Copy the code, and return where it is."""
@@ -97,7 +113,8 @@ class CommandStep:
             if not step.wrong:  # otherwise the key may be one of those
                 self._wrong("it is missing: the command that the step runs", "command")
             return
-        self._refuse_missing_scripts(form.command)
+        if self._has_interpreter():
+            self._refuse_missing_scripts(form.command)
         for problem in plain_options(form.command):
             warning = step.source.mistake(problem, "command")
             self.mistakes.append(warning._replace(is_warning=True))
@@ -108,7 +125,7 @@ class CommandStep:
             return
         timeout_s = form.limits.timeout if form.limits else None
         variables = self._variables(form.environment_variables or {})
-        self.work = Command(line, step.code, variables, timeout_s)
+        self.work = Command(line, step.code, variables, timeout_s, step.environment.python)
 
     def _resolved(self, one: Reference) -> str | None:
         return self._wiring.resolved(self._step, one)
@@ -129,6 +146,15 @@ class CommandStep:
             found[f"AZURE_ML_OUTPUT_{port}"] = bound.text or ""
         return {**found, **given}
 
+    def _has_interpreter(self) -> bool:
+        """Report an interpreter of the environment that does not start."""
+        try:
+            lacking((), self._step.environment.python)
+        except UsageError as error:
+            self._wrong(error, "environment")
+            return False
+        return True
+
     def _refuse_missing_scripts(self, text: str) -> None:
         """Refuse a command whose script does not exist or imports missing modules."""
         code = self._step.code
@@ -143,9 +169,16 @@ class CommandStep:
             if not script.is_file():
                 self._wrong(f"the script {name} does not exist in {code}", "command")
                 continue
-            for one in missing_modules(script, script.parent):
-                problem = f"{one} is a module that this Python ({sys.executable}) does not have"
-                self._wrong(f"{problem}: install the package that brings it", "command")
+            self._refuse_missing_modules(script)
+
+    def _refuse_missing_modules(self, script: Path) -> None:
+        environment = self._step.environment
+        python = environment.python
+        missing = missing_modules(script, script.parent, python=python)
+        if missing:
+            shown = ", ".join(map(str, missing))
+            problem = f"{script.name} imports what {named(python)} does not have: {shown}"
+            self._wrong(f"{problem}. {way_out(python, environment.way)}", "command")
 
     def _wrong(self, problem: object, *way: str) -> None:
         self.mistakes.append(self._step.source.mistake(str(problem), *way))
@@ -158,14 +191,18 @@ def refuse_no_shell() -> None:
         raise YamlError(msg)
 
 
-def _python(folder: Path) -> Path:
-    """Return a folder in which ``python`` is this Python."""
-    own = Path(sys.executable).parent
-    if (own / "python").exists():
-        return own
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("python", "python3"):
-        script = folder / name
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-        script.chmod(0o755)
-    return folder
+def _bin(python: str, folder: Path) -> str:
+    """Return a folder in which ``python`` and ``python3`` are an interpreter.
+
+    That is its own folder, or one that is made for it: a version may have another name there.
+    """
+    own, names = Path(python).parent, ("python", "python3")
+    if all((own / name).exists() and (own / name).samefile(python) for name in names):
+        return str(own)
+    place = folder / hashlib.sha256(python.encode()).hexdigest()[:8]
+    place.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        with whole_file(place / name, durable=False) as script:
+            script.write(f'#!/bin/sh\nexec {shlex.quote(python)} "$@"\n'.encode())
+            os.fchmod(script.fileno(), 0o755)
+    return str(place)

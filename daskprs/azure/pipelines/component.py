@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daskprs.azure.file_kinds import kind_of
 from daskprs.azure.pipelines.forms import (
+    OWN_PYTHON,
     CommandForm,
     InnerPipelineForm,
     LocalPath,
@@ -24,11 +25,11 @@ from daskprs.azure.pipelines.other_steps import instead_of
 from daskprs.errors import UsageError
 from daskprs.suggest import nearest
 from daskprs.yaml_files.document import Document, Loc, dotted
-from daskprs.yaml_files.form import Form, Key, filled_as_far, ineffective
+from daskprs.yaml_files.form import Effect, Form, Key, filled_as_far, ineffective
 from daskprs.yaml_files.mistakes import Mistake
 
 if TYPE_CHECKING:
-    from daskprs.azure.assets import Assets
+    from daskprs.azure.assets import Assets, NamedEnvironment
     from daskprs.azure.pipelines.forms import InputForm, OutputForm
     from daskprs.yaml_files.mistakes import SourceLocation
 
@@ -80,6 +81,7 @@ class Declared:
     component: StepKeys | None
     component_source: YamlSource | None
     code: Path | None
+    environment: NamedEnvironment
     includes: tuple[Include, ...] = ()
     """The files and folders that are put beside the code before the step is made."""
     wrong: frozenset[str] = frozenset()
@@ -167,9 +169,24 @@ def declared(
     else:
         code, includes = _with_includes(below, origin, code, assets, mistakes)
     keys = [*ineffective(form), *(ineffective(below) if below is not None else ())]
+    (key, given), base = _environment(form), source.base
+    if given is None and below is not None and origin is not None:
+        (key, given), base = _environment(below), origin.base
+    environment = assets.environment(given, base, name)
+    if given is not None and environment.python is None:
+        keys.append(Key(key, Effect.NONE, OWN_PYTHON))
     whole = form if below is None else on_top(below, form)
     whole = whole.model_copy(update={"inputs": form.inputs, "outputs": form.outputs})
-    return Declared(name, source, whole, below, origin, code, includes, wrong, keys), mistakes
+    return Declared(
+        name, source, whole, below, origin, code, environment, includes, wrong, keys
+    ), mistakes
+
+
+def _environment(form: StepKeys) -> tuple[str, Any]:
+    """Return the key of a step's environment, and its value."""
+    if isinstance(form, ParallelForm):
+        return "task.environment", form.task.environment if form.task else None
+    return "environment", form.environment if isinstance(form, CommandForm) else None
 
 
 def _filled(

@@ -96,6 +96,7 @@ class _PipelineReader:
         wiring = Wiring(ports, steps, self._broken, self._parents)
         self._mistakes += values.mistakes
         order = self._order(steps, wiring)
+        self._refuse_unused_environments(steps.values())
         notices = [*self._unknown_settings(form), *_without_effect(form, steps.values())]
         settings = form.settings or SettingsForm()
         found = self._mistakes  # the steps add theirs
@@ -168,6 +169,12 @@ class _PipelineReader:
         ports = {**step.declared_outputs, **step.given_outputs}
         self._refuse_names("outputs", ports, source)
         return step
+
+    def _refuse_unused_environments(self, steps: Iterable[Declared]) -> None:
+        used = [step.environment for step in steps if not step.is_pipeline]
+        for name, problem in self._given.assets.unused_environments(used):
+            place = self._source.place()
+            self._mistakes.append(Mistake(place, f"--environment {name}", problem))
 
     def _unknown_settings(self, form: PipelineForm) -> Iterator[str]:
         """Yield warnings about unknown settings."""

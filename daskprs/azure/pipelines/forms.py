@@ -23,7 +23,8 @@ from daskprs.yaml_files.form import Form, ineffective, without_effect, works
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-ENVIRONMENT = "the Python that runs daskprs is used; what a script lacks is named before the start"
+ENVIRONMENT = "`--environment NAME=PYTHON` names its Python; default: the one that runs daskprs"
+OWN_PYTHON = "the Python that runs daskprs is used; --environment NAME=PYTHON names another"
 HERE = "everything runs on this machine, or on the Dask cluster that is given"
 IN_PLACE = "data is read where it lies, and written where it is to be"
 OLD_PLACE = "an older way to give `path`"
@@ -210,7 +211,7 @@ class CommandForm(StepForm):
     command: str | None = works(None, note="run by bash, in a copy of the code")
     code: str | LocalPath | None = works(None)
     limits: LimitsForm | None = works(None)
-    environment: Any = without_effect(ENVIRONMENT)
+    environment: Any = works(None, note=ENVIRONMENT)
     resources: ResourcesForm | None = without_effect("a command runs once, on this machine")
     distribution: Any = without_effect("a command runs once, on this machine")
     job_tier: Any = without_effect("nothing is queued here")
@@ -233,7 +234,7 @@ class TaskForm(Form):
     program_arguments: str | None = works(None, note="system flags in it set options")
     args: str | None = works(None, note="an older name of `program_arguments`")
     append_row_to: str | None = works(None, note="without it: summary_only")
-    environment: Any = without_effect(ENVIRONMENT)
+    environment: Any = works(None, note=ENVIRONMENT)
     model: Any = without_effect("give the model as an input")
 
     @property
@@ -283,7 +284,7 @@ class SettingsForm(Form):
     continue_on_step_failure: bool | None = works(None, note="default: false")
     default_compute: Any = without_effect(HERE)
     compute: Any = without_effect(HERE)
-    environment: Any = without_effect(ENVIRONMENT)
+    environment: Any = without_effect("each step has an environment of its own")
     force_rerun: bool | None = works(None, note="run each step, whatever was done before")
     continue_run_on_step_failure: bool | None = works(None, note="as continue_on_step_failure")
     continue_run_on_failed_optional_input: bool | None = without_effect("no step goes on so")

@@ -59,6 +59,9 @@ class ParallelStep:
 
     def _task(self, data: Binding, output: Binding | None, script: str) -> Task:
         options = {**self._options(data), **self._of_output(output)}
+        environment = self._step.environment
+        if environment.python is not None:
+            options["python"] = environment.python
         more = dict(self._wiring.given.options)
         if "secrets" in more:  # other steps may have the others
             known = {*os.environ, *(options.get("environment_variables") or {})}
@@ -73,6 +76,7 @@ class ParallelStep:
             output_dir=self._output_dir(output),
             client=self._wiring.given.client,
             assets=self._wiring.given.assets,
+            other_python=environment.way,
         )
 
     # ---- what the keys refer to ----

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from os import PathLike
 from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from daskprs.azure.assets import Assets
+from daskprs.azure.assets import given_places
 from daskprs.azure.pipelines.command_step import Command, refuse_no_shell
 from daskprs.azure.pipelines.file import read_pipeline
 from daskprs.azure.pipelines.run.pipeline_run import PipelineRun, check_secrets
@@ -24,9 +23,11 @@ from daskprs.yaml_files.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from os import PathLike
 
     from distributed import Client
 
+    from daskprs.azure.assets import Assets
     from daskprs.azure.pipelines.run.result import PipelineResult
 
 
@@ -38,6 +39,7 @@ def run_pipeline(
     outputs: Mapping[str, str | PathLike[str]] | None = None,
     assets: Mapping[str, str | PathLike[str]] | str | PathLike[str] | None = None,
     datastores: Mapping[str, str | PathLike[str]] | None = None,
+    environments: Mapping[str, str | PathLike[str]] | None = None,
     client: Client | str | None = None,
     job_dir: str | PathLike[str] | None = None,
     overwrite: bool = False,
@@ -60,9 +62,12 @@ def run_pipeline(
         Places of outputs, by the name of an output of the pipeline or ``"step.output"``.
     assets
         Local paths of the pipeline's assets, by ``"name"``, ``"name:version"`` or whole reference;
-        or a mapping file with ``assets`` and ``datastores``.
+        or a mapping file with ``assets``, ``datastores`` and ``environments``.
     datastores
         Local roots of datastores, by name.
+    environments
+        Interpreters of environments, or the folders that have one, by the name of the environment
+        in the files, or of a step without one. Default: the Python that runs daskprs.
     client
         A cluster for parallel steps: its address, or a client of it. Default: this machine.
     job_dir
@@ -98,7 +103,7 @@ def run_pipeline(
     """
     return run_with(
         path,
-        _assets(assets, datastores),
+        given_places(assets, datastores, environments),
         overrides=overrides,
         inputs=inputs,
         outputs=outputs,
@@ -167,15 +172,6 @@ def run_name(source: Document | str | PathLike[str]) -> str:
     """Return the name for runs of a file: the name of the file or of its folder."""
     place = Path(source.name if isinstance(source, Document) else source).absolute()
     return place.parent.name if place.stem == "pipeline" else place.stem
-
-
-def _assets(
-    given: Mapping[str, str | PathLike[str]] | str | PathLike[str] | None,
-    datastores: Mapping[str, str | PathLike[str]] | None,
-) -> Assets:
-    if isinstance(given, str | PathLike):
-        return Assets.read(given).and_also({}, _texts(datastores))
-    return Assets().and_also(_texts(given), _texts(datastores))
 
 
 def _texts(given: Mapping[str, str | PathLike[str]] | None) -> dict[str, str]:

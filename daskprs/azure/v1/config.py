@@ -52,7 +52,7 @@ class ConfigForm(Form):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     environment: Any = works(
-        note="its environment_variables; packages are those of the Python that runs"
+        note="its environment_variables; its Python is the one of the workspace, or this one"
     )
     entry_script: str = works()
     error_threshold: int = works()
@@ -222,8 +222,9 @@ class ParallelRunConfig:
     Parameters
     ----------
     environment : Environment or str
-        Its `environment_variables` are set in the agents, unless the config sets others. Packages
-        are those of the running Python; nothing is installed.
+        Its `environment_variables` are set in the agents, unless the config sets others. Scripts
+        use the Python that the workspace has for its name, or the running one; nothing is
+        installed.
     entry_script : str
         The script, relative to `source_directory` if that is given.
     error_threshold : int

@@ -1,6 +1,7 @@
 """Environments and compute targets: names, since everything runs where it is called.
 
-Packages are not installed, and clusters are not created.
+Packages are not installed, and clusters are not created. A workspace knows interpreters that stand
+for environments.
 """
 
 from __future__ import annotations
@@ -60,8 +61,9 @@ class CondaDependencies:
 class Environment:
     """A name, and environment variables.
 
-    Images, Docker, conda and Spark may be set, without effect. Scripts use the running Python;
-    imports that it lacks are reported before the start.
+    Images, Docker, conda and Spark may be set, without effect. Scripts use the running Python, or
+    the one that the workspace has for this name; imports that it lacks are reported before the
+    start.
 
     Parameters
     ----------
@@ -95,7 +97,7 @@ class Environment:
 
     @classmethod
     def get(cls, workspace: Workspace, name: str, version: str | None = None) -> Environment:
-        """Return an environment of that name, which uses the packages installed here."""
+        """Return an environment of that name; the workspace may have an interpreter for it."""
         return cls(name, version=version)
 
     @staticmethod
@@ -114,6 +116,12 @@ class Environment:
     def register(self, workspace: Workspace) -> Environment:
         """Return this environment, without effect: environments are not registered here."""
         return self
+
+
+def way_to_python(environment: Any) -> str:
+    """Return how an environment, given as an object or by name, gets another Python."""
+    name = getattr(environment, "name", environment)
+    return f"Workspace(…, environments={{{name!r}: 'PYTHON'}})"
 
 
 class DockerConfiguration:

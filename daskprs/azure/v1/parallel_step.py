@@ -15,6 +15,7 @@ from daskprs.azure.system_flags import Flags, split_flags
 from daskprs.azure.task import Task
 from daskprs.azure.v1.config import ParallelRunConfig
 from daskprs.azure.v1.dataset import DatasetConsumptionConfig
+from daskprs.azure.v1.environment import way_to_python
 from daskprs.azure.v1.inputs import (
     INPUTS,
     dataset_of,
@@ -224,6 +225,9 @@ class ParallelRunStep(PipelineStep):
         }
         if self.output is not None and self.output.overwrite:
             options["overwrite"] = True
+        environment = None if workspace is None else workspace.environment(form.environment)
+        if environment is not None and environment.python is not None:
+            options["python"] = environment.python
         return Task(
             name=self.name,
             data=dataset.data,
@@ -234,6 +238,7 @@ class ParallelRunStep(PipelineStep):
             output_dir=place,
             client=client,
             data_folders=() if workspace is None else workspace.folders(),
+            other_python=way_to_python(form.environment),
         )
 
     def _flags(self, parameters: Mapping[str, Any]) -> Flags:

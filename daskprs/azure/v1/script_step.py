@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from daskprs.agent.child.stand_ins import stand_in_folder
+from daskprs.azure.missing_modules import stand_ins_for
 from daskprs.azure.run_place import RunPlace
 from daskprs.azure.v1.dataset import AbstractDataset, DatasetConsumptionConfig, TabularDataset
 from daskprs.azure.v1.inputs import (
@@ -29,6 +29,7 @@ from daskprs.folders.job_folder import JobFolder
 from daskprs.folders.pipeline_folder import PipelineFolder
 from daskprs.options.site_defaults import default_job_dir
 from daskprs.suggest import nearest
+from daskprs.system.interpreter import environment_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,7 +56,8 @@ class PythonScriptStep(PipelineStep):
     source_directory : str, optional
         The working directory of the script. Default: the current one.
     runconfig : RunConfiguration, optional
-        The environment variables of its environment are set.
+        The variables of its environment are set. The interpreter that the workspace has for that
+        environment runs the script.
     **rest
         Without effect: computes, and reuse; the step runs each time.
 
@@ -140,19 +142,27 @@ class PythonScriptStep(PipelineStep):
         place, records = RunPlace.of(folder, workspace), self._records(parameters)
         folder.mkdir(parents=True, exist_ok=True)
         place.keep_inputs(records)
-        self._run_process([str(script), *words], folder, place)
+        self._run_process([str(script), *words], folder, place, self._python(workspace))
         for one in self.outputs:
             one.register_in(workspace)
 
-    def _run_process(self, words: list[str], folder: Path, place: RunPlace) -> None:
+    def _python(self, workspace: Workspace | None) -> str | None:
+        """Return the interpreter of the step's environment; None for this Python."""
+        if workspace is None or self._environment is None:
+            return None
+        return workspace.environment(self._environment).python
+
+    def _run_process(
+        self, words: list[str], folder: Path, place: RunPlace, python: str | None
+    ) -> None:
         """Run Python with these words, and raise the end of its log when it fails."""
         log = JobFolder(folder).azure_driver_log
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as file:
             done = subprocess.run(  # noqa: S603 - it is the user's script
-                [sys.executable, *words],
+                [python or sys.executable, *words],
                 cwd=self.source_directory,
-                env=self._variables(place, PipelineFolder(folder)),
+                env=self._variables(place, PipelineFolder(folder), python),
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 check=False,
@@ -184,11 +194,14 @@ class PythonScriptStep(PipelineStep):
             records[name_of(one, number)] = record
         return records
 
-    def _variables(self, place: RunPlace, folder: PipelineFolder) -> dict[str, str]:
+    def _variables(
+        self, place: RunPlace, folder: PipelineFolder, python: str | None
+    ) -> dict[str, str]:
         """Return the environment of the process, with the folder of stand-ins for imports."""
         given = getattr(self._environment, "environment_variables", {})
-        variables = {**os.environ, **given, **place.variables()}
-        more = [variables.get("PYTHONPATH", ""), str(stand_in_folder(folder.stand_ins))]
+        base = os.environ if python is None else environment_of(python, os.environ)
+        variables = {**base, **given, **place.variables()}
+        more = [variables.get("PYTHONPATH", ""), str(stand_ins_for(python, folder.stand_ins))]
         return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, more))}
 
 
@@ -204,7 +217,7 @@ class ScriptRunConfig(PythonScriptStep):
     arguments : list, optional
         Words for the script; inputs and outputs among them become their paths.
     run_config, environment
-        The environment variables of the environment are set.
+        As those of `PythonScriptStep`.
     compute_target, **rest
         Without effect.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from daskprs.azure.assets import given_places
 from daskprs.azure.run_place import RunPlace
 from daskprs.azure.v1.dataset import AbstractDataset, dataset_of_record
 from daskprs.azure.v1.datastore import Datastore
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from os import PathLike
 
+    from daskprs.azure.assets import NamedEnvironment
     from daskprs.azure.v1.environment import AmlCompute
 
 DEFAULT_DATASTORE = "workspaceblobstore"
@@ -41,11 +43,14 @@ class Workspace:
         The folder of the default datastore. Its ``.azureml`` keeps what is registered.
     datastores : dict, optional
         Folders of other datastores, by name.
+    environments : dict, optional
+        Interpreters of environments, or the folders that have one, by ``name`` or
+        ``name:version``. Steps of all other environments use the running Python.
 
     Raises
     ------
     UsageError
-        Without a `root`: there is no Azure here.
+        Without a `root`: there is no Azure here. For an environment without an interpreter.
 
     """
 
@@ -57,6 +62,7 @@ class Workspace:
         *,
         root: str | PathLike[str] | None = None,
         datastores: Mapping[str, str | PathLike[str]] | None = None,
+        environments: Mapping[str, str | PathLike[str]] | None = None,
         **_: Any,
     ) -> None:
         if root is None:
@@ -69,6 +75,7 @@ class Workspace:
         self.root = Path(root).absolute()
         places = {DEFAULT_DATASTORE: self.root, **(datastores or {})}
         self.datastores = {name: Datastore.local(name, path) for name, path in places.items()}
+        self._environments = given_places(None, environments=environments)
         self.compute_targets: dict[str, AmlCompute] = {}
         self._default = DEFAULT_DATASTORE
         self._in_memory: dict[str, AbstractDataset] = {}
@@ -117,9 +124,9 @@ class Workspace:
         if not isinstance(found, dict) or "root" not in found:
             return None
         folder = file.absolute().parent
-        named = found.pop("datastores", {})
-        datastores = {name: folder / place for name, place in named.items()}
-        return cls(root=folder / found.pop("root"), datastores=datastores, **found)
+        for named in ("datastores", "environments"):
+            found[named] = {name: folder / one for name, one in found.get(named, {}).items()}
+        return cls(root=folder / found.pop("root"), **found)
 
     @classmethod
     def of_run(cls, place: RunPlace | None) -> Workspace | None:
@@ -166,6 +173,14 @@ class Workspace:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
             file.write(json.dumps(record, indent=1).encode())
+
+    def environment(self, environment: Any) -> NamedEnvironment:
+        """Return the names of an environment, and the interpreter that this workspace has for it.
+
+        It is given as an object with a name, or by its name.
+        """
+        one = environment if isinstance(environment, str) else vars(environment)
+        return self._environments.environment(one, Path(), "")
 
     def folders(self) -> tuple[Path, ...]:
         """Return the folders of all datastores, and the folder of the registry."""

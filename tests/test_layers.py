@@ -39,8 +39,8 @@ LAYERS = {
         supervision
     """,
     "daskprs.azure": """
-        append_row_settings assets expressions file_kinds missing_modules mlflow_driver run_place
-        step_logs system_flags
+        append_row_settings assets environments expressions file_kinds missing_modules mlflow_driver
+        run_place step_logs system_flags
         task
         reuse
         pipelines v1

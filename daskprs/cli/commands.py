@@ -10,6 +10,7 @@ import click
 from daskprs import __version__
 from daskprs.cli.as_json import JSON, show_json
 from daskprs.cli.clean import clean
+from daskprs.cli.environment import environment
 from daskprs.cli.exit_codes import every_end, show
 from daskprs.cli.invoke import invoke
 from daskprs.cli.job_commands import DETACHED_COMMANDS, FOLDER_COMMANDS
@@ -213,7 +214,7 @@ def _data(inputs: tuple[str, ...]) -> Any:
     return inputs[0] if len(inputs) == 1 else list(inputs)
 
 
-for command in (clean, invoke, serve, validate, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
+for command in (clean, environment, invoke, serve, validate, *FOLDER_COMMANDS, *DETACHED_COMMANDS):
     main.add_command(command)
 
 

@@ -1,0 +1,1 @@
+"""Environments of published files: what they ask for, and virtual environments made of that."""
